@@ -26,13 +26,27 @@ from lora_kernels import (
     epilogue,
     expand,
     fp8,
+    gated_delta,
     invariant_decode,
     invariant_linear,
     sampling,
+    short_convolution,
     shrink,
 )
 
-MODULES = (attention, elementwise, epilogue, expand, fp8, invariant_decode, invariant_linear, sampling, shrink)
+MODULES = (
+    attention,
+    elementwise,
+    epilogue,
+    expand,
+    fp8,
+    gated_delta,
+    invariant_decode,
+    invariant_linear,
+    sampling,
+    short_convolution,
+    shrink,
+)
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
 POINTERS = {
     torch.bfloat16: "*bf16",

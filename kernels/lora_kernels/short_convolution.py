@@ -1,0 +1,234 @@
+"""The causal depthwise convolution over the last few tokens of a sequence, and its state in pages of the pool.
+
+Output channel c of token t is ``activation(sum_j weight[c, j] * x[t - taps + j, c] + bias[c])`` for j from 0 to
+``taps``. The last ``taps`` inputs of a sequence are its state. Before a sequence's first token the inputs are zero.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .state_pages import StateRows
+
+# Tokens and channels of a program of the convolution of prompts.
+_TOKENS, _CHANNELS = 32, 128
+# Channels of a program of the convolution of single tokens.
+_DECODE_CHANNELS = 256
+# Fields of a chunk in a chunk table, see ``gated_delta.chunk_table``.
+CHUNK_FIELDS = 5
+
+
+@triton.jit
+def state_offsets(
+    table_ptr, channels, tap, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr,
+    PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, SEGMENTS: tl.constexpr, ok,
+):  # fmt: skip
+    """Return the offsets in the pool of the state of ``channels`` at ``tap``."""
+    rows = FIRST_ROW + tap * SEGMENTS + channels // LENGTH
+    pages = tl.load(table_ptr + FIRST_PAGE + rows // PER_PAGE, mask=ok, other=0).to(tl.int64)
+    return pages * PAGE_ELEMS + (rows % PER_PAGE) * LENGTH + channels % LENGTH
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def _decode_kernel(
+    x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, positions_ptr, out_ptr, x_stride, table_stride, out_stride,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr,
+    PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, HAS_BIAS: tl.constexpr,
+    SILU: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    ok = channels < CHANNELS
+    table_ptr += row * table_stride
+    SEGMENTS: tl.constexpr = CHANNELS // LENGTH
+    x = tl.load(x_ptr + row * x_stride + channels, mask=ok, other=0.0)
+    weight_ptr += channels * (TAPS + 1)
+    acc = x.to(tl.float32) * tl.load(weight_ptr + TAPS, mask=ok, other=0.0).to(tl.float32)
+    if HAS_BIAS:
+        acc += tl.load(bias_ptr + channels, mask=ok, other=0.0).to(tl.float32)
+    has_state = ok & (tl.load(positions_ptr + row) > 0)
+    for tap in tl.static_range(TAPS):
+        offsets = state_offsets(
+            table_ptr, channels, tap, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS, ok
+        )
+        # State that no token has written may be another sequence's NaN.
+        state = tl.load(pool_ptr + offsets, mask=has_state, other=0.0)
+        acc += state.to(tl.float32) * tl.load(weight_ptr + tap, mask=ok, other=0.0).to(tl.float32)
+        if tap > 0:
+            before = state_offsets(
+                table_ptr, channels, tap - 1, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS, ok
+            )
+            tl.store(pool_ptr + before, state, mask=ok)
+    last = state_offsets(
+        table_ptr, channels, TAPS - 1, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS, ok
+    )
+    tl.store(pool_ptr + last, x, mask=ok)
+    if SILU:
+        acc = acc * tl.sigmoid(acc)
+    tl.store(out_ptr + row * out_stride + channels, acc.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def _tap(
+    x_ptr, pool_ptr, table_ptr, channels, tokens, first, context, x_stride, ok, ok_state,
+    TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr,
+    PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, SEGMENTS: tl.constexpr,
+):  # fmt: skip
+    """Return the inputs at rows ``tokens [n]`` of a span that begins at row ``first``; earlier ones are its state."""
+    inputs = tl.load(
+        x_ptr + tokens.to(tl.int64)[:, None] * x_stride + channels[None, :],
+        mask=ok & (tokens >= first)[:, None],
+        other=0.0,
+    )
+    behind = tokens - first + TAPS  # row of the state, for tokens before the span
+    from_state = ok_state & ((tokens < first) & (behind >= 0) & (context > 0))[:, None]
+    offsets = state_offsets(
+        table_ptr, tl.broadcast_to(channels[None, :], ok.shape), behind[:, None], FIRST_PAGE, FIRST_ROW, PER_PAGE,
+        PAGE_ELEMS, LENGTH, SEGMENTS, from_state,
+    )  # fmt: skip
+    return tl.where((tokens >= first)[:, None], inputs, tl.load(pool_ptr + offsets, mask=from_state, other=0.0))
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def _prefill_kernel(
+    x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, chunks_ptr, out_ptr, x_stride, table_stride, out_stride,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr,
+    PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, HAS_BIAS: tl.constexpr,
+    SILU: tl.constexpr, FIELDS: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    chunks_ptr += tl.program_id(0) * FIELDS
+    start, stop, first = tl.load(chunks_ptr), tl.load(chunks_ptr + 1), tl.load(chunks_ptr + 2)
+    context, span = tl.load(chunks_ptr + 3), tl.load(chunks_ptr + 4)
+    channels = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    tokens = start + tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
+    channels_ok = channels < CHANNELS
+    ok = (tokens < stop)[:, None] & channels_ok[None, :]
+    SEGMENTS: tl.constexpr = CHANNELS // LENGTH
+    table_ptr += span.to(tl.int64) * table_stride
+    acc = tl.zeros((BLOCK_T, BLOCK), dtype=tl.float32)
+    if HAS_BIAS:
+        acc += tl.load(bias_ptr + channels, mask=channels_ok, other=0.0).to(tl.float32)[None, :]
+    for tap in tl.static_range(TAPS + 1):
+        weight = tl.load(weight_ptr + channels * (TAPS + 1) + tap, mask=channels_ok, other=0.0).to(tl.float32)
+        inputs = _tap(
+            x_ptr, pool_ptr, table_ptr, channels, tokens - TAPS + tap, first, context, x_stride, ok, ok,
+            TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS,
+        )  # fmt: skip
+        acc += inputs.to(tl.float32) * weight[None, :]
+    if SILU:
+        acc = acc * tl.sigmoid(acc)
+    tl.store(
+        out_ptr + tokens.to(tl.int64)[:, None] * out_stride + channels[None, :],
+        acc.to(out_ptr.dtype.element_ty),
+        mask=ok,
+    )
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def _state_kernel(
+    x_ptr, pool_ptr, table_ptr, spans_ptr, x_stride, table_stride,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, TAPS_PAD: tl.constexpr, FIRST_PAGE: tl.constexpr,
+    FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write the last inputs of each span as the new state."""
+    span = tl.program_id(0)
+    first, stop, context = (
+        tl.load(spans_ptr + span * 3),
+        tl.load(spans_ptr + span * 3 + 1),
+        tl.load(spans_ptr + span * 3 + 2),
+    )
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    taps = tl.arange(0, TAPS_PAD)
+    ok = (taps < TAPS)[:, None] & (channels < CHANNELS)[None, :]
+    SEGMENTS: tl.constexpr = CHANNELS // LENGTH
+    table_ptr += span.to(tl.int64) * table_stride
+    inputs = _tap(
+        x_ptr, pool_ptr, table_ptr, channels, stop - TAPS + taps, first, context, x_stride, ok, ok,
+        TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS,
+    )  # fmt: skip
+    # All loads of the old state come before the first store: they are of the same addresses in a span shorter than it.
+    tl.debug_barrier()
+    offsets = state_offsets(
+        table_ptr, tl.broadcast_to(channels[None, :], ok.shape), taps[:, None], FIRST_PAGE, FIRST_ROW, PER_PAGE,
+        PAGE_ELEMS, LENGTH, SEGMENTS, ok,
+    )  # fmt: skip
+    tl.store(pool_ptr + offsets, inputs, mask=ok)
+
+
+def _constants(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, rows: StateRows) -> dict[str, int]:
+    channels, width = weight.shape
+    if x.shape[1] != channels or (bias is not None and bias.shape != (channels,)):
+        raise ValueError(f"x has {x.shape[1]} channels, but the convolution's weight is {tuple(weight.shape)}")
+    if channels % rows.length or rows.count != (width - 1) * (channels // rows.length):
+        raise ValueError(f"{rows.count} rows of {rows.length} are no state of {channels} channels and {width - 1} taps")
+    return {
+        "CHANNELS": channels, "TAPS": width - 1, "FIRST_PAGE": rows.first_page, "FIRST_ROW": rows.first,
+        "PER_PAGE": rows.per_page, "PAGE_ELEMS": rows.page_elems, "LENGTH": rows.length,
+    }  # fmt: skip
+
+
+def convolve_tokens(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    pool: torch.Tensor,
+    table: torch.Tensor,
+    positions: torch.Tensor,
+    rows: StateRows,
+    out: torch.Tensor,
+    *,
+    silu: bool,
+) -> None:
+    """Convolve one token of each sequence, ``x [sequences, channels]``, and shift their states.
+
+    ``weight [channels, taps + 1]``, ``pool [pages, page_elems]`` of one slab in ``x``'s dtype, ``table [sequences,
+    state pages]`` int32, ``positions [sequences]`` int32: at position 0 the state counts as zero. ``out`` is like x.
+    """
+    constants = _constants(x, weight, bias, rows)
+    if not len(x):
+        return
+    block = min(_DECODE_CHANNELS, triton.next_power_of_2(x.shape[1]))
+    _decode_kernel[(len(x), triton.cdiv(x.shape[1], block))](
+        x, weight, weight if bias is None else bias, pool, table, positions, out,
+        x.stride(0), table.stride(0), out.stride(0),
+        HAS_BIAS=bias is not None, SILU=silu, BLOCK=block, num_warps=max(1, min(4, block // 64)), **constants,
+    )  # fmt: skip
+
+
+def convolve_spans(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    pool: torch.Tensor,
+    table: torch.Tensor,
+    spans: torch.Tensor,
+    chunks: torch.Tensor,
+    chunk: int,
+    rows: StateRows,
+    out: torch.Tensor,
+    *,
+    silu: bool,
+) -> None:
+    """Convolve spans of prompts, rows of ``x [tokens, channels]``, and write each span's last inputs as its state.
+
+    ``spans [spans, 3]`` int32 has the first and last row (exclusive) and the context of each, ``chunks`` their parts of
+    at most ``chunk`` tokens (``gated_delta.chunk_table``), ``table [spans, state pages]`` int32. Where the context is 0
+    the state counts as zero. ``out`` is like ``x``; rows outside spans are not written.
+    """
+    constants = _constants(x, weight, bias, rows)
+    if not len(spans):
+        return
+    channels = x.shape[1]
+    block, tokens = min(_CHANNELS, triton.next_power_of_2(channels)), min(_TOKENS, chunk)
+    _prefill_kernel[(len(chunks), triton.cdiv(chunk, tokens), triton.cdiv(channels, block))](
+        x, weight, weight if bias is None else bias, pool, table, chunks, out,
+        x.stride(0), table.stride(0), out.stride(0),
+        HAS_BIAS=bias is not None, SILU=silu, FIELDS=CHUNK_FIELDS, BLOCK_T=tokens, BLOCK=block, **constants,
+    )  # fmt: skip
+    _state_kernel[(len(spans), triton.cdiv(channels, block))](
+        x, pool, table, spans, x.stride(0), table.stride(0),
+        TAPS_PAD=triton.next_power_of_2(weight.shape[1] - 1), BLOCK=block, **constants,
+    )  # fmt: skip

@@ -1,0 +1,46 @@
+"""The places of a sequence's recurrent and convolution state in pages of the pool.
+
+A layer's state is a matrix of rows of equal length. Rows fill a sequence's state pages one after the other; a page has
+whole rows only, so that a kernel finds a row with one look-up in the sequence's page table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StateRows:
+    """The rows of one layer's state: ``count`` rows of ``length`` elements, from row ``first`` of the pages on.
+
+    ``page_elems`` is the number of elements in a page, of the state's dtype; ``first_page`` the index in the sequence's
+    page table of the page with row 0.
+    """
+
+    length: int
+    count: int
+    page_elems: int
+    first: int = 0
+    first_page: int = 0
+
+    def __post_init__(self) -> None:
+        if self.length > self.page_elems:
+            raise ValueError(
+                f"a row of {self.length} elements of state does not fit into a page of {self.page_elems}; start the "
+                "engine with larger pages (--page-tokens)"
+            )
+
+    @property
+    def per_page(self) -> int:
+        """Number of rows in a page."""
+        return self.page_elems // self.length
+
+    @property
+    def end_page(self) -> int:
+        """Index in the page table behind the layer's last page."""
+        return self.first_page - (-(self.first + self.count) // self.per_page)
+
+
+def segment(channels: int) -> int:
+    """Return the number of channels in a row of convolution state: the largest power of two up to 64 that divides."""
+    return min(channels & -channels, 64)
