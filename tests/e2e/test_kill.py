@@ -4,7 +4,7 @@ Two web processes, the workers that uploads and usage need, one engine, on a Pos
 the engine produced is noted inside its own journal's file, by a trigger that this test adds there: a record that the
 product cannot forget.
 
-LORIKEET_KILL_TEST_S is how long processes are killed instead of half a minute (ten minutes in `make test-long`);
+LORIKEET_KILL_TEST_S is how long processes are killed instead of fifteen seconds (ten minutes in `make test-long`);
 LORIKEET_KILL_TEST_SEED repeats a run's choices; LORIKEET_KILL_TEST_RESULTS is a file that gets the run's figures.
 """
 
@@ -41,7 +41,7 @@ from lorikeet_testing.web import free_port
 from lora_engine.wire import engine_pb2 as pb
 from scripts.test_services import Postgres, Redis, Server, ServiceError, server_folder
 
-SECONDS = float(os.environ.get("LORIKEET_KILL_TEST_S", "30"))
+SECONDS = float(os.environ.get("LORIKEET_KILL_TEST_S", "15"))
 LONG_S = float(os.environ.get("LORIKEET_KILL_TEST_S", "600"))
 SEED = int(os.environ.get("LORIKEET_KILL_TEST_SEED", str(random.randrange(10**6))))
 MODEL = "lorikeet-demo"

@@ -63,7 +63,11 @@ if __name__ == "__main__":
         {
             name: {"epilogue": epilogue_ptx(dtype)}
             | {variant.name: ptx_of(variant, dtype=dtype) for variant in KernelVariant}
-            | {f"{variant.name} of rank 512": ptx_of(variant, dtype=dtype, rank=512) for variant in KernelVariant}
+            | {
+                f"{variant.name} of rank 512": ptx_of(variant, dtype=dtype, rank=512)
+                for variant in KernelVariant
+                if dtype is torch.bfloat16
+            }
             for name, dtype in types.items()
         },
         sys.stdout,
