@@ -52,7 +52,6 @@ UNAUDITED = {
     "placements_placement": "what hosts report",
     "placements_prefixonhost": "what hosts report",
     "hosts_servicegap": "what hosts report",
-    "fleet_lease": "which watcher leads",
     "conversations_storedresponse": "the text of a request that asked to have it stored; its deletion is audited",
     "batches_batchline": "the work of a batch, whose beginning and end are audited",
     "batches_filepart": "the content of a file",
