@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -45,6 +46,9 @@ from control_plane.fleet.placements.models import Placement
 from control_plane.gateway.batches.models import Batch, BatchState
 from control_plane.gateway.dispatch.idempotency_store import AnswerLimits, Name, RedisStore, StoredAnswer
 from control_plane.identity.accounts.attempts import RedisAttempts
+from control_plane.identity.accounts.session_store import SessionStore
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Invitation
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -69,10 +73,11 @@ REDIS = "compares Redis's clock with itself; what is later than now is dropped o
 CLOCK_READERS = {
     "identity/accounts/actions.py": RECORDED,
     "identity/accounts/attempts.py": REDIS,
-    "identity/accounts/identities.py": READ,
+    "identity/accounts/identities.py": DATABASE + "; when an address was proven is only recorded",
     "identity/accounts/oidc.py": "the provider's clock with a web process's, by the leeway of its tokens",
     "identity/accounts/passwords.py": RECORDED,
-    "identity/accounts/sign_ins.py": READ,
+    "identity/accounts/session_store.py": DATABASE,
+    "identity/accounts/sign_ins.py": DATABASE + "; the last use is only shown",
     "identity/accounts/tasks.py": GUARDED,
     "adapters/registry/aliases.py": "begin of a canary, by the database's clock as the requests it is judged by",
     "adapters/registry/archiving.py": GUARDED,
@@ -108,11 +113,12 @@ CLOCK_READERS = {
     "core/jobs/clocks.py": "tells how far the clocks are apart",
     "core/jobs/expiry.py": REDIS + "; beat's and workers' clocks do not meet",
     "core/jobs/fair_queue.py": "a tenant that was served by a clock that is ahead waits behind others that wait",
-    "identity/keys/actions.py": READ,
+    "identity/keys/actions.py": DATABASE + "; when a key was revoked is only recorded",
     "identity/keys/last_used.py": SHOWN,
-    "identity/keys/models.py": READ,
+    "identity/keys/models.py": DATABASE,
     "console/live/presence.py": REDIS,
-    "identity/members/invitations.py": READ,
+    "identity/members/invitations.py": DATABASE + "; when one ended is only recorded",
+    "identity/members/tasks.py": DATABASE,
     "fleet/placements/actions.py": DATABASE + "; a pause longer than any is over",
     "fleet/placements/demand.py": DATABASE,
     "fleet/joining/serializers.py": SHOWN,
@@ -133,7 +139,6 @@ CLOCK_READERS = {
     "billing/refusals/actions.py": GUARDED,
     "billing/reports/exports.py": GUARDED + "; schedules wait meanwhile",
     "billing/reports/models.py": DATABASE,
-    "identity/tenants/models.py": READ,
     "gateway/transcripts/actions.py": GUARDED,
     "gateway/transcripts/queries.py": READ,
     "billing/usage/actions.py": GUARDED,
@@ -458,6 +463,34 @@ def test_a_batch_does_not_expire_by_a_wrong_clock(furnished: Any, machine: Machi
             claims.take(batch)
             machine.jump_both(jump)
             assert state_of(batch) != BatchState.EXPIRED, jump
+
+
+@pytest.mark.services
+@jumps
+def test_keys_sessions_and_invitations_expire_by_the_databases_clock(
+    acme: Any, machine: Machine, jump: timedelta
+) -> None:
+    clocks.check()
+    machine.process += jump
+    _, secret = acme.key(expires_at=clocks.database_time() + timedelta(minutes=10))
+    acme.client().post(acme.path("invitations"), {"email": "new@acme.example", "role": "viewer"}, format="json")
+    session = SessionStore()
+    session["a"] = 1
+    session.save()
+
+    def valid() -> list[bool]:
+        key = ApiKey.objects.get(prefix=secret.split("_")[1])
+        invitation = Invitation.objects.get(email="new@acme.example")
+        is_open = invitation.is_open_at(clocks.database_time())
+        return [key.usable_at(), is_open, SessionStore(session.session_key).get("a") == 1]
+
+    assert valid() == [True, True, True]
+    machine.passed_s += 700
+    assert valid() == [False, True, True]
+    machine.passed_s += 8 * 86_400
+    assert valid() == [False, False, True]
+    machine.passed_s += settings.SESSION_COOKIE_AGE
+    assert valid() == [False, False, False]
 
 
 @jumps

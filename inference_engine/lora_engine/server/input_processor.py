@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.errors import RequestError
+from lora_engine.peft_format.embedding_layers import MAX_NEW_TOKENS
 from lora_engine.request import ChoiceSoFar, GenerationRequest, Pooling, PoolingKind, SamplingParams, Slo
 from lora_engine.structured import Grammars
 from lora_engine.text import Tokenizer
@@ -153,12 +154,15 @@ class InputProcessor:
         return pb.TokenizeReply(token_ids=ids, token_bytes=token_bytes, max_context=self._description.max_context)
 
     def text(self, token_ids: pb.TokenIds) -> str:
-        """Return the text of token ids, special tokens included. Raises ``RequestError``."""
-        vocab_size = self.tokenizer.vocab_size
+        """Return the text of token ids, special tokens included. Raises ``RequestError``.
+
+        An adapter may add tokens to the base model's vocabulary. Those that the tokenizer lacks have no text.
+        """
+        vocab_size = max(self.tokenizer.vocab_size, self._description.geometry.vocab_size) + MAX_NEW_TOKENS
         if (largest := max(token_ids.ids, default=0)) >= vocab_size:
             raise RequestError(
                 "invalid_value",
-                f"tokens holds {largest}, but the vocabulary has {vocab_size} tokens.",
+                f"tokens holds {largest}, but no model served here has more than {vocab_size} tokens.",
                 f"Use token ids from 0 to {vocab_size - 1}.",
                 param="tokens",
             )

@@ -14,6 +14,7 @@ from control_plane.core.config import current, split_list
 from control_plane.core.db import is_duplicate
 from control_plane.core.errors import ForbiddenError
 from control_plane.core.events.recheck import recheck_user
+from control_plane.core.jobs import clocks
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.actions import create_user
 from control_plane.identity.accounts.models import Identity, User
@@ -91,7 +92,7 @@ def _new_user(claims: Claims) -> User:
 
     domain = claims.email.rpartition("@")[2]
     invited = Invitation.objects.filter(
-        email=claims.email, accepted_at=None, revoked_at=None, expires_at__gt=timezone.now()
+        email=claims.email, accepted_at=None, revoked_at=None, expires_at__gt=clocks.database_time()
     ).exists()
     if not invited and domain not in split_list(current().oidc_domains.lower()):
         raise NoAccountError(claims.email)

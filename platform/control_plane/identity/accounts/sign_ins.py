@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from control_plane.core.errors import NotFoundError
 from control_plane.core.events.recheck import recheck_user
+from control_plane.core.jobs import clocks
 from control_plane.core.names import without_refused
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.models import SignIn, User
@@ -139,7 +140,7 @@ def _end(rows: QuerySet[SignIn]) -> int:
 
 
 def _alive(now: datetime | None = None) -> Exists:
-    sessions = Session.objects.filter(session_key=OuterRef("session_key"), expire_date__gt=now or timezone.now())
+    sessions = Session.objects.filter(session_key=OuterRef("session_key"), expire_date__gt=now or clocks.now())
     return Exists(sessions)
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from control_plane.core.errors import LorikeetError
 from control_plane.core.events.recheck import recheck_key
+from control_plane.core.jobs import clocks
 from control_plane.core.names import require_name
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
@@ -66,7 +67,7 @@ def rotate_key(*, acting: Principal, key: ApiKey, grace: timedelta) -> tuple[Api
     with transaction.atomic():
         key = _lock_key(acting, key)
         text = key_secret.KeyText(key.prefix, key_secret.make().secret)
-        key.previous_hash, key.previous_until = key.secret_hash, timezone.now() + grace
+        key.previous_hash, key.previous_until = key.secret_hash, clocks.database_time() + grace
         key.secret_hash, key.rotated_at = key_secret.hash_secret(text.secret), timezone.now()
         key.save(update_fields=["secret_hash", "previous_hash", "previous_until", "rotated_at"])
         _audit(acting, "key.rotate", key, grace_s=int(grace.total_seconds()))
@@ -88,7 +89,7 @@ def _lock_key(acting: Principal, key: ApiKey) -> ApiKey:
 
 
 def _require_future(expires_at: datetime | None) -> None:
-    if expires_at is not None and expires_at <= timezone.now():
+    if expires_at is not None and expires_at <= clocks.database_time():
         raise LorikeetError(
             "expiry_in_past", "expires_at lies in the past.", "Choose a later time or leave it out.", param="expires_at"
         )

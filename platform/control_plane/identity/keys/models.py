@@ -5,8 +5,8 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import models
-from django.utils import timezone
 
+from control_plane.core.jobs import clocks
 from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
@@ -38,9 +38,9 @@ class ApiKey(models.Model):
 
     def accepted_hashes(self, moment: datetime | None = None) -> list[str]:
         """Return the hash of the secret, and of the previous one while its grace lasts."""
-        in_grace = self.previous_until is not None and self.previous_until > (moment or timezone.now())
+        in_grace = self.previous_until is not None and self.previous_until > (moment or clocks.now())
         return [self.secret_hash, self.previous_hash] if in_grace else [self.secret_hash]
 
     def usable_at(self, moment: datetime | None = None) -> bool:
-        moment = moment or timezone.now()
+        moment = moment or clocks.now()
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > moment)

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from control_plane.core.config import current
 from control_plane.core.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.core.jobs import clocks
 from control_plane.core.writes import enqueue
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.access.principal import Principal
@@ -73,14 +74,14 @@ def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
         if Membership.objects.for_tenant(acting.tenant).filter(user__email=email).exists():
             raise _conflict("already_member", f"{email} is a member already.", "Change the role among the members.")
         replaced = rows.filter(email=email, accepted_at=None, revoked_at=None).update(revoked_at=timezone.now())
-        if rows.filter(accepted_at=None, revoked_at=None, expires_at__gt=timezone.now()).count() >= MOST_OPEN:
+        if rows.filter(accepted_at=None, revoked_at=None, expires_at__gt=clocks.database_time()).count() >= MOST_OPEN:
             raise _conflict("too_many_invitations", f"{MOST_OPEN} invitations are open.", "Revoke some of them.")
         invitation = rows.create(
             tenant=acting.tenant,
             email=email,
             role=role,
             invited_by=acting.user,
-            expires_at=timezone.now() + LIFETIME,
+            expires_at=clocks.database_time() + LIFETIME,
         )
         _audit(acting.actor, "invitation.create", invitation, role=str(role), replaced=bool(replaced))
         enqueue("members.mail_invitation", str(invitation.pk))
@@ -143,7 +144,7 @@ def open_invitation(token: str, *, lock: bool = False) -> Invitation:
         raise InvitationError
     rows = Invitation.objects.select_related("tenant", "invited_by")
     invitation = (rows.select_for_update(of=("self",)) if lock else rows).filter(pk=key).first()
-    if invitation is None or not invitation.is_open:
+    if invitation is None or not invitation.is_open_at(clocks.database_time()):
         raise InvitationError
     return invitation
 

@@ -2,6 +2,7 @@
 
 from celery import shared_task
 
+from control_plane.core.jobs import clocks
 from control_plane.identity.accounts.mail import send
 from control_plane.identity.members.invitations import invitation_link
 from control_plane.identity.tenants.models import Invitation
@@ -14,7 +15,7 @@ RETRIES = 5
 )
 def mail_invitation(invitation_id: str) -> None:
     invitation = Invitation.objects.select_related("tenant", "invited_by").filter(pk=invitation_id).first()
-    if invitation is None or not invitation.is_open:
+    if invitation is None or not invitation.is_open_at(clocks.database_time()):
         return
     inviter = invitation.invited_by.email if invitation.invited_by else "An administrator"
     name = invitation.tenant.name

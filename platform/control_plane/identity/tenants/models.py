@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Self, TypeVar
 
 from django.conf import settings
 from django.core.validators import RegexValidator
 from django.db import models
-from django.utils import timezone
 
 from control_plane.identity.tenants.roles import CAPABILITIES, Capability, Role
 
@@ -107,6 +107,5 @@ class Invitation(models.Model):
     def __str__(self) -> str:
         return f"{self.email} as {self.role} of {self.tenant_id}"
 
-    @property
-    def is_open(self) -> bool:
-        return self.accepted_at is None and self.revoked_at is None and self.expires_at > timezone.now()
+    def is_open_at(self, moment: datetime) -> bool:
+        return self.accepted_at is None and self.revoked_at is None and self.expires_at > moment
