@@ -148,6 +148,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.restarts: list[pb.RestartRequest] = []
         self.steps_sent = 0
         self.sessions = 0
+        self.readers: set[asyncio.Task[None]] = set()  # of the open sessions
         self._server: grpc.aio.Server | None = None
         self._reset()
 
@@ -388,6 +389,8 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         outbox: Outbox = asyncio.Queue()
         mine: set[str] = set()
         reader = asyncio.create_task(self._read(request_iterator, outbox, mine))
+        self.readers.add(reader)
+        reader.add_done_callback(self.readers.discard)
         try:
             while (message := await outbox.get()) is not None:
                 yield message
