@@ -117,8 +117,10 @@ async def batch(client: httpx.AsyncClient, lines: int) -> AsyncIterator[None]:
     body = {"model": MODEL, "prompt": HUGE_PROMPT[:500], "max_tokens": 400, "ignore_eos": True, "n": 8}
     entry = {"method": "POST", "url": "/v1/completions", "body": body}
     content = "\n".join(json.dumps({"custom_id": str(number), **entry}) for number in range(lines))
-    form = {"data": {"purpose": "batch"}, "files": {"file": ("lines.jsonl", content.encode())}}
-    file = (await client.post("/v1/files", **form)).raise_for_status().json()["id"]
+    upload = await client.post(
+        "/v1/files", data={"purpose": "batch"}, files={"file": ("lines.jsonl", content.encode())}
+    )
+    file = upload.raise_for_status().json()["id"]
     request = {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"}
     path = f"/v1/batches/{(await client.post('/v1/batches', json=request)).raise_for_status().json()['id']}"
 
