@@ -46,7 +46,7 @@ from control_plane.fleet.placements.models import Placement
 from control_plane.gateway.batches.models import Batch, BatchState
 from control_plane.gateway.dispatch.idempotency_store import AnswerLimits, Name, RedisStore, StoredAnswer
 from control_plane.identity.accounts.attempts import RedisAttempts
-from control_plane.identity.accounts.session_store import SessionStore
+from control_plane.identity.accounts.sessions import SessionStore
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Invitation
 from lora_engine.wire import engine_pb2 as pb
@@ -76,7 +76,7 @@ CLOCK_READERS = {
     "identity/accounts/identities.py": DATABASE + "; when an address was proven is only recorded",
     "identity/accounts/oidc.py": "the provider's clock with a web process's, by the leeway of its tokens",
     "identity/accounts/passwords.py": RECORDED,
-    "identity/accounts/session_store.py": DATABASE,
+    "identity/accounts/sessions.py": DATABASE,
     "identity/accounts/sign_ins.py": DATABASE + "; the last use is only shown",
     "identity/accounts/tasks.py": GUARDED,
     "adapters/registry/aliases.py": "begin of a canary, by the database's clock as the requests it is judged by",

@@ -111,6 +111,9 @@ class Fair:
     def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
         """Order tenants by running sequences, then by service. Tenants ahead of another by more than the slack come
         last.
+
+        Waiting sequences count as one more: prompts as long as a step run one by one, and a flood of them would share
+        the steps equally with a tenant whose only prompt runs.
         """
         if len(sequences) < 2 or not self._shares.contested:
             return sequences
@@ -119,7 +122,8 @@ class Fair:
 
         def rank(sequence: Sequence) -> tuple[bool, int, float]:
             account = accounts[sequence]
-            return not self._may_go_before(account, least), account.running, account.counter
+            sequences = account.running + bool(account.waiting)
+            return not self._may_go_before(account, least), sequences, account.counter
 
         return sorted(sequences, key=rank)
 

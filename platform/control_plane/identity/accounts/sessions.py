@@ -7,11 +7,15 @@ own form are looked up.
 from __future__ import annotations
 
 import re
+from datetime import datetime
+from typing import Any
 
 from django.contrib.auth import get_user
 from django.contrib.sessions.backends import db
+from django.contrib.sessions.models import Session
 from django.http import HttpRequest
 
+from control_plane.core.jobs import clocks
 from control_plane.identity.accounts.models import User
 
 _FORM = re.compile(r"[a-z0-9]{32}")
@@ -20,6 +24,16 @@ _FORM = re.compile(r"[a-z0-9]{32}")
 class SessionStore(db.SessionStore):
     def __init__(self, session_key: str | None = None) -> None:
         super().__init__(session_key if session_key is not None and _FORM.fullmatch(session_key) else None)
+
+    def get_expiry_date(self, **settings: Any) -> datetime:
+        return super().get_expiry_date(**{"modification": clocks.now(), **settings})
+
+    def _get_session_from_db(self) -> Session | None:
+        """Return the session if it has not expired by the database's clock."""
+        session = Session.objects.filter(session_key=self.session_key, expire_date__gt=clocks.now()).first()
+        if session is None:
+            self._session_key = None
+        return session
 
 
 def user_of_session(session_key: str) -> User | None:
