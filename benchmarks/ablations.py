@@ -1,4 +1,4 @@
-"""What each of the engine's ideas is worth: the same traffic with one of them taken out.
+"""Ablations of the engine: the same traffic, with one of its ideas taken out at a time.
 
     python benchmarks/ablations.py --out benchmarks/results/ablations.jsonl
 
@@ -17,7 +17,6 @@ ablations, section 7.3):
 
 from __future__ import annotations
 
-import argparse
 import collections.abc
 import logging
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 
 import torch
 from offline_throughput import ATTENTION, MIXED, Case, build_engine, run_case
-from rows import Rows
+from rows import Rows, parser_of
 
 from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.adapters.source import LoadedAdapters
@@ -60,7 +59,7 @@ RUNS = (
 
 
 class Slots:
-    """Equal slots of pages, in the place of the pool's allocator."""
+    """An allocator of equal slots of pages, in place of the pool's allocator."""
 
     def __init__(self, allocator: PageAllocator, count: int) -> None:
         self.idle = [allocator.allocate_run(LARGEST) for _ in range(count)]
@@ -76,7 +75,9 @@ class Slots:
 
 
 class SeparateScheduler(Scheduler):
-    """A request whose adapter finds no slot is passed by others; the least recently used idle adapter makes room."""
+    """A scheduler that lets others pass a request whose adapter finds no slot; the least recently used idle adapter
+    is evicted.
+    """
 
     def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | Outcome:
         tier, packed = self._device_tier, self._source.get(digest)
@@ -90,14 +91,14 @@ class SeparateScheduler(Scheduler):
 
 
 class SeparateEvictor(Evictor):
-    """Adapters make no room for keys and values."""
+    """An evictor that takes no pages from adapters for keys and values."""
 
     def free_up(self, pages_wanted: int) -> bool:
         return self._allocator.free >= pages_wanted
 
 
 def separate_memory(engine: Engine) -> None:
-    """Give adapters a region of their own."""
+    """Give adapters a memory region apart from keys and values."""
     assert engine.pool.geometry.page_bytes(torch.bfloat16) == PAGE_MB * 2**20
     engine.core.device_tier._allocator = Slots(engine.core.allocator, SLOTS)  # type: ignore[assignment]
     engine.core.scheduler.__class__ = SeparateScheduler
@@ -106,7 +107,7 @@ def separate_memory(engine: Engine) -> None:
 
 
 class PaddedBmm:
-    """Replaces the LoRA kernels by gathered batched products over padded weights."""
+    """A stand-in for the LoRA kernels: gathered batched products over padded weights."""
 
     def __init__(self, engine: Engine, adapters: int) -> None:
         self.adapters = adapters
@@ -155,8 +156,7 @@ class PaddedBmm:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--adapters", type=int, nargs="*", help="only runs with so many")
     arguments = parser.parse_args()
     rows = Rows(arguments.out, "ablations", "llama-3.1-8b", requests=REQUESTS, kv_mb=KV_MB, adapters_mb=ADAPTERS_MB)

@@ -1,4 +1,4 @@
-"""One tenant, or stranger, that abuses the platform beside one that behaves: first tokens and uploads of the latter.
+"""First tokens and uploads of a well-behaved tenant beside a tenant, or a stranger, that abuses the platform.
 
     python benchmarks/abusive_tenants.py [--production] [--dry] [--seconds 30] [--only heads --only reads]
     taskset -c 0-2 python benchmarks/abusive_tenants.py --machine-of-its-own
@@ -46,7 +46,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from background_fairness import Client, flood_uploads, flood_webhooks, owner
-from cpu_rows import append, machine, row
+from rows import append, machine, parser_of, row
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "abusive_tenants.jsonl"
@@ -61,19 +61,20 @@ from scripts.test_services import services  # noqa: E402
 CHAT_EVERY_S, UPLOAD_EVERY_S = 0.05, 1.0
 WARM_UP_S = 3.0
 WORKERS = [("system", 2), ("validation", 3), ("staging", 4), ("webhooks,mail", 8), ("exports,maintenance", 3)]
+# `nice` among sessions: four times and a quarter of the others' weight, as `cpu_shares` in docker-compose.yml.
 WEB_SHARE, WORKERS_SHARE = -6, 6
-"""As `nice` among sessions: four times and a quarter of the others' weight, as `cpu_shares` in docker-compose.yml."""
+# Interval, in seconds, at which Python switches threads. The chat's and the upload's share this interpreter, whose
+# default of 5 ms would show in their times.
 SWITCH_S = 0.0005
-"""The chat's thread and the upload's share an interpreter here, whose 5 ms would be in their times."""
+# Seconds before each of the abuser's threads tries again.
 PAUSE_S = 0.5
-"""Before each of the abuser's threads tries again."""
 
 
 # -- the abuser ---------------------------------------------------------------------
 
 
 class Abuser:
-    """What it needs to know, and what it was answered."""
+    """The abuser's credentials, and the answers it received."""
 
     def __init__(self, url: str, key: str) -> None:
         self.url, self.key = url, key
@@ -83,7 +84,7 @@ class Abuser:
         self.csrf: dict[str, str] = {}
 
     def take_csrf_token(self) -> None:
-        """As any page of the console gets it, for sign-ins that are looked at."""
+        """Get a CSRF token as any page of the console does, so that sign-ins are checked and not refused at once."""
         with httpx.Client(trust_env=False, timeout=120) as http:
             token = http.get(f"{self.url}/api/session").json()["csrf_token"]
             cookies = "; ".join(f"{name}={value}" for name, value in http.cookies.items())
@@ -93,7 +94,7 @@ class Abuser:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)
 
     def send(self, head: str, piece: bytes, times: int, outcome: str, *, upgrades: bool = False) -> None:
-        """Send `head`, then `piece` so many times or until the server has enough of it.
+        """Send `head`, then `piece` repeatedly, until the server stops reading.
 
         upgrades: frames that come before the handshake's answer are none, and are refused for that.
         """
@@ -111,7 +112,9 @@ class Abuser:
             self.answers[f"{outcome} {type(error).__name__}"] += 1
 
     def call(self, method: str, path: str, headers: dict[str, str], body: str | None = None) -> None:
-        """On a connection of its own; not by httpx, which needs more of a processor for that than the server."""
+        """Send a request on a new connection, without httpx, which needs more of a processor for that than the
+        server.
+        """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, body, headers)
@@ -155,7 +158,7 @@ def frames(abuser: Abuser, index: int) -> None:
 
 
 def frame(payload: bytes) -> bytes:
-    """Masked with zeros."""
+    """Return a websocket frame, masked with zeros."""
     return b"\x81\xff" + len(payload).to_bytes(8, "big") + bytes(4) + payload
 
 
@@ -175,13 +178,13 @@ BY_JOBS = {"webhooks": flood_webhooks, "uploads": flood_uploads}
 
 
 def abuse(kind: str, url: str, access: TenantAccess) -> None:
-    """The abuser's process: until its standard input ends; then it prints how it was answered."""
+    """Run the abuser until its standard input ends; then print the answers that it received."""
     take_lowest_priority()
     if kind in BY_JOBS:
         web: Any = SimpleNamespace(url=url, tenants={"acme": access})
-        found = BY_JOBS[kind](owner(web, "acme"), 20)
+        results = BY_JOBS[kind](owner(web, "acme"), 20)
         sys.stdin.read()
-        print(json.dumps(found), flush=True)
+        print(json.dumps(results), flush=True)
         os._exit(0)
     act, threads = BY_THREADS[kind]
     abuser, over = Abuser(url, access.key), threading.Event()
@@ -201,13 +204,13 @@ def abuse(kind: str, url: str, access: TenantAccess) -> None:
 
 
 def take_lowest_priority() -> None:
-    """Of a session of its own: Linux shares the processor among sessions first, and only then by `nice`."""
+    """Give this session the lowest priority: Linux shares the processor among sessions first, then by `nice`."""
     os.nice(19)
     share_among_sessions(os.getpid(), 19)
 
 
 def share_among_sessions(process: int, nice: int) -> None:
-    """Of the session that the process leads."""
+    """Set the priority of the session that the process leads."""
     with contextlib.suppress(OSError):  # kernels without autogroups
         Path(f"/proc/{process}/autogroup").write_text(str(nice))
 
@@ -216,7 +219,7 @@ def share_among_sessions(process: int, nice: int) -> None:
 
 
 class Good:
-    """Its first tokens and uploads, in seconds."""
+    """The well-behaved tenant: its times to first token and of uploads, in seconds."""
 
     def __init__(self, web: WebProcess) -> None:
         self.uploader = Client(web, "globex")
@@ -225,16 +228,16 @@ class Good:
 
     def measure(self, seconds: float) -> dict[str, list[float]]:
         until = time.monotonic() + seconds
-        found: dict[str, list[float]] = {"first_token_s": [], "upload_s": []}
+        results: dict[str, list[float]] = {"first_token_s": [], "upload_s": []}
         threads = [
-            threading.Thread(target=_every, args=(CHAT_EVERY_S, until, self.first_token, found["first_token_s"])),
-            threading.Thread(target=_every, args=(UPLOAD_EVERY_S, until, self.upload, found["upload_s"])),
+            threading.Thread(target=_every, args=(CHAT_EVERY_S, until, self.first_token, results["first_token_s"])),
+            threading.Thread(target=_every, args=(UPLOAD_EVERY_S, until, self.upload, results["upload_s"])),
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return found
+        return results
 
     def first_token(self) -> float:
         message = {"role": "user", "content": "words 1"}
@@ -254,10 +257,10 @@ class Good:
         return self.uploader.timed_upload(self._seed)
 
 
-def _every(pause_s: float, until: float, act: Callable[[], float], found: list[float]) -> None:
+def _every(pause_s: float, until: float, act: Callable[[], float], results: list[float]) -> None:
     while time.monotonic() < until:
         began = time.monotonic()
-        found.append(act())
+        results.append(act())
         time.sleep(max(0.0, began + pause_s - time.monotonic()))
 
 
@@ -285,7 +288,7 @@ def measure(kind: str, seconds: float, abusers_cpu: int | None, installation: di
 
 @contextlib.contextmanager
 def engine(address: str) -> Iterator[None]:
-    """In a process of its own, or its turns would be in the times that the clients measure here."""
+    """Run the scripted engine in another process, so that its steps do not delay the clients' clocks."""
     command = [sys.executable, __file__, "--engine", address]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         try:
@@ -295,7 +298,7 @@ def engine(address: str) -> Iterator[None]:
 
 
 def serve_engine(address: str) -> None:
-    """The engine's process: until its standard input ends."""
+    """Run the scripted engine until standard input ends."""
     running = FakeEngineThread(address, Behaviour(steps_per_second=50))
     sys.stdin.read()
     running.close()
@@ -303,7 +306,7 @@ def serve_engine(address: str) -> None:
 
 @contextlib.contextmanager
 def workers(web: WebProcess) -> Iterator[None]:
-    """The processes beside the web process that docker-compose.yml has, each with its share of the processor there.
+    """Start the other processes of docker-compose.yml, each with its share of the processor there.
 
     Linux shares it among sessions as among containers, before it looks at the `nice` of processes.
     """
@@ -350,9 +353,9 @@ def p99(values: list[float]) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
 
 
-def report(kind: str, found: dict[str, Any], installation: str, dry: bool) -> None:
+def report(kind: str, results: dict[str, Any], installation: str, dry: bool) -> None:
     for metric in ("first_token_s", "upload_s"):
-        alone, beside = found["alone"][metric], found["beside"][metric]
+        alone, beside = results["alone"][metric], results["beside"][metric]
         settings = {
             **machine(),
             "processors": sorted(os.sched_getaffinity(0)),
@@ -361,8 +364,8 @@ def report(kind: str, found: dict[str, Any], installation: str, dry: bool) -> No
             "median_alone_s": round(statistics.median(alone), 4),
             "median_beside_s": round(statistics.median(beside), 4),
             "times_alone": round(p99(beside) / p99(alone), 2),
-            "abuser_was_answered": found["answers"],
-            "web_process_peak_mib": found["web_mib"],
+            "abuser_was_answered": results["answers"],
+            "web_process_peak_mib": results["web_mib"],
         }
         name = f"p99_{metric}_beside"
         one = row("abusive tenant", kind, name, p99(beside), "s", settings, floor=p99(alone), digits=4)
@@ -370,36 +373,35 @@ def report(kind: str, found: dict[str, Any], installation: str, dry: bool) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--seconds", type=float, default=30, help="of each measurement, alone and beside")
     parser.add_argument("--only", choices=[*BY_THREADS, *BY_JOBS], action="append")
     parser.add_argument("--machine-of-its-own", action="store_true", help="the abuser gets a processor for itself")
     parser.add_argument("--production", action="store_true", help="on PostgreSQL and Redis, with workers of their own")
-    parser.add_argument("--dry", action="store_true", help="print only")
     parser.add_argument("--abuse", choices=[*BY_THREADS, *BY_JOBS], help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     parser.add_argument("--access", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.abuse:
-        abuse(asked.abuse, asked.url, TenantAccess(**json.loads(asked.access)))
-    if asked.engine:
-        serve_engine(asked.engine)
+    args = parser.parse_args()
+    if args.abuse:
+        abuse(args.abuse, args.url, TenantAccess(**json.loads(args.access)))
+    if args.engine:
+        serve_engine(args.engine)
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what has sessions of its own is ended all the same
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends child processes in other sessions too
     sys.setswitchinterval(SWITCH_S)
     abusers_cpu = None
-    if asked.machine_of_its_own:
+    if args.machine_of_its_own:
         *ours, abusers_cpu = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, ours)
-    with services() if asked.production else contextlib.nullcontext() as servers:
+    with services() if args.production else contextlib.nullcontext() as servers:
         if servers is not None:
             os.environ.update(servers.environment())
-        for kind in asked.only or [*BY_THREADS, *BY_JOBS]:
+        for kind in args.only or [*BY_THREADS, *BY_JOBS]:
             # One of processes of their own, as in docker-compose.yml, or one web process with all in it.
-            installation = {**new_installation(), "LORIKEET_EMBEDDED": "0"} if asked.production else {}
-            found = measure(kind, asked.seconds, abusers_cpu, installation)
-            report(kind, found, "production" if asked.production else "one process", asked.dry)
+            installation = {**new_installation(), "LORIKEET_EMBEDDED": "0"} if args.production else {}
+            results = measure(kind, args.seconds, abusers_cpu, installation)
+            report(kind, results, "production" if args.production else "one process", args.dry)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ themselves; activated ones find it, up to their invocation, in the prefix cache.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import time
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 from offline_throughput import ALL_LINEAR, LLAMA_3_1_8B, tokenizer_folder
-from rows import Rows
+from rows import Rows, parser_of
 
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
@@ -71,7 +70,7 @@ class Bench:
         self._requests = 0
 
     def first_token(self, prompt: list[int], digest: str = "") -> tuple[float, int]:
-        """Seconds, and how many tokens were cached."""
+        """Return the seconds to the first token, and the number of cached tokens."""
         self._requests += 1
         request = GenerationRequest(
             str(self._requests), prompt, SamplingParams(max_tokens=2, ignore_eos=True), digest, tenant="one"
@@ -87,17 +86,16 @@ class Bench:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--cpu", action="store_true", help="a small model, and a shorter context")
     parser.add_argument("--context", type=int, default=0, help="tokens")
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    context = asked.context or (4096 if asked.cpu else 16384)
+    args = parser.parse_args()
+    context = args.context or (4096 if args.cpu else 16384)
     config = EngineConfig(
-        model=Path(), device="cpu" if asked.cpu else "cuda", max_context=context + 256, step_tokens=4096,
-        pool_mb=1024 if asked.cpu else 40_000,
+        model=Path(), device="cpu" if args.cpu else "cuda", max_context=context + 256, step_tokens=4096,
+        pool_mb=1024 if args.cpu else 40_000,
     )  # fmt: skip
-    shape, dtype = (SMALL, torch.float32) if asked.cpu else (LLAMA_3_1_8B, torch.bfloat16)
+    shape, dtype = (SMALL, torch.float32) if args.cpu else (LLAMA_3_1_8B, torch.bfloat16)
     source = LoadedAdapters()
     engine = Engine(config, source, loaded(shape, config, dtype))
     kinds = {"plain": [], "activated": []}
@@ -112,17 +110,17 @@ def main() -> None:
     for digest in ("", *kinds["plain"], *kinds["activated"]):
         bench.first_token([*second[:64], *INVOCATION], digest)  # brings it to the device
     for digest in ("", kinds["plain"][0], kinds["activated"][0]):
-        bench.first_token([*second, *INVOCATION], digest)  # what is compiled is compiled now
+        bench.first_token([*second, *INVOCATION], digest)  # a warm-up, which compiles kernels
     base, _ = bench.first_token([*first, 1])
-    name = "small, random" if asked.cpu else "llama-3.1-8b"
+    name = "small, random" if args.cpu else "llama-3.1-8b"
     settings = {"context": context, "rank": RANK, "adapters": ADAPTERS, "step_tokens": config.step_tokens}
-    rows = Rows(asked.out, "activated_lora", name, **settings, cpu=asked.cpu)
+    rows = Rows(args.out, "activated_lora", name, **settings, cpu=args.cpu)
     rows.add("base, cold", "first_token_ms", 1000 * base, "ms")
     medians = {}
     for kind, digests in kinds.items():
-        found = [bench.first_token([*first, *INVOCATION], digest) for digest in digests]
-        medians[kind] = statistics.median(seconds for seconds, _ in found)
-        more = {"cached": [cached for _, cached in found], "each_ms": [round(1000 * s, 2) for s, _ in found]}
+        times = [bench.first_token([*first, *INVOCATION], digest) for digest in digests]
+        medians[kind] = statistics.median(seconds for seconds, _ in times)
+        more = {"cached": [cached for _, cached in times], "each_ms": [round(1000 * s, 2) for s, _ in times]}
         rows.add(kind, "first_token_ms", 1000 * medians[kind], "ms", settings=more)
     rows.add("plain / activated", "ratio", medians["plain"] / medians["activated"], "")
 

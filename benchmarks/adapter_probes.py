@@ -1,4 +1,4 @@
-"""What trying an adapter at staging adds to it, on the demo model.
+"""The cost of probing an adapter when it is staged, on the demo model.
 
     python benchmarks/adapter_probes.py --out benchmarks/results/adapter_probes.jsonl
 
@@ -8,15 +8,15 @@ beside requests that keep the host busy; the time between these requests' tokens
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from rows import append, parser_of
 
 from lora_engine.config import EngineConfig
 from lora_engine.model.loading import load_model
@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 
 
 async def stage(host: HostServer, folder: Path) -> tuple[str, float]:
-    """The digest, and how many ms it took to bring it into host memory."""
+    """Stage an adapter; return its digest, and the milliseconds until it was in host memory."""
     files = folder_digests(folder)
     request = pb.StageAdapterRequest(
         digest=adapter_digest(files), source_uri=folder.resolve().as_uri(), file_digests=files
@@ -44,7 +44,7 @@ async def stage(host: HostServer, folder: Path) -> tuple[str, float]:
 
 
 async def probe(host: HostServer, digest: str) -> float:
-    """Milliseconds."""
+    """Probe an adapter; return the milliseconds."""
     began = time.perf_counter()
     reply = await host.staging.probe(digest, PATIENCE_S)
     assert reply.effect.verdict == pb.AdapterEffect.ACTS, reply
@@ -52,7 +52,7 @@ async def probe(host: HostServer, digest: str) -> float:
 
 
 async def busy(host: HostServer, name: str) -> float:
-    """Milliseconds between tokens of requests that run all at once."""
+    """Return the milliseconds between tokens of requests that run at the same time."""
     for number in range(BUSY):
         sampling = pb.Sampling(max_tokens=TOKENS, ignore_eos=True)
         host.requests.submit(
@@ -95,15 +95,11 @@ async def measure(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         row = {"benchmark": "adapter_probes", **asyncio.run(measure(Path(folder)))}
-    print(json.dumps(row))
-    if arguments.out:
-        with arguments.out.open("a") as out:
-            out.write(json.dumps(row) + "\n")
+    append(arguments.out, [row])
 
 
 if __name__ == "__main__":

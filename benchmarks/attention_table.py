@@ -10,16 +10,14 @@ one.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 from kernel_table import LAYERS, measure
-from rows import BANDWIDTH, MATRIX_RATE, Rows, traffic
+from rows import BANDWIDTH, MATRIX_RATE, Rows, parser_of, traffic
 
 from lora_kernels.attention import (
     DecodeWorkspace,
@@ -34,7 +32,7 @@ PAGE_TOKENS, HEAD_DIM = 16, 128
 MODELS = {"llama-3.1-8b": (32, 8), "llama-2-7b": (32, 32)}  # query heads, key-value heads
 DECODE = ((64, 512), (256, 320), (16, 4096), (4, 32768))  # sequences, tokens of each
 BACKENDS = ("fa2", "fa3")  # FlashInfer's, for prefill
-# Sequences, tokens, context before them; the first of those are what is said last in a long conversation.
+# Sequences, tokens, context before them; the first rows are the last message of a long conversation.
 PREFILL = (
     (1, 4, 16384), (1, 64, 16384), (4, 16, 4096), (1, 16, 131072),
     (16, 256, 0), (2, 2048, 0), (1, 4096, 0), (1, 4096, 12288),
@@ -43,7 +41,7 @@ PREFILL = (
 
 @dataclass
 class Paged:
-    """Sequences of equal length in a pool of eight layers."""
+    """A batch of sequences of equal length, in a pool of eight layers."""
 
     pool: torch.Tensor  # [layers, pages, page elements]
     table: torch.Tensor  # [sequences, pages of each]
@@ -149,8 +147,7 @@ def _flashinfer_run(wrapper: Any, q: torch.Tensor, paged: Paged, heads: int, kv_
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     for model, (heads, kv_heads) in MODELS.items():
         rows = Rows(arguments.out, "attention", model)

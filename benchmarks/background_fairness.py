@@ -1,5 +1,4 @@
-"""One tenant that abuses background work beside one that does not: how long the other's uploads take, and how old its
-usage report gets.
+"""Upload times and the age of usage reports of one tenant, beside one that abuses background work.
 
     python benchmarks/background_fairness.py [--dry] [--uploads 15] [--only webhooks]
 
@@ -17,7 +16,6 @@ copy this file into a checkout of it (and give it `--promotions 0`, or it takes 
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import statistics
@@ -33,7 +31,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from cpu_rows import append, machine, row
+from rows import append, machine, parser_of, row
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("platform", "inference_engine", "tests/support", ".")]
@@ -44,7 +42,8 @@ from lorikeet_testing.peft_files import CONFIG_FILE, WEIGHTS_FILE, adapter_files
 from lorikeet_testing.web import WebProcess, eventually  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "background.jsonl"
-LONGEST_S = 600.0
+TIMEOUT_S = 600.0
+PRIVATE_WEBHOOKS = {"LORIKEET_WEBHOOK_ALLOW_PRIVATE": "1"}
 PATIENCE_S = 100.0
 ENOUGH = 40
 GIB = 1 << 30
@@ -75,11 +74,11 @@ class SlowReceiver(ThreadingHTTPServer):
 
 
 class Client:
-    """One tenant's calls of the API."""
+    """A tenant's calls of the API."""
 
     def __init__(self, web: WebProcess, tenant: str) -> None:
         self.base = f"{web.url}/api/tenants/{tenant}"
-        self.http = httpx.Client(headers=web.tenants[tenant].bearer, trust_env=False, timeout=LONGEST_S)
+        self.http = httpx.Client(headers=web.tenants[tenant].bearer, trust_env=False, timeout=TIMEOUT_S)
 
     def send(self, name: str, files: dict[str, bytes]) -> str:
         form = [("files", (file, content)) for file, content in files.items()]
@@ -89,7 +88,7 @@ class Client:
 
     def wait(self, upload: str, states: tuple[str, ...] = ("accepted",)) -> None:
         path = f"{self.base}/uploads/{upload}"
-        eventually(lambda: self.http.get(path).json()["state"] in states, LONGEST_S, what="the upload")
+        eventually(lambda: self.http.get(path).json()["state"] in states, TIMEOUT_S, what="the upload")
 
     def timed_upload(self, seed: int) -> float:
         files = adapter_files(seed=seed)
@@ -124,10 +123,11 @@ class ReportAge:
 
 
 @contextmanager
-def platform(folder: Path) -> Iterator[WebProcess]:
+def platform(folder: Path, settings: dict[str, str]) -> Iterator[WebProcess]:
+    """Start a scripted engine in this process, and a seeded web process on SQLite; yield the latter."""
     socket = f"unix:{folder}/engine.sock"
     engine = FakeEngineThread(socket)
-    web = WebProcess(folder / "var", f"local={socket}", {"LORIKEET_WEBHOOK_ALLOW_PRIVATE": "1"}, installation={})
+    web = WebProcess(folder / "var", f"local={socket}", settings, installation={})
     web.seed()
     web.start()
     try:
@@ -139,7 +139,7 @@ def platform(folder: Path) -> Iterator[WebProcess]:
 
 
 def archive(unpacked: int, seed: int) -> bytes:
-    """A zip whose weights unpack to so many bytes, 40 times its size: below the limit for bombs."""
+    """Return a zip whose weights unpack to this many bytes, 40 times its size: below the limit for zip bombs."""
     mib = os.urandom(26_000) + bytes((1 << 20) - 26_000)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made:
@@ -175,10 +175,10 @@ FLOODS: dict[str, Callable[[Client, int], dict[str, Any]]] = {"webhooks": flood_
 
 
 def owner(web: WebProcess, tenant: str) -> Client:
-    """With the session of its owner, who may do what keys may not."""
+    """Return a client with the session of the tenant's owner, who may do more than keys may."""
     client = Client(web, tenant)
     access = web.tenants[tenant]
-    client.http = httpx.Client(trust_env=False, timeout=LONGEST_S, base_url=web.url)
+    client.http = httpx.Client(trust_env=False, timeout=TIMEOUT_S, base_url=web.url)
     token = client.http.get("/api/session").json()["csrf_token"]
     login = {"email": access.email, "password": access.password}
     answer = client.http.post("/api/session", json=login, headers={"X-CSRFToken": token})
@@ -188,9 +188,9 @@ def owner(web: WebProcess, tenant: str) -> Client:
 
 
 def measure(flood: str, uploads: int, promotions: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as name, platform(Path(name)) as web:
+    with tempfile.TemporaryDirectory() as name, platform(Path(name), PRIVATE_WEBHOOKS) as web:
         good = Client(web, "globex")
-        good.timed_upload(1)  # what is only slow once
+        good.timed_upload(1)  # the first upload is slower
         with ReportAge(good) as quiet:
             alone = [good.timed_upload(100 + index) for index in range(uploads)]
         abuser = owner(web, "acme")
@@ -198,7 +198,7 @@ def measure(flood: str, uploads: int, promotions: int) -> dict[str, Any]:
         thread = threading.Thread(target=lambda: flooding.update(FLOODS[flood](abuser, promotions)))
         with ReportAge(good) as age:
             thread.start()
-            eventually(lambda: unfinished(web) >= ENOUGH or not thread.is_alive(), LONGEST_S, what="the flood")
+            eventually(lambda: unfinished(web) >= ENOUGH or not thread.is_alive(), TIMEOUT_S, what="the flood")
             beside = []
             for index in range(uploads):
                 beside.append(good.timed_upload(200 + index))
@@ -217,35 +217,36 @@ def measure(flood: str, uploads: int, promotions: int) -> dict[str, Any]:
 
 
 def unfinished(web: WebProcess) -> int:
-    """A flood that was over before the measurement would prove nothing."""
+    """Return the number of unfinished jobs of the flood. A flood that ended before the measurement would prove
+    nothing.
+    """
     uploads = "SELECT count(*) AS n FROM uploads_upload WHERE state IN ('received', 'validating')"
     messages = "SELECT count(*) AS n FROM webhooks_delivery WHERE state = 'pending'"
     return sum(int(web.query(query)[0]["n"]) for query in (uploads, messages))
 
 
-def report(flood: str, found: dict[str, Any], dry: bool) -> None:
-    alone, beside = (statistics.median(found[name]) for name in ("alone", "beside"))
+def report(flood: str, results: dict[str, Any], dry: bool) -> None:
+    alone, beside = (statistics.median(results[name]) for name in ("alone", "beside"))
     settings = {
         **machine(),
-        **{key: value for key, value in found.items() if key not in ("alone", "beside")},
-        "each_alone_s": [round(value, 2) for value in found["alone"]],
-        "each_beside_s": [round(value, 2) for value in found["beside"]],
+        **{key: value for key, value in results.items() if key not in ("alone", "beside")},
+        "each_alone_s": [round(value, 2) for value in results["alone"]],
+        "each_beside_s": [round(value, 2) for value in results["beside"]],
         "median_alone_s": round(alone, 2),
-        "worst_beside_s": round(max(found["beside"]), 2),
+        "worst_beside_s": round(max(results["beside"]), 2),
         "times_alone": round(beside / alone, 2),
     }
     append(RESULTS, [row("background", f"beside a flood of {flood}", "upload_s", beside, "s", settings)], dry=dry)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--uploads", type=int, default=15, help="of the well-behaved tenant, alone and beside")
     parser.add_argument("--promotions", type=int, default=50)
     parser.add_argument("--only", choices=sorted(FLOODS), action="append")
-    parser.add_argument("--dry", action="store_true", help="print only")
-    asked = parser.parse_args()
-    for flood in asked.only or FLOODS:
-        report(flood, measure(flood, asked.uploads, asked.promotions), asked.dry)
+    args = parser.parse_args()
+    for flood in args.only or FLOODS:
+        report(flood, measure(flood, args.uploads, args.promotions), args.dry)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How far adapters on a quantised base are from themselves on the unquantised one, and what comparing them costs.
+"""The distance of adapters on a quantised base from themselves on the unquantised one, and the cost of measuring it.
 
     python benchmarks/base_agreement.py --out benchmarks/results/base_agreement.jsonl
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import resource
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import append, parser_of
 
 from lora_engine.config import EngineConfig
 from lora_engine.model.loading import load_model
@@ -54,7 +54,7 @@ async def compared(host: HostServer, digest: str) -> pb.AdapterEffect:
 
 
 async def busy(host: HostServer, name: str, tokens: int) -> float:
-    """Milliseconds between tokens of requests that run all at once."""
+    """Return the milliseconds between tokens of requests that run at the same time."""
     for number in range(BUSY):
         sampling = pb.Sampling(max_tokens=tokens, ignore_eos=True)
         host.requests.submit(
@@ -82,7 +82,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
         await asyncio.sleep(0.05)
         beside = [await compared(host, digest) for digest in digests[: arguments.beside]]
         still_running = not running.done()
-        own, base = [[getattr(e.agreement, side) for e in effects] for side in ("adapter", "base")]
+        with_adapter, base = [[getattr(e.agreement, side) for e in effects] for side in ("adapter", "base")]
         return {
             "model": host.description.base_model,
             "device": host.description.device,
@@ -91,10 +91,10 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
             "load": round(os.getloadavg()[0], 1),  # of the machine, this benchmark included
             "outcomes": sorted({pb.Agreement.Outcome.Name(e.agreement.outcome).lower() for e in effects}),
             "reasons": sorted({e.agreement.reason for e in effects} - {""}),
-            "tokens": sum(f.tokens for f in own),
-            "agreeing": sum(f.agreeing for f in own),
+            "tokens": sum(f.tokens for f in with_adapter),
+            "agreeing": sum(f.agreeing for f in with_adapter),
             "base_agreeing": sum(f.agreeing for f in base),
-            "distance": [round(f.mean_distance, 3) for f in own],
+            "distance": [round(f.mean_distance, 3) for f in with_adapter],
             "base_distance": round(base[0].mean_distance, 3),
             "adapter_changes": [round(statistics.mean(p.mean_change for p in e.prompts), 2) for e in effects],
             "comparison_ms": [e.agreement.elapsed_ms for e in effects],
@@ -110,21 +110,17 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", type=Path, default=DEMO / "model")
     parser.add_argument("--adapters", type=Path, default=DEMO / "adapters", help="a folder of adapters' folders")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--quantization", default="fp8")
     parser.add_argument("--tokens", type=int, default=400, help="of each request that runs beside")
     parser.add_argument("--beside", type=int, default=None, help="how many adapters are compared beside requests")
-    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         row = {"benchmark": "base_agreement", **asyncio.run(measure(arguments, Path(folder)))}
-    print(json.dumps(row))
-    if arguments.out:
-        with arguments.out.open("a") as out:
-            out.write(json.dumps(row) + "\n")
+    append(arguments.out, [row])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ best practices, and where a page takes more than a second to be interactive.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -24,6 +23,8 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from rows import parser_of
+
 ROOT = Path(__file__).resolve().parents[1]
 for folder in (".", "tests/support"):
     sys.path.insert(0, str(ROOT / folder))
@@ -31,7 +32,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "console_lighthouse.jsonl"
 LIGHTHOUSE = "lighthouse@12.8.2"
 CATEGORIES = ("performance", "accessibility", "best-practices")
 LEAST = 95
-MOST_INTERACTIVE_MS = 1000
+MAX_INTERACTIVE_MS = 1000
 FIGURES = {"first-contentful-paint": "fcp_ms", "largest-contentful-paint": "lcp_ms", "interactive": "interactive_ms",
            "total-blocking-time": "blocking_ms", "total-byte-weight": "bytes"}  # fmt: skip
 BEFORE = ("login", "forgot-password")
@@ -39,37 +40,35 @@ BEHIND = {"overview": "", "adapters": "/adapters", "requests": "/requests", "usa
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--pages", type=lambda text: text.split(","), default=[*BEFORE, *BEHIND])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     url = os.environ.get("CONSOLE_URL", "http://127.0.0.1:8000")
-    found = {page: median_scores(f"{url}/{page}", None, options.runs) for page in BEFORE if page in options.pages}
+    medians = {page: median_scores(f"{url}/{page}", None, options.runs) for page in BEFORE if page in options.pages}
     behind = [page for page in BEHIND if page in options.pages]
     if behind:
         with signed_in(url) as browser:
             for page in behind:
-                found[page] = median_scores(f"{url}{browser.tenant}{BEHIND[page]}", browser, options.runs)
+                medians[page] = median_scores(f"{url}{browser.tenant}{BEHIND[page]}", browser, options.runs)
     # Blocking times are the machine's as much as the console's: how busy it was belongs to them.
     busy = f"{os.cpu_count()} cores, load {os.getloadavg()[1]:.1f}"
-    measured = {"machine": busy, "lighthouse": LIGHTHOUSE, "runs": options.runs, "pages": found}
+    measured = {"machine": busy, "lighthouse": LIGHTHOUSE, "runs": options.runs, "pages": medians}
     result = {"date": date.today().isoformat(), **measured}
     with RESULTS.open("a") as file:
         file.write(json.dumps(result) + "\n")
-    worst = min(figures[category] for figures in found.values() for category in CATEGORIES)
-    slowest = max(figures["interactive_ms"] for figures in found.values())
+    worst = min(figures[category] for figures in medians.values() for category in CATEGORIES)
+    slowest = max(figures["interactive_ms"] for figures in medians.values())
     print(f"The lowest score is {worst}, the latest to be interactive {slowest} ms.")
-    return 0 if worst >= LEAST and slowest <= MOST_INTERACTIVE_MS else 1
+    return 0 if worst >= LEAST and slowest <= MAX_INTERACTIVE_MS else 1
 
 
 @dataclass(frozen=True)
 class SignedIn:
-    """A browser in which somebody has signed in."""
+    """A browser with a signed-in session."""
 
-    port: int
-    """Where Lighthouse reaches it."""
-    tenant: str
-    """The path of their tenant's pages."""
+    port: int  # of the browser's remote debugging, which Lighthouse connects to
+    tenant: str  # path of the tenant's pages
     empty_cache: Callable[[], object]
 
 
@@ -99,11 +98,11 @@ def signed_in(url: str) -> Iterator[SignedIn]:
 
 
 def median_scores(address: str, browser: SignedIn | None, runs: int) -> dict[str, int]:
-    """In a new browser, or in that of somebody who has signed in."""
+    """Return the median scores of a page, in a new browser or in a signed-in one."""
     measured = [scores(address, browser) for _ in range(runs)]
-    found = {name: round(statistics.median(one[name] for one in measured)) for name in measured[0]}
-    print(address, found, flush=True)
-    return found
+    medians = {name: round(statistics.median(one[name] for one in measured)) for name in measured[0]}
+    print(address, medians, flush=True)
+    return medians
 
 
 def scores(address: str, browser: SignedIn | None) -> dict[str, int]:
@@ -122,16 +121,17 @@ def scores(address: str, browser: SignedIn | None) -> dict[str, int]:
         ]  # fmt: skip
         environment = {**os.environ, "CHROME_PATH": chromium() or ""}
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-        said = json.loads(report.read_text())
-    assert said["finalDisplayedUrl"].startswith(address.rstrip("/")), f"It was led to {said['finalDisplayedUrl']}"
+        lighthouse = json.loads(report.read_text())
+    shown = lighthouse["finalDisplayedUrl"]
+    assert shown.startswith(address.rstrip("/")), f"{address} redirected to {shown}"
     for name in CATEGORIES:
-        for audit in said["categories"][name]["auditRefs"]:
-            result = said["audits"][audit["id"]]
+        for audit in lighthouse["categories"][name]["auditRefs"]:
+            result = lighthouse["audits"][audit["id"]]
             if result["score"] is not None and result["score"] < 0.9 and audit["weight"]:
                 print(f"  {name}: {result['title']}: {result.get('displayValue', '')}", file=sys.stderr)
     return {
-        **{name: round(said["categories"][name]["score"] * 100) for name in CATEGORIES},
-        **{short: round(said["audits"][name]["numericValue"]) for name, short in FIGURES.items()},
+        **{name: round(lighthouse["categories"][name]["score"] * 100) for name in CATEGORIES},
+        **{short: round(lighthouse["audits"][name]["numericValue"]) for name, short in FIGURES.items()},
     }
 
 

@@ -1,4 +1,4 @@
-"""What the console costs with 10,000 adapters, 1,000 keys, 1,000 tenants and 10 million events, on PostgreSQL.
+"""The console's costs with 10,000 adapters, 1,000 keys, 1,000 tenants and 10 million events, on PostgreSQL.
 
     python benchmarks/console_scale.py [--events 10000000] [--rounds 20] [--database URL] [--no-browser]
 
@@ -14,7 +14,6 @@ already is measured as it is; one that is empty is filled and kept.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -29,6 +28,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from rows import parser_of
+
 ROOT = Path(__file__).resolve().parents[1]
 for folder in ("platform", "inference_engine", ".", "tests/support"):
     sys.path.insert(0, str(ROOT / folder))
@@ -37,7 +38,7 @@ AGGREGATED_AT_A_TIME = 200_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--database", help="postgres://… of one that is kept; LORIKEET_TEST_REDIS_URL beside it")
@@ -83,7 +84,7 @@ def installation(database: str | None) -> Iterator[dict[str, str]]:
 
 
 def prepare(events: int) -> dict[str, Any]:
-    """Filled, added up and vacuumed, as autovacuum would have done long before a ledger is this large."""
+    """Fill the database, aggregate and vacuum it, as autovacuum would have done long before a ledger is this large."""
     from django.core.management import call_command
     from django.db import connection
     from lorikeet_testing.scale import Size, seed
@@ -118,22 +119,22 @@ def addresses(rounds: int) -> dict[str, dict[str, float]]:
     asyncio.run(settle_memory())  # as a web process does when it has started
     client = Client(headers={"host": "localhost", "accept-encoding": "gzip"})
     client.force_login(User.objects.get(email=EMAIL))
-    found = {}
+    results = {}
     for address in read_by_the_console():
-        found[address] = cost(client, address, rounds)
-        taken, queries, size = (found[address][name] for name in ("p50_ms", "queries", "kb"))
+        results[address] = cost(client, address, rounds)
+        taken, queries, size = (results[address][name] for name in ("p50_ms", "queries", "kb"))
         print(f"  {taken:>8.1f} ms {queries:>3} queries {size:>7.1f} kB  {address}", flush=True)
-    return found
+    return results
 
 
 def read_by_the_console() -> list[str]:
-    """With the parameters that its pages use, first pages and last, searches and filters that find much and nothing."""
+    """Return the console's requests: first and last pages, searches and filters that match much and nothing."""
     from control_plane.console.webhooks.models import Endpoint
 
     webhook = Endpoint.objects.values_list("pk", flat=True).first()
     now = datetime.now(UTC).replace(microsecond=0)
     month = (now.date().replace(day=1) - timedelta(days=1)).strftime("%Y-%m")
-    own = [
+    tenant_paths = [
         "overview", "adapters?limit=50", "adapters?limit=50&offset=9950", "adapters?search=legal&limit=50",
         "adapters?search=zzz&limit=50", "adapters?search=legal&limit=8", "adapters/support-00000",
         "adapters/support-00000/versions/1", "adapters?sort=-bytes&limit=50", "adapters?status=failed&limit=50",
@@ -165,7 +166,7 @@ def read_by_the_console() -> list[str]:
         "tenants/t0/adapters?limit=50", "tenants/t0/members?limit=50",
         "tenants/t0/limits", f"tenants/t0/statement?month={month}",
     ]  # fmt: skip
-    return ["session", *(f"tenants/t0/{each}" for each in own), *(f"operator/{each}" for each in operator)]
+    return ["session", *(f"tenants/t0/{each}" for each in tenant_paths), *(f"operator/{each}" for each in operator)]
 
 
 def cost(client: Any, address: str, rounds: int) -> dict[str, float]:
@@ -190,7 +191,7 @@ def cost(client: Any, address: str, rounds: int) -> dict[str, float]:
 
 @contextmanager
 def counted_queries() -> Iterator[list[str]]:
-    """Of all connections: views run in threads of their own."""
+    """Record the queries of all connections: views run in other threads."""
     from django.db.backends.utils import CursorWrapper
 
     made: list[str] = []

@@ -63,9 +63,9 @@ def measured_in_browser(settings: dict[str, str], var: Path) -> dict[str, Any]:
         context = running.new_context(base_url=url, viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
         context.add_init_script(WATCH)
         sign_in(context.new_page())
-        found = {"pages": pages(context), "keys": key_presses(context)}
+        results = {"pages": pages(context), "keys": key_presses(context)}
         running.close()
-    return found
+    return results
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def pages(context: BrowserContext) -> dict[str, dict[str, float]]:
 
 
 def one_page(context: BrowserContext, path: str) -> dict[str, float]:
-    """Each visit has the bundle in the browser's cache, as after the first one of a person."""
+    """Measure a page. The bundle is in the browser's cache, as after a person's first visit."""
     interactive, shown, nodes, api_kb, largest = [], [], 0, 0.0, 0.0
     for _ in range(VISITS):
         page = context.new_page()
@@ -135,7 +135,7 @@ def one_page(context: BrowserContext, path: str) -> dict[str, float]:
 
 
 def settled(page: Page) -> float:
-    """Milliseconds since the navigation began, when the heading is there and the main thread had no long task since."""
+    """Return the milliseconds from the navigation until the heading is there and the main thread has no long task."""
     reached: float = page.evaluate(
         f"""() => new Promise((done) => {{
           const heading = performance.now();
@@ -151,7 +151,7 @@ def settled(page: Page) -> float:
 
 def key_presses(context: BrowserContext) -> dict[str, dict[str, float]]:
     page = context.new_page()
-    found = {}
+    results = {}
     for name, path, words in (
         ("search adapters", "/adapters", "legal-0042"),
         ("search keys", "/keys", "key 99"),
@@ -162,17 +162,19 @@ def key_presses(context: BrowserContext) -> dict[str, dict[str, float]]:
     ):
         page.goto(f"{TENANT}{path}", wait_until="networkidle")
         page.get_by_role("searchbox").first.focus()
-        found[name] = typed(page, words)
+        results[name] = typed(page, words)
     page.goto(f"{TENANT}/adapters", wait_until="networkidle")
     page.keyboard.press("Control+k")
     page.get_by_placeholder(re.compile("Go to a page")).wait_for()
-    found["palette"] = typed(page, "legal-0042")
+    results["palette"] = typed(page, "legal-0042")
     page.close()
-    return found
+    return results
 
 
 def typed(page: Page, words: str) -> dict[str, float]:
-    """Milliseconds from a key press to the frame that shows it, by the browser's event timing (which counts in 8s)."""
+    """Return the milliseconds from a key press to the frame that shows it, by the browser's event timing (in steps
+    of 8).
+    """
     page.evaluate("__keys.length = 0")
     for letter in words * 2:
         page.keyboard.press("Space" if letter == " " else letter)

@@ -1,4 +1,4 @@
-"""How long it takes to compute again what PiSSA and OLoRA took out of one matrix of the base.
+"""The time to recompute what PiSSA and OLoRA took out of one matrix of the base.
 
     python benchmarks/decompositions.py --out benchmarks/results/decompositions.jsonl
 
@@ -9,8 +9,6 @@ Last, what a host does for the seven matrices of one layer of Llama-3.1-8B when 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
+from rows import append, parser_of
 
 from lora_engine.adapters.taken_out import taken_out
 
@@ -36,13 +35,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def first_directions(weight: torch.Tensor) -> torch.Tensor:
-    """``B0 A0`` of OLoRA: the projection onto the span of the first columns."""
+    """Return OLoRA's ``B0 A0``: the projection onto the span of the first columns."""
     basis, _ = torch.linalg.qr(weight[:, :RANK])
     return basis @ (basis.T @ weight)
 
 
 class Layer:
-    """Of bfloat16, handed out as an engine does it."""
+    """The bfloat16 matrices of one layer, read in rows as an engine does."""
 
     def __init__(self, device: str) -> None:
         self._matrices = {t: torch.randn(shape, device=device).bfloat16() for t, shape in LAYER_8B.items()}
@@ -59,16 +58,12 @@ class Layer:
 
 
 def write(row: dict[str, object], out: Path | None) -> None:
-    row = {"benchmark": "decompositions", "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), **row}
-    print(json.dumps(row))
-    if out:
-        with out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    load = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+    append(out, [{"benchmark": "decompositions", **load, **row}])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     for size in SIZES:

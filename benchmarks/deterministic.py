@@ -1,4 +1,4 @@
-"""What `--deterministic` costs: decode steps and prompts, with it and without, of Llama-3.1-8B's shape.
+"""The cost of `--deterministic`: decode steps and prompts, with it and without, of Llama-3.1-8B's shape.
 
     python benchmarks/deterministic.py --out benchmarks/results/deterministic.jsonl
     python benchmarks/deterministic.py --products
@@ -11,7 +11,6 @@ split sums over at least 64 rows, and by this repository's kernel.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import logging
 import statistics
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import torch
 from offline_throughput import ATTENTION, LLAMA_3_1_8B, MIXED, build_engine, random_adapter
-from rows import Rows
+from rows import Rows, parser_of
 from step_times import decode_step_ms, prefill_ms, warm
 
 from lora_engine.adapters.source import LoadedAdapters
@@ -42,7 +41,7 @@ Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def measure(deterministic: bool) -> dict[tuple[str, str, int], float]:
-    """Milliseconds by case, metric and batch."""
+    """Return the milliseconds by case, metric and batch."""
     source = LoadedAdapters()
     config = EngineConfig(
         model=Path("random"), device="cuda", max_running=256, prefix_cache=False, deterministic=deterministic
@@ -56,17 +55,17 @@ def measure(deterministic: bool) -> dict[tuple[str, str, int], float]:
         digests.append(packed.digest)
     warm(engine, digests)
     print(f"deterministic {deterministic}: ready after {time.perf_counter() - began:.1f} s", flush=True)
-    found = {}
+    medians = {}
     for case, adapters in CASES.items():
         for batch in BATCHES:
             used = digests[: min(adapters, batch)]
-            found[case, "step_ms", batch] = decode_step_ms(engine, case, batch, used)
-        found[case, "prefill_ms", PROMPTS] = prefill_ms(engine, case, digests[:adapters], PROMPTS, PROMPT)
-    return found
+            medians[case, "step_ms", batch] = decode_step_ms(engine, case, batch, used)
+        medians[case, "prefill_ms", PROMPTS] = prefill_ms(engine, case, digests[:adapters], PROMPTS, PROMPT)
+    return medians
 
 
 def products() -> None:
-    """Microseconds of each product, and whether its rows are those of the product with most rows."""
+    """Return the microseconds of each product, and whether its rows equal those of the product with most rows."""
     ways: dict[str, Product] = {"cublas": linear, "unsplit": padded_linear, "ours": invariant_linear}
     for way, product in ways.items():
         if way == "unsplit":  # and from then on
@@ -81,7 +80,9 @@ def products() -> None:
 
 
 def microseconds(product: Product, x: torch.Tensor, weight: torch.Tensor) -> float:
-    """Of one among others in a graph, with the matrix from the device's memory: copies of it take turns."""
+    """Return the time of one product among others in a graph; copies of the matrix alternate, so that it comes from
+    the device's memory.
+    """
     copies = [weight.clone() for _ in range(max(1, (200 << 20) // weight.nbytes))]
     for copy in copies:
         product(x, copy)
@@ -102,8 +103,7 @@ def microseconds(product: Product, x: torch.Tensor, weight: torch.Tensor) -> flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--products", action="store_true")
     arguments = parser.parse_args()
     if arguments.products:

@@ -11,16 +11,14 @@ what a call costs the host, which prepares the next step meanwhile.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from kernel_table import LAYERS, measure
-from rows import BANDWIDTH, Rows, traffic
+from rows import BANDWIDTH, Rows, parser_of, traffic
 
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, parameters_of, sample
@@ -88,7 +86,7 @@ def choice(batch: int, params: SamplingParams, scale: float) -> Kernel:
 
 
 def host_us(batch: int, params: SamplingParams) -> float:
-    """Until the call returns."""
+    """Return the microseconds until the call returns on the host."""
     logits, rows = random(batch, VOCAB), [SamplingRow(params, seed, 0) for seed in range(batch)]
     times = []
     for _ in range(20):
@@ -100,8 +98,7 @@ def host_us(batch: int, params: SamplingParams) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     rows = Rows(arguments.out, "elementwise", "llama-3.1-8b")
 

@@ -1,4 +1,4 @@
-"""What a web process pays for each host more: heartbeats, their bytes, the choice of a host.
+"""A web process's cost per engine host: heartbeats, their bytes, routing.
 
     python benchmarks/fleet_scale.py [--hosts 2 10 100 1000] [--adapters 200] [--tenants 50] [--changed 0.05] [--dry]
 
@@ -9,7 +9,6 @@ the watcher's interval."""
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -26,7 +25,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
 RESULTS = ROOT / "benchmarks" / "results" / "fleet_scale.jsonl"
 
 import django  # noqa: E402
-from cpu_rows import append, machine, row  # noqa: E402
+from rows import append, machine, parser_of, row  # noqa: E402
 
 django.setup()
 
@@ -59,7 +58,7 @@ def heartbeat(adapters: int, tenants: int, *, load_only: bool) -> pb.HostStatus:
 
 
 def microseconds(step: Callable[[], object], times: int) -> float:
-    """Of processor, the middle of five rounds."""
+    """Return the processor time of a step in microseconds: the median of five rounds."""
     rounds = []
     for _ in range(5):
         begun = time.process_time()
@@ -80,16 +79,17 @@ def connections(count: int, status: pb.HostStatus) -> list[HostConnection]:
 
 
 def following(adapters: int, tenants: int, changed: float) -> tuple[pb.HostStatus, pb.HostStatus, float]:
-    """The first heartbeat of a stream; a later one, of whose adapters so many have changed; microseconds that telling
-    the difference takes the host."""
+    """Return the first heartbeat of a stream, a later one with this share of adapters changed, and the microseconds
+    that the host needs to compute the difference.
+    """
     first, later = (heartbeat(adapters, tenants, load_only=False) for _ in range(2))
     for adapter in later.adapters[: round(adapters * changed)]:
         adapter.running += 1
     moments = [Heartbeat(heartbeat(0, tenants, load_only=False), status.adapters) for status in (first, later)]
     changes = AdapterChanges()
     whole, part = map(changes.message, moments)
-    turns = itertools.cycle(moments)
-    return whole, part, microseconds(lambda: changes.message(next(turns)), 20)
+    alternating = itertools.cycle(moments)
+    return whole, part, microseconds(lambda: changes.message(next(alternating)), 20)
 
 
 def measure(hosts: int, adapters: int, tenants: int, changed: float) -> dict[str, Any]:
@@ -136,19 +136,18 @@ def measure(hosts: int, adapters: int, tenants: int, changed: float) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--hosts", type=int, nargs="*", default=[2, 10, 100, 1000])
     parser.add_argument("--adapters", type=int, default=200)
     parser.add_argument("--tenants", type=int, default=50)
     parser.add_argument("--changed", type=float, default=0.05, help="of the adapters, from one heartbeat to the next")
-    parser.add_argument("--dry", action="store_true", help="print only")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     rows = []
-    for hosts in asked.hosts:
-        found = measure(hosts, asked.adapters, asked.tenants, asked.changed)
-        print(found, flush=True)
-        rows.append(row("fleet_scale", f"{hosts} hosts", "choice", found["choice_us"], "us", {**machine(), **found}))
-    append(RESULTS, rows, dry=asked.dry)
+    for hosts in args.hosts:
+        result = measure(hosts, args.adapters, args.tenants, args.changed)
+        print(result, flush=True)
+        rows.append(row("fleet_scale", f"{hosts} hosts", "choice", result["choice_us"], "us", {**machine(), **result}))
+    append(RESULTS, rows, dry=args.dry)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What FP8 changes of answers, with and without adapters: the demo model's, and of a tiny model of each family.
+"""The effect of FP8 on answers, with and without adapters: the demo model's, and of a tiny model of each family.
 
     python benchmarks/fp8_quality.py --out benchmarks/results/fp8_quality.jsonl
 
@@ -11,7 +11,6 @@ rounded as the GPU's kernels round them. bfloat16 stands beside it for compariso
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import tempfile
@@ -32,7 +31,7 @@ from lorikeet_testing.tiny_models import (
     save_adapter,
     save_model,
 )
-from rows import commit
+from rows import commit, parser_of
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -57,7 +56,7 @@ class Variant:
 
     @classmethod
     def of(cls, folder: Path, adapters: Sequence[Path], weights: bool = False, **settings: Any) -> Variant:
-        """``weights``: in FP8, with activations rounded too."""
+        """Build the engine. ``weights``: in FP8, with activations rounded too."""
         source = LoadedAdapters()
         settings = {"pool_mb": 64, "prefix_cache": False, **settings}
         engine = Engine(EngineConfig(model=folder, **settings), source)
@@ -82,7 +81,7 @@ class Variant:
 
     @torch.inference_mode()
     def logits(self, name: str, tokens: list[int]) -> torch.Tensor:
-        """After each of the tokens."""
+        """Return the logits after each of the tokens."""
         engine, geometry = self.engine, self.engine.pool.geometry
         batch = prefill_batch(len(tokens), geometry, engine.loaded.model.device)
         batch.token_ids, batch.logit_rows = torch.tensor(tokens), torch.arange(len(tokens))
@@ -114,7 +113,7 @@ def compare(want: torch.Tensor, got: torch.Tensor) -> dict[str, float]:
 
 
 class Model:
-    """One model, unquantised and in every variant."""
+    """A model, unquantised and in every variant."""
 
     def __init__(self, name: str, folder: Path, adapters: Sequence[Path], **settings: Any) -> None:
         self.name = name
@@ -127,16 +126,16 @@ class Model:
         }
 
     def measure(self, case: str, prompts: Sequence[list[int]]) -> list[dict[str, object]]:
-        """``case``: the adapter's name, or anything else for the base."""
-        found: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {key: [] for key in self._variants}
+        """Measure one case: an adapter's name, or any other string for the base."""
+        logits: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {key: [] for key in self._variants}
         for prompt in prompts:
             whole = [*prompt, *self.plain.answer(case, prompt)]
             rows = slice(len(prompt) - 1, len(whole) - 1)
             want = self.plain.logits(case, whole)[rows]
             for key, variant in self._variants.items():
-                found[key].append((want, variant.logits(case, whole)[rows]))
+                logits[key].append((want, variant.logits(case, whole)[rows]))
         lines: list[dict[str, object]] = []
-        for key, pairs in found.items():
+        for key, pairs in logits.items():
             want, got = (torch.cat([pair[side] for pair in pairs]) for side in (0, 1))
             figures = {name: round(value, 6) for name, value in compare(want, got).items()}
             print(f"{self.name:30} {case:14} {key:26} tokens {len(want)} {figures}", flush=True)
@@ -170,8 +169,7 @@ def families() -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     rows = [*demo(), *families()]
     if arguments.out:
@@ -179,7 +177,7 @@ def main() -> None:
 
 
 def figures_of(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """A line for each, as README.md describes them."""
+    """Return the rows of a result, one per figure, as README.md describes them."""
     common = {
         "workload": "fp8 quality", "model": row["model"], "system": f"lorikeet, {row['system']}", "case": row["case"],
     }  # fmt: skip

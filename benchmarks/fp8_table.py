@@ -15,12 +15,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import product
-from pathlib import Path
 
 import torch
 import triton
 from kernel_table import LAYERS, measure
-from rows import BANDWIDTH, Rows
+from rows import BANDWIDTH, Rows, parser_of
 
 from lora_kernels import fp8
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation
@@ -37,7 +36,7 @@ Tiling = tuple[int, int, int, int, int, int]
 
 
 def tilings(tokens: int, outputs: int, inputs: int) -> Iterator[Tiling]:
-    """That may be the best: tokens, outputs and inputs of a tile, programs for a sum, warps, stages."""
+    """Yield candidates for the best tiling: tokens, outputs and inputs of a tile, programs per sum, warps, stages."""
     block_m = min(128, max(16, triton.next_power_of_2(tokens)))
     if tokens > 64:
         yield (64, 128, 128, 1, 4, 5)
@@ -109,7 +108,7 @@ def error(got: torch.Tensor, x: Fp8Rows, weight: Fp8Matrix) -> float:
 
 
 def quantisers(rows: Rows) -> None:
-    """Of Llama-3.1-8B's widths; the plain kernel beside the one that quantises."""
+    """Time the quantising kernels at Llama-3.1-8B's widths, each beside its plain kernel."""
     hidden, inner = 4096, 14336
     weight = torch.ones(hidden, device="cuda", dtype=torch.bfloat16)
     to_hidden, to_inner = (quantise(torch.randn(64, width, device="cuda")) for width in (hidden, inner))
@@ -131,7 +130,7 @@ def quantisers(rows: Rows) -> None:
 
 
 def compile_first(arguments: argparse.Namespace) -> None:
-    """Compile in many processes what one would compile in turn: each takes every n-th tiling."""
+    """Compile the tilings in many processes, each taking every n-th."""
     count = min(12, os.cpu_count() or 1)
     command = [sys.executable, __file__, "--shapes", *arguments.shapes, "--tokens", *map(str, arguments.tokens)]
     children = [subprocess.Popen([*command, "--compile-only", str(i), str(count)]) for i in range(count)]
@@ -157,8 +156,7 @@ def compile_share(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--shapes", nargs="*", default=["llama-3.1-8b"], choices=list(SHAPES))
     parser.add_argument("--tokens", nargs="*", type=int, default=list(TOKENS))
     parser.add_argument("--compile-only", nargs=2, type=int, help=argparse.SUPPRESS)

@@ -40,7 +40,7 @@ import torch
 from lorikeet_testing.web import WebProcess, free_port
 from offline_throughput import ATTENTION, MIXED, MODELS, tokenizer_folder
 from rest_throughput import cpu_seconds
-from rows import Rows
+from rows import Rows, parser_of
 from safetensors.torch import save, save_file
 
 from lora_engine.model.config import ModelConfig
@@ -60,7 +60,9 @@ START_LIMIT_S = 300
 
 
 def write_model(folder: Path, shape: dict[str, Any], device: str) -> ModelConfig:
-    """A Hugging Face checkpoint of random weights, a shard per layer, whose tokenizer makes a token of each letter."""
+    """Write a Hugging Face checkpoint of random weights, a shard per layer, with a tokenizer of one token per
+    letter.
+    """
     config = {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16", **shape}
     parsed = ModelConfig.from_dict(config)
     folder.mkdir(parents=True)
@@ -102,7 +104,7 @@ def write_model(folder: Path, shape: dict[str, Any], device: str) -> ModelConfig
 
 
 def adapter_archive(shape: dict[str, Any], rank: int, seed: int) -> bytes:
-    """A zip as PEFT saves an adapter, weights small enough to change nothing much."""
+    """Return a zip as PEFT saves an adapter, with weights too small to change answers much."""
     width, heads = shape["hidden_size"], shape["num_attention_heads"]
     kv = shape["num_key_value_heads"] * (width // heads)
     outputs = {"q_proj": width, "k_proj": kv, "v_proj": kv, "o_proj": width}
@@ -130,7 +132,7 @@ def adapter_archive(shape: dict[str, Any], rank: int, seed: int) -> bytes:
 
 
 class EngineProcess:
-    """`python -m lora_engine` as an operator starts it."""
+    """A process `python -m lora_engine`, as an operator starts it."""
 
     def __init__(self, folder: Path, model: Path, options: argparse.Namespace) -> None:
         self.address = f"unix:{folder}/engine.sock"
@@ -150,7 +152,7 @@ class EngineProcess:
             self.process = subprocess.Popen(self.command, env=self.env, cwd=ROOT, stdout=log, stderr=log)
 
     def wait_until_ready(self) -> float:
-        """Seconds from the start of the process to the socket that answers."""
+        """Return the seconds from the start of the process until its socket answers."""
         socket = Path(self.address.removeprefix("unix:"))
         while not socket.exists():
             assert self.process.poll() is None, self.log.read_text()[-4000:]
@@ -198,7 +200,7 @@ def running(options: argparse.Namespace, folder: Path, rows: Rows) -> Iterator[t
 
 
 def upload(web: WebProcess, shape: dict[str, Any], count: int) -> list[str]:
-    """Through the API, eight at once; until each is answered by the engine."""
+    """Upload adapters through the API, eight at once, until the engine answers with each."""
     access = web.tenants[TENANT]
     names = [f"adapter-{index}" for index in range(count)]
 
@@ -210,8 +212,8 @@ def upload(web: WebProcess, shape: dict[str, Any], count: int) -> list[str]:
             answer = http.post(base, data={"name": names[index]}, files=files)
             assert answer.status_code == 202, answer.text
             path = f"{base}/{answer.json()['id']}"
-            while (found := http.get(path).json())["state"] != "accepted":
-                assert found["state"] not in ("refused", "failed"), found
+            while (upload := http.get(path).json())["state"] != "accepted":
+                assert upload["state"] not in ("refused", "failed"), upload
                 time.sleep(0.1)
             body = {"model": names[index], "prompt": "abc", "max_tokens": 1}
             until = time.monotonic() + 120
@@ -229,7 +231,7 @@ def upload(web: WebProcess, shape: dict[str, Any], count: int) -> list[str]:
 
 @dataclass
 class Seen:
-    """What the streams of one client process saw between the two moments of the measurement."""
+    """The measurements of one client process's streams between the two ends of the measured interval."""
 
     requests: float = 0
     first_s: list[float] = field(default_factory=list)
@@ -237,7 +239,7 @@ class Seen:
 
 
 class Stream(asyncio.Protocol):
-    """One connection that asks again as soon as it was answered."""
+    """A connection that sends the next request as soon as the last one was answered."""
 
     def __init__(self, load: Load, index: int) -> None:
         self._load, self._index, self._rnd = load, index, random.Random(f"{load.seed}/{index}")
@@ -257,7 +259,7 @@ class Stream(asyncio.Protocol):
         }  # fmt: skip
         body = json.dumps(request)
         self._transport.write(f"{self._load.head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        self._asked, self._last, self._tail = time.perf_counter(), 0.0, b""
+        self._sent_at, self._last, self._tail = time.perf_counter(), 0.0, b""
 
     def data_received(self, data: bytes) -> None:
         now, load = time.perf_counter(), self._load
@@ -266,7 +268,7 @@ class Stream(asyncio.Protocol):
             if self._last:
                 load.seen.between_s.append((now - self._last) / chunks)
             else:
-                load.seen.first_s.append(now - self._asked)
+                load.seen.first_s.append(now - self._sent_at)
         if chunks:
             self._last = now
         seen = self._tail + data
@@ -274,8 +276,8 @@ class Stream(asyncio.Protocol):
         if (b"HTTP/1.1 " in seen and b"HTTP/1.1 200" not in seen) or b'"error"' in seen:
             load.fail(seen[-500:].decode(errors="replace"))
         elif b"data: [DONE]" in seen and seen.endswith(b"0\r\n\r\n"):
-            inside = min(now, load.end) - max(self._asked, load.begin)
-            load.seen.requests += max(0.0, inside) / (now - self._asked)
+            inside = min(now, load.end) - max(self._sent_at, load.begin)
+            load.seen.requests += max(0.0, inside) / (now - self._sent_at)
             if now < load.end:
                 self._ask()
             else:
@@ -330,7 +332,7 @@ def client(arguments: tuple[int, str, Sequence[str], int, int, str, float, float
 def measure(
     web: WebProcess, engine: EngineProcess, models: Sequence[str], streams: int, warm_s: float, seconds: float
 ) -> tuple[Seen, dict[str, float]]:
-    """What all clients saw, and the CPU seconds of the two processes meanwhile."""
+    """Return what all clients measured, and the CPU seconds of the two processes meanwhile."""
     assert web.process is not None
     pids = {"web": web.process.pid, "engine": engine.process.pid}
     share = math.ceil(streams / CLIENTS)
@@ -370,8 +372,7 @@ def report(rows: Rows, case: str, streams: int, seen: Seen, cpu_s: dict[str, flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--shape", choices=SHAPES, default="llama-3.1-8b")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--adapters", type=int, default=64)

@@ -1,4 +1,4 @@
-"""What the web process itself costs, with an engine that costs nothing (W8).
+"""The web process's cost per request and token, with an engine that costs nothing (W8).
 
     python benchmarks/gateway_load.py              all cases; rows are appended to benchmarks/results/gateway.jsonl
     python benchmarks/gateway_load.py --dry --cases rest sockets
@@ -39,10 +39,10 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine", "benchmarks")]
 
-from cpu_rows import append, cpu_name, row  # noqa: E402
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, Running  # noqa: E402
 from lorikeet_testing.web import WebProcess  # noqa: E402
 from rest_throughput import cpu_seconds  # noqa: E402
+from rows import append, cpu_name, parser_of, row  # noqa: E402
 
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
@@ -52,7 +52,7 @@ CASES = ("rest", "websocket", "latency", "sockets")
 
 
 class StampingEngine(FakeEngine):
-    """Every token is the engine's clock in nanoseconds and a bar."""
+    """A scripted engine whose tokens are its clock, in nanoseconds, and a bar."""
 
     def _emit(self, request: Running, step: pb.StepDeltas) -> None:
         request.emitted += 1
@@ -68,7 +68,7 @@ class StampingEngine(FakeEngine):
 
 
 async def run_engine(address: str, steps_per_second: float) -> None:
-    """Steps at fixed moments, however long a step takes."""
+    """Run the scripted engine, with steps at fixed moments, however long one takes."""
     engine = StampingEngine(address, Behaviour(steps_per_second=0, max_running=4096, max_waiting=4096))
     engine._run = lambda: _paced(engine, steps_per_second)  # type: ignore[method-assign]
     await engine.start()
@@ -104,7 +104,7 @@ class Platform:
 
 @contextmanager
 def platform(steps_per_second: float) -> Iterator[Platform]:
-    """A seeded web process and a scripted engine, each a process of its own."""
+    """Start a seeded web process and a scripted engine, each in its process."""
     with tempfile.TemporaryDirectory(prefix="lorikeet-gateway-") as folder:
         address = f"unix:{folder}/e.sock"
         command = [sys.executable, __file__, "--engine", address, "--steps", str(steps_per_second)]
@@ -126,7 +126,7 @@ def platform(steps_per_second: float) -> Iterator[Platform]:
 
 @dataclass
 class Load:
-    """What all streams of a run share."""
+    """The parameters and counters that all streams of a run share."""
 
     streams: int
     tokens: int
@@ -154,7 +154,7 @@ class Load:
 
 
 class Reader(asyncio.Protocol):
-    """Sends one message, then reads bytes until the mark of the end."""
+    """A client that sends one message, then reads bytes until the end mark."""
 
     def __init__(self, load: Load, first: bytes, then: bytes, mark: bytes) -> None:
         self._load, self._first, self._then, self._mark = load, first, then, mark
@@ -239,9 +239,9 @@ def measure_latency(options: argparse.Namespace) -> dict[str, Any]:
         for _ in range(options.runs):
             load = Load(options.streams, options.latency_tokens, stamps=True)
             asyncio.run(run_load(ours, load, rest_reader))
-            found = sorted(load.latencies_ms)
-            p50s.append(found[len(found) // 2])
-            p99s.append(found[int(len(found) * 0.99)])
+            latencies = sorted(load.latencies_ms)
+            p50s.append(latencies[len(latencies) // 2])
+            p99s.append(latencies[int(len(latencies) * 0.99)])
     return {
         "added_latency_p50_ms": (statistics.median(p50s), "ms", p50s),
         "added_latency_p99_ms": (statistics.median(p99s), "ms", p99s),
@@ -304,7 +304,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--streams", type=int, default=256)
     parser.add_argument("--steps", type=float, default=25.0, help="tokens per second of each stream")
@@ -314,7 +314,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sockets", type=int, default=2000)
     parser.add_argument("--hold-s", type=float, default=15.0)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--dry", action="store_true", help="print only; write no result rows")
     parser.add_argument("--engine", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.load = round(os.getloadavg()[0], 2)

@@ -31,7 +31,7 @@ JOBS: dict[str, tuple[Command, ...]] = {
     "tests": (
         (*TEST, "tests/kernels"),
         (*GPU_TEST, "tests/engine", "--ignore=tests/engine/test_soak.py", "--ignore=tests/engine/test_warm_up.py"),
-        # It counts what is compiled after the start, so nothing may have run in its process before.
+        # It counts kernels that are compiled after the start, so nothing may have run in its process before.
         (*GPU_TEST, "tests/engine/test_warm_up.py"),
     ),
     "soak": ((*GPU_TEST, "tests/engine/test_soak.py"),),
@@ -87,7 +87,7 @@ class Done:
 
 
 class Run:
-    """Jobs on GPUs; what became of each command, in the order in which they ended."""
+    """A run of jobs on GPUs, with each command's result in the order in which they ended."""
 
     def __init__(self, out: Path, commit: str) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""What a stream costs that was resumed in another web process than its own: frames through a list in Redis.
+"""The cost of a stream that is resumed in another web process than its owner: frames through a list in Redis.
 
     python -m scripts.test_services -- python benchmarks/handover_cost.py [--dry]
 
@@ -26,7 +26,7 @@ import django  # noqa: E402
 
 django.setup()
 
-from cpu_rows import append, cpu_name, row  # noqa: E402
+from rows import append, cpu_name, parser_of, row  # noqa: E402
 
 from control_plane.gateway.websocket.resume_relay import ResumeRelay  # noqa: E402
 from control_plane.gateway.websocket.session import Send, Sessions  # noqa: E402
@@ -35,7 +35,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "gateway.jsonl"
 
 
 class Nobody:
-    """A socket that broke."""
+    """A socket whose connection broke."""
 
     async def send_frame(self, text: str) -> None:
         raise OSError
@@ -45,7 +45,7 @@ class Nobody:
 
 
 class Ticking:
-    """A generation of frames at a rate, each with the time it was written."""
+    """A generation of frames at a fixed rate, each with the time it was written."""
 
     resumable = True
     over = False
@@ -115,11 +115,10 @@ async def run(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--streams", type=int, default=256)
     parser.add_argument("--rate", type=float, default=10.0, help="frames a second of each stream")
     parser.add_argument("--frames", type=int, default=100, help="of each stream")
-    parser.add_argument("--dry", action="store_true", help="print only; write no result rows")
     options = parser.parse_args()
     settings = {"cpu": cpu_name(), "cores": os.cpu_count(), "load_1m_before": round(os.getloadavg()[0], 2)}
     settings |= {"streams": options.streams, "frames_per_s": options.rate, "frames_each": options.frames}

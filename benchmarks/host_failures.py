@@ -1,4 +1,4 @@
-"""What callers notice when engine hosts are restarted, killed or frozen under load.
+"""Failures and pauses that callers notice when engine hosts are restarted, killed or frozen under load.
 
     python benchmarks/host_failures.py [--dry] [--rounds 3] [--freeze-s 30] [--hosts 1] [--only restarts]
 
@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cpu_rows import append, machine, row
+from rows import append, machine, parser_of, row
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("platform", "inference_engine", "tests/support", ".")]
@@ -49,7 +49,7 @@ MODEL = "lorikeet-demo"  # which the adapter names as its base
 
 
 class Engine:
-    """One engine host, as a process."""
+    """An engine host, as a process."""
 
     def __init__(self, folder: Path, name: str, env: dict[str, str]) -> None:
         self.name, self.folder, self.env = name, folder, env
@@ -77,7 +77,7 @@ class Engine:
 
 @dataclass
 class Load:
-    """Callers that go on whatever happens, and what became of their requests."""
+    """Callers that continue whatever happens, and the outcomes of their requests."""
 
     url: str
     key: str
@@ -147,7 +147,7 @@ class Platform:
     key: str
 
     def ready(self, boots: dict[str, str] | None = None) -> bool:
-        """Both hosts answer, hold the adapter, and are not those of `boots` any more."""
+        """Return whether all hosts answer, hold the adapter, and have restarted since `boots`."""
         hosts = self.web.query("select id, name, state, boot_id from hosts_enginehost")
         placed = self.web.query("select host_id from placements_placement where phase = 'ready'")
         new = all(host["boot_id"] != (boots or {}).get(host["name"]) for host in hosts)
@@ -222,23 +222,23 @@ def upload(web: WebProcess, key: str) -> None:
 # -- what happens to the hosts --------------------------------------------------------
 
 
-def restarts(platform: Platform, asked: argparse.Namespace) -> None:
-    for _ in range(asked.rounds):
+def restarts(platform: Platform, args: argparse.Namespace) -> None:
+    for _ in range(args.rounds):
         for engine in platform.engines:
             platform.restart(engine, signal.SIGTERM)
 
 
-def kills(platform: Platform, asked: argparse.Namespace) -> None:
-    for _ in range(asked.rounds):
+def kills(platform: Platform, args: argparse.Namespace) -> None:
+    for _ in range(args.rounds):
         for engine in platform.engines:
             platform.restart(engine, signal.SIGKILL)
 
 
-def freeze(platform: Platform, asked: argparse.Namespace) -> None:
+def freeze(platform: Platform, args: argparse.Namespace) -> None:
     engine = platform.engines[0]
     engine.signal(signal.SIGSTOP)
     try:
-        time.sleep(asked.freeze_s)
+        time.sleep(args.freeze_s)
     finally:
         engine.signal(signal.SIGCONT)
     time.sleep(5)
@@ -251,12 +251,12 @@ CASES: dict[str, Callable[[Platform, argparse.Namespace], None]] = {
 }
 
 
-def measure(platform: Platform, case: str, asked: argparse.Namespace) -> dict[str, Any]:
+def measure(platform: Platform, case: str, args: argparse.Namespace) -> dict[str, Any]:
     load = Load(platform.web.url, platform.key)
     begun = time.monotonic()
     with load.running():
         time.sleep(3)
-        CASES[case](platform, asked)
+        CASES[case](platform, args)
     eventually(platform.ready, 120, what="all hosts")
     return {
         "requests": sum(load.ends.values()),
@@ -268,28 +268,27 @@ def measure(platform: Platform, case: str, asked: argparse.Namespace) -> dict[st
         "longest_pause_s": round(load.longest_pause_s, 1),
         "seconds": round(time.monotonic() - begun),
         "hosts": len(platform.engines),
-        "restarts": 0 if case == "freeze" else len(platform.engines) * asked.rounds,
+        "restarts": 0 if case == "freeze" else len(platform.engines) * args.rounds,
     }
 
 
-def report(case: str, found: dict[str, Any], dry: bool) -> None:
-    failed = found["failed_before_an_answer"]
-    settings = {**machine(), "callers": CALLERS, "drain_s": DRAIN_S, **found}
+def report(case: str, results: dict[str, Any], dry: bool) -> None:
+    failed = results["failed_before_an_answer"]
+    settings = {**machine(), "callers": CALLERS, "drain_s": DRAIN_S, **results}
     one = row("host_failures", case, "failed_before_an_answer", failed, "requests", settings, model="lorikeet-demo")
     append(RESULTS, [one], dry=dry)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--rounds", type=int, default=3, help="of restarts of both hosts")
     parser.add_argument("--hosts", type=int, choices=(1, 2), default=2)
     parser.add_argument("--freeze-s", type=float, default=30)
     parser.add_argument("--only", choices=sorted(CASES), action="append")
-    parser.add_argument("--dry", action="store_true", help="print only")
-    asked = parser.parse_args()
-    with platform(asked.hosts) as running:
-        for case in asked.only or CASES:
-            report(case, measure(running, case, asked), asked.dry)
+    args = parser.parse_args()
+    with platform(args.hosts) as running:
+        for case in args.only or CASES:
+            report(case, measure(running, case, args), args.dry)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,13 @@ host does: fetching from the store, checking, packing, trying the adapter, and t
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +33,7 @@ from lorikeet_testing.fake_engine import GEOMETRY, Behaviour, FakeEngineThread  
 from lorikeet_testing.hub_server import commit_of, running_hub  # noqa: E402
 from lorikeet_testing.seed import PASSWORD  # noqa: E402
 from lorikeet_testing.web import SOURCE_ROOTS, WebProcess  # noqa: E402
+from rows import append, parser_of, row  # noqa: E402
 
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
@@ -61,6 +58,7 @@ SHAPES: dict[str, Any] = {
     "head_dim": 64,
     "vocab_size": GEOMETRY.vocab_size,
 }
+# Functions that ``--timeline`` records: module -> function -> label.
 PARTS = {
     "control_plane.gateway.dispatch.admission": {"place": "request: look what the name means"},
     "control_plane.adapters.imports.fetching": {
@@ -102,12 +100,11 @@ PARTS = {
     },
     "lora_engine.engine": {"Engine.step": "engine: step"},
 }
-"""What ``--timeline`` shows: module -> function -> what to call it."""
 
 
 @contextmanager
 def scripted_engine(folder: Path, _paths: list[str]) -> Iterator[tuple[str, str]]:
-    """Its address, and what its model is called."""
+    """Start a scripted engine; yield its address and its model's name."""
     behaviour = Behaviour(steps_per_second=2000, known_digests_only=True, geometry=pb.BaseGeometry(**SHAPES))
     engine = FakeEngineThread(f"unix:{folder}/e.sock", behaviour)
     try:
@@ -118,7 +115,9 @@ def scripted_engine(folder: Path, _paths: list[str]) -> Iterator[tuple[str, str]
 
 @contextmanager
 def cpu_engine(folder: Path, paths: list[str]) -> Iterator[tuple[str, str]]:
-    """The same of an engine's process, with these in front of its import path. It takes seconds to start."""
+    """Start an engine process with these folders in front of its import path, which takes seconds; yield its address
+    and its model's name.
+    """
     from lorikeet_testing.engine_process import EngineProcess
     from lorikeet_testing.tiny_models import save_model
 
@@ -132,18 +131,18 @@ def cpu_engine(folder: Path, paths: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def revisions(count: int, rank: int, shapes: dict[str, Any]) -> dict[str, dict[str, bytes]]:
-    """Adapters of which each differs from the others in one value."""
+    """Return revisions of an adapter, each of which differs from the others in one value."""
     made = peft_files.tensors(rank, TARGETS, replace(peft_files.GEOMETRY, **shapes))
     first = next(iter(made.values()))
-    found = {}
+    results = {}
     for number in range(count):
         first[0, 0] = number
         weights = peft_files.safetensors_bytes(made)
-        found[f"v{number}"] = {
+        results[f"v{number}"] = {
             "adapter_config.json": peft_files.config_bytes(rank, TARGETS),
             "adapter_model.safetensors": weights,
         }
-    return found
+    return results
 
 
 def allow(web: WebProcess, tenant: str) -> None:
@@ -155,53 +154,31 @@ def allow(web: WebProcess, tenant: str) -> None:
         member.put(f"/api/tenants/{tenant}/hub-models", json={"enabled": True}, headers=headers).raise_for_status()
 
 
-def row(model: str, revision: str, size: int, took: float) -> str:
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
-    return json.dumps(
-        {
-            "workload": "hub_model",
-            "model": model,
-            "system": "lorikeet",
-            "case": revision,
-            "metric": "request to answer",
-            "value": round(took, 2),
-            "unit": "s",
-            "floor": None,
-            "gpu": None,
-            "gpus": 0,
-            "commit": commit,
-            "date": date.today().isoformat(),
-            "settings": {"mb": round(size / 1e6, 1), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)},
-        }
-    )
-
-
 def show(folder: Path, web: WebProcess, began: float, ended: float) -> None:
-    """What ran, in order of its beginning, in milliseconds since the request."""
-    own = web.process.pid if web.process else 0
+    """Print the recorded parts in order of their start, in milliseconds since the request."""
+    web_pid = web.process.pid if web.process else 0
     print(f"{'from':>6} {'to':>6}  ms since the request")
     for mark in timeline.read(folder, began):
         if mark.began > ended:
             break
         at, until = (round(1000 * (moment - began)) for moment in (mark.began, mark.ended))
-        print(f"{at:6} {until:6}  {mark.part} ({'web' if mark.process == own else mark.process})")
+        print(f"{at:6} {until:6}  {mark.part} ({'web' if mark.process == web_pid else mark.process})")
     print(f"{round(1000 * (ended - began)):13}  the answer", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--engine", choices=MODELS, default="scripted")
     parser.add_argument("--timeline", action="store_true")
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    scripted = asked.engine == "scripted"
+    args = parser.parse_args()
+    scripted = args.engine == "scripted"
     rank, shapes = (RANK, SHAPES) if scripted else (CPU_RANK, CPU_SHAPES)
     with tempfile.TemporaryDirectory() as name, running_hub() as hub, ExitStack() as stack:
         folder, paths = Path(name), []
-        if asked.timeline:
+        if args.timeline:
             paths = [str(timeline.hooks(folder, PARTS))]
-        hub.repositories["org/adapter"] = revisions(asked.times, rank, shapes)
+        hub.repositories["org/adapter"] = revisions(args.times, rank, shapes)
         for files in hub.repositories["org/adapter"].values():
             commit_of(files)  # a hub knows its commits
         address, base = stack.enter_context((scripted_engine if scripted else cpu_engine)(folder, paths))
@@ -224,13 +201,12 @@ def main() -> None:
             answer = httpx.post(url, json=body, headers=headers, timeout=180, trust_env=False)
             took = time.perf_counter() - began
             assert answer.is_success, answer.text
-            if asked.timeline:
+            if args.timeline:
                 show(folder, web, at, at + took)
-            line = row(MODELS[asked.engine], revision, sum(map(len, files.values())), took)
-            print(line, flush=True)
-            if asked.out:
-                with asked.out.open("a") as out:
-                    out.write(line + "\n")
+            megabytes = round(sum(map(len, files.values())) / 1e6, 1)
+            settings = {"mb": megabytes, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+            model = MODELS[args.engine]
+            append(args.out, [row("hub_model", revision, "request to answer", took, "s", settings, model=model)])
 
 
 if __name__ == "__main__":

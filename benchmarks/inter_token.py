@@ -10,7 +10,6 @@ mean time between tokens is within the objective.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from offline_throughput import build_engine
-from rows import Rows
+from rows import Rows, parser_of
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -31,7 +30,7 @@ CHAT, OTHERS = (16, 256, 200), (64, 2048, 64)  # requests at once, prompt, outpu
 
 
 class Load:
-    """Keeps each tenant's number of requests in the engine, and notes when every token came."""
+    """Requests that keep each tenant's number in the engine constant, and the time of every token."""
 
     def __init__(self, engine: Engine, label: str, objective_ms: int) -> None:
         self.engine, self._label, self._objective_ms = engine, label, objective_ms
@@ -80,7 +79,7 @@ class Load:
 
 
 def measure(engine: Engine, rows: Rows, case: str, objective_ms: int, against: list[int], seconds: float) -> None:
-    """``against``: the objectives that attainment is judged by."""
+    """Measure one case. ``against``: the objectives that attainment is judged by."""
     load = Load(engine, case, objective_ms)
     began, limited = time.perf_counter(), engine.prefill_budget_report().limited_steps
     load.run(seconds)
@@ -109,13 +108,12 @@ def measure(engine: Engine, rows: Rows, case: str, objective_ms: int, against: l
 
 
 def _percentile(values: list[float], q: float) -> float:
-    """Not a number where there are no values, so that one empty case does not lose the others."""
+    """Return a percentile, or NaN without values, so that one empty case does not lose the others."""
     return float(np.percentile(values, q)) if values else float("nan")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", default="llama-3.1-8b")
     parser.add_argument("--objective-ms", type=int, nargs="+", default=[30, 20, 8])
     parser.add_argument("--seconds", type=float, default=30.0, help="of each run")

@@ -8,14 +8,12 @@ that weights come from memory and not from the cache; the figure is the median t
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from rows import BANDWIDTH, Rows, traffic
+from rows import BANDWIDTH, Rows, parser_of, traffic
 
 from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
@@ -42,7 +40,7 @@ class Case:
 
 
 def build(case: Case, group: Group) -> tuple[torch.Tensor, SlotTables, int]:
-    """Pool, tables and the bytes one layer of the group reads."""
+    """Return the pool, the tables, and the bytes that one layer of the group reads."""
     layout, pages_needed, read = [], 0, 0
     for index in range(case.adapters):
         rank = case.ranks[index % len(case.ranks)]
@@ -67,7 +65,7 @@ def build(case: Case, group: Group) -> tuple[torch.Tensor, SlotTables, int]:
 
 
 def measure(run: Callable[[int], None], repeats: int = 20) -> float:
-    """Median microseconds of one layer, from graph replays."""
+    """Return the median microseconds of one layer, from graph replays."""
     run(0)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -113,8 +111,7 @@ def bench(case: Case, group: Group, variant: KernelVariant) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     rows = Rows(arguments.out, "kernels", "llama-3.1-8b")
     decode = [Case(t, t, r) for t in (16, 64, 256) for r in ((8,), (16,), (64,), (8, 16, 32, 64))]

@@ -1,4 +1,4 @@
-"""When copying a request's keys and values to another host would be quicker than computing them there again.
+"""The context length at which copying a request's keys and values to another host beats recomputing them there.
 
     python benchmarks/kv_copy.py [--dry]
 
@@ -8,18 +8,16 @@ rate's floor, so that copies look worse than they are."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpu_rows import append, row
-from rows import MATRIX_RATE
+from rows import MATRIX_RATE, append, parser_of, row
 
 RESULTS = Path(__file__).resolve().parent / "results"
 NETWORKS_GBIT = (10, 25, 100, 400)
-REACHED = 0.8
-"""Of a network's rate, what one stream of copies is taken to reach."""
+# Share of a network's rate that one stream of copies is assumed to reach.
+NETWORK_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -38,16 +36,16 @@ class Case:
 
     @property
     def break_even_gbit(self) -> float:
-        """The network's rate at which both take as long."""
-        return self.token_bytes * 8 / self.token_s / REACHED / 1e9
+        """The network's rate, in Gbit/s, at which copying and computing take equally long."""
+        return self.token_bytes * 8 / self.token_s / NETWORK_SHARE / 1e9
 
     def copied_ms(self, tokens: int, gbit: float) -> float:
-        return tokens * self.token_bytes * 8 / (gbit * 1e9 * REACHED) * 1e3
+        return tokens * self.token_bytes * 8 / (gbit * 1e9 * NETWORK_SHARE) * 1e3
 
 
 def measured_s(system: str, prompts: int) -> float:
-    """Seconds of prefill for a token."""
-    found = 0.0
+    """Return the measured seconds of prefill per token."""
+    seconds_per_token = 0.0
     for line in (RESULTS / "w1.jsonl").read_text().splitlines():
         each = json.loads(line)
         settings = each["settings"]
@@ -58,8 +56,8 @@ def measured_s(system: str, prompts: int) -> float:
             "prefill_ms",
             prompts,
         ):
-            found = each["value"] / 1e3 / (prompts * settings["prompt"])
-    return found
+            seconds_per_token = each["value"] / 1e3 / (prompts * settings["prompt"])
+    return seconds_per_token
 
 
 def cases() -> list[Case]:
@@ -72,8 +70,7 @@ def cases() -> list[Case]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dry", action="store_true", help="print, and keep nothing")
+    parser = parser_of(__doc__, dry=True)
     rows = [
         row(
             "kv_copy",

@@ -1,4 +1,4 @@
-"""What merging an adapter into a second set of the base's matrices takes, and a step that runs on them.
+"""The time to merge an adapter into a second set of the base's matrices, and of a step that runs on them.
 
     python benchmarks/merge_cost.py --out benchmarks/results/w1.jsonl
 
@@ -8,7 +8,6 @@ bytes read and written at 4.2 TB/s. A decode step of 16 requests, all of the mer
 
 from __future__ import annotations
 
-import argparse
 import logging
 import statistics
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import torch
 from offline_throughput import ALL_LINEAR, ATTENTION, build_engine, random_adapter
-from rows import BANDWIDTH, Rows
+from rows import BANDWIDTH, Rows, parser_of
 from step_times import decode_step_ms
 
 from lora_engine.adapters.source import LoadedAdapters
@@ -33,7 +32,7 @@ BATCH = 16
 
 
 def merge_ms(engine: Engine, digest: str) -> float:
-    """Median of merges that follow each other; the adapter is on the device."""
+    """Return the median milliseconds of consecutive merges; the adapter is on the device."""
     slot, merged = engine.core.device_tier.get(digest), engine.loaded.model.merged
     assert slot is not None and isinstance(merged, MergedLayers)
     times = []
@@ -47,8 +46,7 @@ def merge_ms(engine: Engine, digest: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     source = LoadedAdapters()
     config = EngineConfig(

@@ -1,4 +1,4 @@
-"""What a flood of one tenant does to the first token of another that has nothing running, on one GPU.
+"""The first token of a tenant with nothing running, behind a flood of another tenant, on one GPU.
 
     python benchmarks/neighbours.py --out benchmarks/results/neighbours.jsonl [--floods choices memory] [--seconds 12]
 
@@ -12,7 +12,6 @@ while nobody else is there, by turns with the guard and without.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import statistics
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import torch
 from offline_throughput import ATTENTION, build_engine, random_adapter
-from rows import Rows
+from rows import Rows, parser_of
 
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import LoadedAdapters
@@ -62,7 +61,7 @@ PROBES = {"64 tokens": (64, False), "4096 tokens": (4096, False), "64 tokens, ad
 
 
 class Traffic:
-    """One engine with a flood in it, and the times of what comes out."""
+    """An engine with a flood of requests, and the times of its outputs."""
 
     def __init__(self, engine: Engine, source: LoadedAdapters, adapters: list[PackedAdapter]) -> None:
         self.engine, self._source, self._adapters = engine, source, adapters
@@ -74,7 +73,7 @@ class Traffic:
         self.slowest_step = 0.0
 
     def guard(self, share: float) -> None:
-        """Switch the guard between runs: the engine's start takes longer than they do."""
+        """Switch the guard between runs, since a start of the engine takes longer than they do."""
         self.engine.core.queue.foreground._shares._guaranteed = share  # type: ignore[attr-defined]
 
     def begin(self, flood: Flood, seconds: float) -> None:
@@ -91,21 +90,21 @@ class Traffic:
         self.engine.core.check()
 
     def run(self, seconds: float) -> float:
-        """The flood's tokens per second."""
+        """Return the flood's tokens per second."""
         before, began = self._served(), time.perf_counter()
         while (now := time.perf_counter()) < began + seconds:
             self.step()
         return (self._served() - before) / (now - began)
 
     def _served(self) -> int:
-        """Tokens of the flood's prompts and answers so far; what is computed again counts once."""
+        """Number of tokens of the flood's prompts and answers so far; recomputed ones count once."""
         queue = self.engine.core.queue
         orders = (queue.foreground, queue.background)
         accounts = (account for order in orders for account in order.accounts)  # type: ignore[attr-defined]
         return sum(a.input_tokens + a.output_tokens for a in accounts if a.tenant == "flood")
 
     def first_token(self, probe: str, patience: float) -> float:
-        """Seconds until the quiet tenant's first token, or ``patience``."""
+        """Return the seconds until the quiet tenant's first token, or ``patience``."""
         prompt, with_adapter = PROBES[probe]
         if with_adapter:
             self.engine.drop_adapter(self._quiet.digest)
@@ -159,7 +158,7 @@ class Traffic:
 
 
 def probes(traffic: Traffic, patience: float, times: int) -> Iterator[tuple[str, list[float], float]]:
-    """Each kind of request ``times`` times: its first tokens, and the longest step meanwhile."""
+    """Send each kind of request ``times`` times; return the first tokens, and the longest step meanwhile."""
     for probe in PROBES:
         waits, slowest = [], 0.0
         for _ in range(times):
@@ -196,8 +195,7 @@ def measure(traffic: Traffic, rows: Rows, name: str, seconds: float, patience: f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", default="llama-3.1-8b")
     parser.add_argument("--floods", nargs="+", choices=FLOODS, default=[*FLOODS])
     parser.add_argument(

@@ -11,7 +11,6 @@ of the forward pass, to see what having it costs traffic that does not use it.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Rows
+from rows import Rows, parser_of
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -68,7 +67,7 @@ MIXED = (8, 16, 32, 64)
 
 @dataclass(frozen=True)
 class Case:
-    """``adapters`` distinct adapters, requests round-robin ("mixed") or drawn uniformly."""
+    """A workload of ``adapters`` distinct adapters, requests round-robin ("mixed") or drawn uniformly."""
 
     name: str
     adapters: int
@@ -98,7 +97,7 @@ CASES = {
 
 
 def tokenizer_folder(vocab_size: int) -> Path:
-    """A byte-level tokenizer of the right size: detokenisation is part of what is measured."""
+    """Write a byte-level tokenizer of the right size: detokenisation is part of the measurement."""
     folder = Path(tempfile.mkdtemp())
     vocab = {symbol: index for index, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     vocab |= {f"word{index}": index for index in range(len(vocab), vocab_size)}
@@ -110,7 +109,7 @@ def tokenizer_folder(vocab_size: int) -> Path:
 
 
 def random_model(config: EngineConfig, parallel: Parallel) -> LoadedModel:
-    """One rank of the model that ``config`` names."""
+    """Return one rank of the model that ``config`` names, with random weights."""
     model_config, device = ModelConfig.from_dict(MODELS[config.model_name]), torch.device(config.device)
     dtype = choose_dtype(config.dtype, device)
     weights = random_weights(model_config, device, dtype, parallel, quantised=quantises(config))
@@ -124,7 +123,7 @@ def random_model(config: EngineConfig, parallel: Parallel) -> LoadedModel:
 
 
 def build_engine(name: str, config: EngineConfig, source: LoadedAdapters) -> Engine:
-    """Over ``config.tensor_parallel`` devices; the other ranks end with this process."""
+    """Build an engine over ``config.tensor_parallel`` devices; the other ranks end with this process."""
     global _memory
     config = replace(config, model_name=name)
     if config.tensor_parallel == 1:
@@ -154,7 +153,7 @@ _noise = torch.empty(0)
 
 
 def noise(count: int) -> torch.Tensor:
-    """Small random weights; made once, since only their size matters for speed."""
+    """Return small random weights, made once, since only their size matters for speed."""
     global _noise
     if len(_noise) < count:
         _noise = (torch.randn(count, device="cuda") * 0.01).bfloat16().cpu()
@@ -204,14 +203,13 @@ def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int) 
 
 
 def system_name(quantization: str, kv_cache_dtype: str) -> str:
-    """What rows call an engine with these settings."""
+    """Return the rows' name of an engine with these settings."""
     fp8 = ", fp8" if quantization == "fp8" else ""
     return "lorikeet" + fp8 + (", fp8 keys and values" if kv_cache_dtype == "fp8" else "")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
     parser.add_argument("--cases", nargs="*", default=list(CASES)[1:], choices=list(CASES))
     parser.add_argument("--lora-off", action="store_true")

@@ -1,4 +1,4 @@
-"""What it costs to render a chat by an adapter's own template, in a process with limits, instead of in the engine's.
+"""The cost of rendering a chat by an adapter's template in a process with limits, instead of in the engine's.
 
     python benchmarks/own_templates.py --out benchmarks/results/own_templates.jsonl
 
@@ -7,12 +7,12 @@ The demo model's template, with conversations of three lengths.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import time
 from pathlib import Path
+
+from rows import append, parser_of
 
 from lora_engine.text import ChatTemplate
 from lora_engine.text.chat_template import Message
@@ -28,7 +28,7 @@ def conversation(messages: int, letters: int) -> list[Message]:
 
 
 def milliseconds(template: ChatTemplate, messages: list[Message]) -> float:
-    """Median."""
+    """Return the median milliseconds of rendering."""
     taken = []
     for _ in range(RUNS):
         began = time.perf_counter()
@@ -38,8 +38,7 @@ def milliseconds(template: ChatTemplate, messages: list[Message]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     here = ChatTemplate.load(DEMO)
     began = time.perf_counter()
@@ -55,10 +54,7 @@ def main() -> None:
         assert there.render(messages) == here.render(messages)
         row[f"{name}, in the engine, ms"] = round(milliseconds(here, messages), 3)
         row[f"{name}, isolated, ms"] = round(milliseconds(there, messages), 3)
-    print(json.dumps(row))
-    if arguments.out:
-        with arguments.out.open("a") as out:
-            out.write(json.dumps(row) + "\n")
+    append(arguments.out, [row])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ counted and flushed to disk as in staging.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import functools
 import multiprocessing
@@ -27,7 +26,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from cpu_rows import append, machine, row
+from rows import append, machine, parser_of, row
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("platform", "inference_engine", "kernels", ".")]
@@ -50,7 +49,7 @@ from lora_engine.server.listening import bind, make_server  # noqa: E402
 from lora_engine.server.service import EngineService  # noqa: E402
 from lora_engine.wire import engine_pb2_grpc  # noqa: E402
 
-MOST = 4 << 30
+MAX_BYTES = 4 << 30
 CREDENTIAL = "benchmark"
 
 
@@ -65,14 +64,15 @@ async def _serve_peer(folder: Path, port: Any) -> None:
     signed = authority.certify_host(certificate_request(key), CREDENTIAL, timedelta(hours=1))
     known = authority.authority_certificate().decode()
     identity = Identity("peer", "", "", private_pem(key), signed.certificate.decode(), known)
-    own = HostIdentity(identity, IdentityFiles(folder))
+    server_identity = HostIdentity(identity, IdentityFiles(folder))
     config = EngineConfig(model=folder, data_dir=folder, listen="127.0.0.1:0")
     server = make_server(config)
     host = cast(
-        HostServer, SimpleNamespace(staging=SimpleNamespace(readers=0, folder=DiskTier(folder / "disk", MOST).reading))
+        HostServer,
+        SimpleNamespace(staging=SimpleNamespace(readers=0, folder=DiskTier(folder / "disk", MAX_BYTES).reading)),
     )
-    engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host, own), server)
-    port.put(int(bind(server, config, own).rpartition(":")[2]))
+    engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host, server_identity), server)
+    port.put(int(bind(server, config, server_identity).rpartition(":")[2]))
     await server.start()
     await server.wait_for_termination()
 
@@ -80,7 +80,7 @@ async def _serve_peer(folder: Path, port: Any) -> None:
 def serve_store(folder: str, port: Any, bytes_per_s: float) -> None:
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, *_arguments: object) -> None:
-            """Nothing."""
+            """Log nothing."""
 
         def copyfile(self, source: Any, outputfile: Any) -> None:
             began, sent = time.monotonic(), 0
@@ -97,7 +97,7 @@ def serve_store(folder: str, port: Any, bytes_per_s: float) -> None:
 
 @contextmanager
 def process(target: Any, *arguments: Any) -> Iterator[int]:
-    """The port that it listens on."""
+    """Start a process; yield the port that it listens on."""
     context = multiprocessing.get_context("spawn")
     port = context.Queue()
     running = context.Process(target=target, args=(arguments[0], port, *arguments[1:]), daemon=True)
@@ -110,21 +110,20 @@ def process(target: Any, *arguments: Any) -> Iterator[int]:
 
 
 def seconds(artifact: Artifact, times: int) -> list[float]:
-    found = []
+    durations = []
     for _ in range(times):
         with tempfile.TemporaryDirectory() as place:
-            disk, began = DiskTier(Path(place), MOST), time.monotonic()
-            disk.add(artifact, MOST, lambda done, total: None)
-            found.append(time.monotonic() - began)
-    return found
+            disk, began = DiskTier(Path(place), MAX_BYTES), time.monotonic()
+            disk.add(artifact, MAX_BYTES, lambda done, total: None)
+            durations.append(time.monotonic() - began)
+    return durations
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--store-mbs", type=float, default=100, help="the rate of the store that is far away, in MB/s")
-    parser.add_argument("--dry", action="store_true", help="print only")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as place:
@@ -134,8 +133,8 @@ def main() -> None:
         (folder / WEIGHTS_FILE).write_bytes(os.urandom(options.megabytes * 1_000_000))
         digests = folder_digests(folder)
         at_folder = Artifact(adapter_digest(digests), f"file://{folder}", digests)
-        DiskTier(Path(place) / "peer" / "disk", MOST).add(at_folder, MOST, lambda done, total: None)
-        own = authority.reading_identity(at_folder.digest)
+        DiskTier(Path(place) / "peer" / "disk", MAX_BYTES).add(at_folder, MAX_BYTES, lambda done, total: None)
+        server_identity = authority.reading_identity(at_folder.digest)
         with (
             process(serve_peer, str(Path(place) / "peer")) as peer_port,
             process(serve_store, str(folder), 0.0) as near,
@@ -145,8 +144,8 @@ def main() -> None:
                 f"127.0.0.1:{peer_port}",
                 authority.server_name(CREDENTIAL),
                 authority.authority_certificate(),
-                own.certificate,
-                own.key,
+                server_identity.certificate,
+                server_identity.key,
             )
             cases = {
                 "a folder": at_folder,
@@ -155,17 +154,20 @@ def main() -> None:
                 "a peer": replace(at_folder, uri=f"http://127.0.0.1:{far}", peers=(peer,)),
             }
             for name, artifact in cases.items():
-                found = seconds(artifact, options.times)
-                middle = statistics.median(found)
+                durations = seconds(artifact, options.times)
+                middle = statistics.median(durations)
                 rate = options.megabytes / middle
-                told = {
+                settings = {
                     "megabytes": options.megabytes,
                     "times": options.times,
                     "seconds": round(middle, 3),
                     **machine(),
                 }
-                print(f"{name:32} {middle:6.2f} s  {rate:6.0f} MB/s  {min(found):.2f} to {max(found):.2f}", flush=True)
-                rows.append(row("peer staging", name, "rate", rate, "MB/s", told, digits=1))
+                print(
+                    f"{name:32} {middle:6.2f} s  {rate:6.0f} MB/s  {min(durations):.2f} to {max(durations):.2f}",
+                    flush=True,
+                )
+                rows.append(row("peer staging", name, "rate", rate, "MB/s", settings, digits=1))
     if not options.dry:
         append(RESULTS, rows)
 

@@ -9,15 +9,13 @@ a batch does not depend on how many follow. Of 64 adapters, 16 are served, with 
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from offline_throughput import ATTENTION, LLAMA_3_1_8B, MIXED
 from peft import LoraConfig, get_peft_model
-from rows import Rows
+from rows import Rows, parser_of
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 BATCH = 64
@@ -40,7 +38,7 @@ def build(adapters: int) -> Any:
 
 @torch.inference_mode()
 def serve(model: Any, adapters: int, requests: int) -> float:
-    """Requests per second."""
+    """Return the requests per second."""
     per_adapter = requests // adapters
     began = time.perf_counter()
     for index in range(adapters):
@@ -60,8 +58,7 @@ def serve(model: Any, adapters: int, requests: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     arguments = parser.parse_args()
     rows = Rows(arguments.out, "W1", "llama-3.1-8b", batch=BATCH)
     model = build(LOADED)

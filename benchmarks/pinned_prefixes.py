@@ -10,7 +10,6 @@ Others' first tokens say what the pin costs them. Weights are random, the work i
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 import torch
 from activated_lora import SMALL, Bench, adapter, loaded
 from offline_throughput import LLAMA_3_1_8B
-from rows import Rows
+from rows import Rows, parser_of
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -30,7 +29,7 @@ ROUNDS = 5
 
 
 def pin(engine: Engine, prefix: PinnedPrefix) -> float:
-    """Seconds that computing it takes an idle engine."""
+    """Pin the prefix; return the seconds that an idle engine needs to compute it."""
     assert engine.pin_prefixes([prefix])[prefix.name] is PinState.MISSING
     began = time.perf_counter()
     owner = {"adapter_digest": prefix.adapter_digest, "tenant": prefix.tenant}
@@ -43,16 +42,15 @@ def pin(engine: Engine, prefix: PinnedPrefix) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--cpu", action="store_true", help="a small model, and a shorter prefix")
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    context = 4096 if asked.cpu else 16384
+    args = parser.parse_args()
+    context = 4096 if args.cpu else 16384
     config = EngineConfig(
-        model=Path(), device="cpu" if asked.cpu else "cuda", max_context=context + 256, step_tokens=4096,
-        pool_mb=128 if asked.cpu else 12_000,
+        model=Path(), device="cpu" if args.cpu else "cuda", max_context=context + 256, step_tokens=4096,
+        pool_mb=128 if args.cpu else 12_000,
     )  # fmt: skip
-    shape, dtype = (SMALL, torch.float32) if asked.cpu else (LLAMA_3_1_8B, torch.bfloat16)
+    shape, dtype = (SMALL, torch.float32) if args.cpu else (LLAMA_3_1_8B, torch.bfloat16)
     source = LoadedAdapters()
     engine = Engine(config, source, loaded(shape, config, dtype))
     packed = adapter(engine, 1, ())
@@ -66,24 +64,24 @@ def main() -> None:
     others = -(-engine.pool.num_pages * config.page_tokens // context) + 1
 
     def pressure() -> float:
-        """Others' prompts, more than the pool holds; their median first token, in seconds."""
+        """Run other prompts, more than the pool holds; return their median time to first token, in seconds."""
         return statistics.median(bench.first_token(words())[0] for _ in range(others))
 
-    pressure()  # what is compiled is compiled now
+    pressure()  # a warm-up, which compiles kernels
     bench.first_token([*prefix.token_ids, 7], packed.digest)
-    name = "small, random" if asked.cpu else "llama-3.1-8b"
+    name = "small, random" if args.cpu else "llama-3.1-8b"
     settings = {"context": context, "pool_mb": config.pool_mb, "others": others, "step_tokens": config.step_tokens}
-    rows = Rows(asked.out, "pinned_prefixes", name, **settings, cpu=asked.cpu)
+    rows = Rows(args.out, "pinned_prefixes", name, **settings, cpu=args.cpu)
     medians: dict[str, float] = {}
     for kind in ("not pinned", "pinned"):
         if kind == "pinned":
             rows.add("computing it", "seconds", pin(engine, prefix), "s")
-        found, beside = [], []
+        warm, beside = [], []
         for number in range(ROUNDS):
             beside.append(pressure())
-            found.append(bench.first_token([*prefix.token_ids, 8 + number], packed.digest))
-        medians[kind] = statistics.median(seconds for seconds, _ in found)
-        more = {"cached": [cached for _, cached in found], "each_ms": [round(1000 * s, 2) for s, _ in found]}
+            warm.append(bench.first_token([*prefix.token_ids, 8 + number], packed.digest))
+        medians[kind] = statistics.median(seconds for seconds, _ in warm)
+        more = {"cached": [cached for _, cached in warm], "each_ms": [round(1000 * s, 2) for s, _ in warm]}
         rows.add(kind, "first_token_ms", 1000 * medians[kind], "ms", settings=more)
         rows.add(f"others, {kind}", "first_token_ms", 1000 * statistics.median(beside), "ms")
     rows.add("not pinned / pinned", "ratio", medians["not pinned"] / medians["pinned"], "")

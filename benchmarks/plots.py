@@ -38,7 +38,7 @@ COLOURS = {"Lorikeet": "#0f766e", "vLLM": "#94a3b8", "SGLang": "#cbd5e1", "PEFT"
 
 
 def newest(file: str, **wanted: Any) -> dict[tuple[str, Any], dict[str, Any]]:
-    """The last row of each (case, batch) in a result file whose fields are as wanted."""
+    """Return the last row of each (case, batch) in a result file whose fields match."""
     rows = {}
     for line in (RESULTS / file).read_text().splitlines():
         row = json.loads(line)

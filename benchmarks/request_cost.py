@@ -1,4 +1,4 @@
-"""What small requests and password hashes cost the web process, and how long its event loop waits for Python's lock.
+"""The web process's costs of small requests and password hashes, and its event loop's waits for Python's lock.
 
     python benchmarks/request_cost.py [--dry] [--requests 200] [--only requests]
 
@@ -23,48 +23,31 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
-from cpu_rows import append, machine, row
+from background_fairness import platform
+from rows import append, machine, parser_of, row
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "request_cost.jsonl"
 sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine")]
 import django  # noqa: E402
 import httpx  # noqa: E402
-from lorikeet_testing.fake_engine import FakeEngineThread  # noqa: E402
 from lorikeet_testing.web import WebProcess  # noqa: E402
 
 UNLIMITED = {"LORIKEET_STRANGER_REQUESTS_PER_S": "0", "LORIKEET_CALLER_CPU_SHARE": "0"}
 INTERVALS_MS = (5.0, 0.5, 0.2, 0.1)
-TURNS_S = 4.0
+ROUND_TRIPS_S = 4.0
 HASHES = 40
 
 
 # -- requests -----------------------------------------------------------------------
 
 
-@contextmanager
-def platform() -> Iterator[WebProcess]:
-    with tempfile.TemporaryDirectory() as name:
-        address = f"unix:{name}/engine.sock"
-        engine = FakeEngineThread(address)
-        web = WebProcess(Path(name) / "var", f"local={address}", UNLIMITED, installation={})
-        web.seed()
-        web.start()
-        try:
-            web.wait_until_ready("support")
-            yield web
-        finally:
-            web.kill()
-            engine.close()
-
-
 def messages(web: WebProcess) -> dict[str, bytes]:
-    """Whole requests, by name."""
+    """Return the requests, as bytes, by name."""
     with httpx.Client(base_url=web.url, trust_env=False) as http:
         token = http.get("/api/session").json()["csrf_token"]
         cookies = "; ".join(f"{name}={value}" for name, value in http.cookies.items())
@@ -111,27 +94,27 @@ def idle_share(web: WebProcess) -> float:
     return (cpu_s(web) - began) / 3
 
 
-def measure_requests(asked: argparse.Namespace) -> None:
-    with platform() as web:
+def measure_requests(args: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as name, platform(Path(name), UNLIMITED) as web:
         idle = idle_share(web)
         for name, message in messages(web).items():
             for _ in range(15):  # sign-ins until their rate refuses them
                 ask(web, message)
             began, before = time.monotonic(), cpu_s(web)
-            for _ in range(asked.requests):
+            for _ in range(args.requests):
                 ask(web, message)
             time.sleep(0.3)
-            each_ms = (cpu_s(web) - before - idle * (time.monotonic() - began)) / asked.requests * 1000
-            settings = {**machine(), "requests": asked.requests}
+            each_ms = (cpu_s(web) - before - idle * (time.monotonic() - began)) / args.requests * 1000
+            settings = {**machine(), "requests": args.requests}
             one = row("request cost", name, "web_cpu_ms", each_ms, "ms", settings, digits=2)
-            append(RESULTS, [one], dry=asked.dry)
+            append(RESULTS, [one], dry=args.dry)
 
 
-# -- turns --------------------------------------------------------------------------
+# -- lock waits --------------------------------------------------------------------------
 
 
 class Computing:
-    """So many threads that hold the interpreter as long as they may."""
+    """Threads that hold the interpreter as long as they may."""
 
     def __init__(self, threads: int) -> None:
         self.done, self._over = 0, threading.Event()
@@ -160,7 +143,7 @@ async def round_trips() -> list[float]:
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    took, until = [], time.monotonic() + TURNS_S
+    took, until = [], time.monotonic() + ROUND_TRIPS_S
     while time.monotonic() < until:
         began = time.perf_counter()
         for _ in range(5):
@@ -172,7 +155,7 @@ async def round_trips() -> list[float]:
     return sorted(took)
 
 
-def measure_turns(asked: argparse.Namespace) -> None:
+def measure_lock_waits(args: argparse.Namespace) -> None:
     for threads in (0, 1, 2):
         for interval_ms in INTERVALS_MS:
             sys.setswitchinterval(interval_ms / 1000)
@@ -182,16 +165,16 @@ def measure_turns(asked: argparse.Namespace) -> None:
                 **machine(),
                 "switch_interval_ms": interval_ms,
                 "p99_ms": round(took[int(len(took) * 0.99)], 2),
-                "work_per_s": round(computing.done / TURNS_S),
+                "work_per_s": round(computing.done / ROUND_TRIPS_S),
             }
             one = row("turns", f"{threads} threads", "median_ms", took[len(took) // 2], "ms", settings, digits=2)
-            append(RESULTS, [one], dry=asked.dry)
+            append(RESULTS, [one], dry=args.dry)
 
 
 # -- hashes -------------------------------------------------------------------------
 
 
-def measure_hashes(asked: argparse.Namespace) -> None:
+def measure_hashes(args: argparse.Namespace) -> None:
     os.environ["LORIKEET_VAR_DIR"] = tempfile.mkdtemp()
     os.environ["DJANGO_SETTINGS_MODULE"] = "control_plane.settings"
     django.setup()
@@ -206,16 +189,16 @@ def measure_hashes(asked: argparse.Namespace) -> None:
     for name, hasher in kinds.items():
         hasher.encode("correct horse battery", "s" * 22)  # starts the child
         child = next((child.process.pid for child in hashing()._idle), None)
-        before, own = _of_child(child), os.times()
+        before, times_before = _of_child(child), os.times()
         began = time.monotonic()
         for _ in range(HASHES):
             hasher.encode("correct horse battery", "s" * 22)
         took_s, now = time.monotonic() - began, os.times()
-        own_s = now.user + now.system - own.user - own.system
+        process_s = now.user + now.system - times_before.user - times_before.system
         settings = {**machine(), "hashes": HASHES, "wall_ms": round(took_s / HASHES * 1000, 1)}
-        settings["of_it_in_this_process_ms"] = round(own_s / HASHES * 1000, 2)
-        each_ms = (own_s + _of_child(child) - before) / HASHES * 1000
-        append(RESULTS, [row("hashes", name, "cpu_ms", each_ms, "ms", settings, digits=1)], dry=asked.dry)
+        settings["of_it_in_this_process_ms"] = round(process_s / HASHES * 1000, 2)
+        each_ms = (process_s + _of_child(child) - before) / HASHES * 1000
+        append(RESULTS, [row("hashes", name, "cpu_ms", each_ms, "ms", settings, digits=1)], dry=args.dry)
     hashing().close()
 
 
@@ -225,19 +208,18 @@ def _of_child(pid: int | None) -> float:
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "requests": measure_requests,
-    "turns": measure_turns,
+    "turns": measure_lock_waits,
     "hashes": measure_hashes,
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--only", choices=sorted(PARTS), action="append")
-    parser.add_argument("--dry", action="store_true", help="print only")
-    asked = parser.parse_args()
-    for part in asked.only or PARTS:
-        PARTS[part](asked)
+    args = parser.parse_args()
+    for part in args.only or PARTS:
+        PARTS[part](args)
 
 
 if __name__ == "__main__":

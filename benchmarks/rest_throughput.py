@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from cpu_rows import cpu_name, row
+from rows import cpu_name, parser_of, row
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "rest_cpu.jsonl"
@@ -46,7 +46,7 @@ class Target:
 
 @dataclass
 class Stream:
-    """One streamed completion: seconds to its first text, seconds in all, tokens by the engine's count."""
+    """A streamed completion: seconds to its first text, seconds in all, tokens by the engine's count."""
 
     first_s: float = 0.0
     total_s: float = 0.0
@@ -70,7 +70,7 @@ class Run:
 
 
 def stream_once(target: Target, model: str, max_tokens: int) -> Stream:
-    """One chat completion over server-sent events, read as they come."""
+    """Read one streamed chat completion as its events arrive."""
     body = {
         "model": model, "messages": [{"role": "user", "content": PROMPT}], "temperature": 0, "max_tokens": max_tokens,
         "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True,
@@ -105,7 +105,7 @@ def _take(result: Stream, chunk: dict[str, Any], started: float) -> None:
 
 
 def run_streams(target: Target, models: Sequence[str], max_tokens: int, pids: dict[str, int]) -> Run:
-    """All of `models` at once, one stream each."""
+    """Run one stream per model, all at the same time."""
     streams: list[Stream] = [Stream()] * len(models)
 
     def work(index: int) -> None:
@@ -122,7 +122,7 @@ def run_streams(target: Target, models: Sequence[str], max_tokens: int, pids: di
 
 
 def cpu_seconds(pids: dict[str, int]) -> dict[str, float]:
-    """User and system CPU time so far of each process, in seconds (Linux)."""
+    """Return each process's user and system CPU time so far, in seconds (Linux)."""
     used = {}
     for name, pid in pids.items():
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -171,8 +171,8 @@ def row_of(
 
 
 @contextmanager
-def own_platform() -> Iterator[tuple[Target, dict[str, int]]]:
-    """A platform in a temporary folder, as `make run` starts it."""
+def started_platform() -> Iterator[tuple[Target, dict[str, int]]]:
+    """Start a platform in a temporary folder, as `make run` does."""
     sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT)]
     from lorikeet_testing.launched import Launched
 
@@ -188,7 +188,7 @@ def own_platform() -> Iterator[tuple[Target, dict[str, int]]]:
 
 
 def with_models(target: Target, base: str) -> Target:
-    """The same target, with the names of its adapters."""
+    """Return the target with the names of its adapters."""
     with closing(http.client.HTTPConnection(urlsplit(target.url).netloc, timeout=30)) as connection:
         connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {target.key}"})
         names = [entry["id"] for entry in json.load(connection.getresponse())["data"]]
@@ -204,14 +204,13 @@ def report(rows: list[dict[str, Any]]) -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--url", help="a running platform; without it one is started")
     parser.add_argument("--key", help="an API key of it")
     parser.add_argument("--base", default="lorikeet-demo", help="name of the base model")
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--dry", action="store_true", help="print only; write no result rows")
     options = parser.parse_args(arguments)
     options.load = round(os.getloadavg()[0], 2)
     return options
@@ -222,7 +221,7 @@ def main() -> int:
     if options.url:
         rows = measure(with_models(Target(options.url, options.key), options.base), {}, options)
     else:
-        with own_platform() as (target, pids):
+        with started_platform() as (target, pids):
             rows = measure(with_models(target, options.base), pids, options)
     report(rows)
     if not options.dry:

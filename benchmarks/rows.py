@@ -1,20 +1,38 @@
-"""Result rows: one figure a line, in the form that README.md describes."""
+"""Result rows of the benchmarks, one figure a line in the form that README.md describes, and their shared arguments."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
+ROOT = Path(__file__).resolve().parents[1]
 BANDWIDTH = 4.2e12  # bytes a second of a device copy, read and written, measured on an H200
 MATRIX_RATE = 784e12  # bf16 operations a second of a product of 8192 cubed, measured on an H200
+Row = dict[str, Any]
+
+
+def parser_of(description: str | None, *, out: bool = False, dry: bool = False) -> argparse.ArgumentParser:
+    """Return a parser whose help is the script's docstring.
+
+    Args:
+        description: the script's `__doc__`.
+        out: add `--out`, for scripts that keep rows only on request.
+        dry: add `--dry`, for scripts that always append to their file in `results`.
+    """
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if out:
+        made.add_argument("--out", type=Path, help="file that result rows are appended to; without it they are printed")
+    if dry:
+        made.add_argument("--dry", action="store_true", help="print only; write no result rows")
+    return made
 
 
 class Rows:
@@ -26,7 +44,6 @@ class Rows:
         self._model = model
         self._gpus = gpus
         self._settings = settings
-        self._commit = os.environ.get("LORIKEET_COMMIT") or commit()
 
     def add(
         self,
@@ -44,32 +61,88 @@ class Rows:
         print(f"{system:10} {case:28} {metric:18} {value:10.2f} {unit}{beside}", flush=True)
         if self._path is None:
             return
-        row = {
-            "workload": self._workload,
-            "model": self._model,
-            "system": system,
-            "case": case,
-            "metric": metric,
-            "value": round(value, 3),
-            "unit": unit,
-            "floor": None if floor is None else round(floor, 3),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-            "gpus": min(torch.cuda.device_count(), self._gpus),
-            "commit": self._commit,
-            "date": date.today().isoformat(),
-            "settings": {**self._settings, **(settings or {})},
-        }
+        import torch  # slow, and no benchmark of the platform needs it
+
+        entry = row(
+            self._workload,
+            case,
+            metric,
+            value,
+            unit,
+            {**self._settings, **(settings or {})},
+            model=self._model,
+            system=system,
+            floor=floor,
+            digits=3,
+        )
+        entry["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+        entry["gpus"] = min(torch.cuda.device_count(), self._gpus)
         with self._path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(entry) + "\n")
+
+
+def row(
+    workload: str,
+    case: str,
+    metric: str,
+    value: float,
+    unit: str,
+    settings: Row,
+    *,
+    model: str | None = None,
+    system: str = "lorikeet",
+    floor: float | None = None,
+    digits: int = 2,
+) -> Row:
+    """Return the row of a figure that was measured without a GPU."""
+    return {
+        "workload": workload,
+        "model": model,
+        "system": system,
+        "case": case,
+        "metric": metric,
+        "value": round(value, digits),
+        "unit": unit,
+        "floor": None if floor is None else round(floor, digits),
+        "gpu": None,
+        "gpus": 0,
+        "commit": commit(),
+        "date": date.today().isoformat(),
+        "settings": settings,
+    }
+
+
+def append(results: Path | None, rows: Iterable[Row], *, dry: bool = False) -> None:
+    """Print the rows, and add them to the file, if there is one and it is not a dry run."""
+    lines = [json.dumps(one) for one in rows]
+    print(*lines, sep="\n", flush=True)
+    if results is not None and not dry:
+        with results.open("a") as file:
+            file.writelines(line + "\n" for line in lines)
 
 
 def traffic(num_bytes: float, us: float) -> dict[str, float]:
-    """Settings of a kernel's row: the bytes that it must move, and the rate that its time comes to."""
+    """Return settings of a kernel's row: the bytes that it must move, and the rate that its time comes to."""
     return {"bytes": num_bytes, "gb_per_s": round(num_bytes / us / 1e3, 1)}
+
+
+def machine() -> Row:
+    """Return the settings of every row: the processor, its cores, and the machine's load."""
+    return {"cpu": cpu_name(), "cores": os.cpu_count(), "load_1m": round(os.getloadavg()[0], 2)}
+
+
+def cpu_name() -> str:
+    """Return the processor's name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
 
 
 @cache
 def commit() -> str:
-    """Of the working tree; empty where there is no git."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return done.stdout.strip()
+    """Return the measured commit: LORIKEET_COMMIT, else the checkout's, with `-dirty` if it has changes."""
+    if known := os.environ.get("LORIKEET_COMMIT"):
+        return known
+    describe = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"

@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT / part) for part in ("inference_engine", "kernels", "te
 
 from lorikeet_testing.signatures import save_base  # noqa: E402
 from lorikeet_testing.signed_traffic import SignedTraffic, Tally  # noqa: E402
-from rows import Rows  # noqa: E402
+from rows import Rows, parser_of  # noqa: E402
 
 from lora_engine.config import EngineConfig  # noqa: E402
 from lora_engine.model.loading import load_model  # noqa: E402
@@ -105,8 +105,7 @@ async def _serve(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--requests", type=int, default=1_000_000, help="of all cases together")
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which no more requests begin")
@@ -130,7 +129,7 @@ def main() -> int:
 def _collect(
     children: dict[str, Any], results: multiprocessing.Queue[tuple[str, Tally, float]]
 ) -> dict[str, tuple[Tally, float]]:
-    """What each case came to; of one whose process died, that it did."""
+    """Return the tally and seconds of each case; a case whose process died counts as failed."""
     collected: dict[str, tuple[Tally, float]] = {}
     while len(collected) < len(children):
         dead = [name for name, child in children.items() if name not in collected and child.exitcode is not None]

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from offline_throughput import MODELS, tokenizer_folder
-from rows import Rows
+from rows import Rows, parser_of
 
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.weights import tensor_shapes
@@ -52,7 +52,7 @@ def save_checkpoint(folder: Path, raw: dict[str, Any]) -> None:
 
 
 class Start:
-    """One start of the engine's process."""
+    """A start of the engine's process."""
 
     def __init__(self, model: Path, data: Path, device: str, logs: Path, *settings: str) -> None:
         self._port, self._logs, self._data = free_port(), logs, data
@@ -70,7 +70,7 @@ class Start:
         self._process = subprocess.Popen(command, env=environment, stderr=logs.open("w"))
 
     def wait(self) -> dict[str, Any]:
-        """Until it is ready: what ``/readyz`` says, and the seconds by this process's clock."""
+        """Wait until it is ready; return the answer of ``/readyz``, and the seconds by this process's clock."""
         while time.monotonic() - self._began < LIMIT_S and self._process.poll() is None:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=5) as answer:
@@ -81,8 +81,8 @@ class Start:
 
     def wait_for(self, words: str) -> str:
         """The log's line that holds the words; empty if none comes."""
-        asked = time.monotonic()
-        while time.monotonic() - asked < LATER_S and self._process.poll() is None:
+        request_began = time.monotonic()
+        while time.monotonic() - request_began < LATER_S and self._process.poll() is None:
             if line := next((line for line in self.messages() if words in line), ""):
                 return line
             time.sleep(0.1)
@@ -116,15 +116,15 @@ def free_port() -> int:
 def measure(rows: Rows, kind: str, start: Start, deferred: bool) -> None:
     """Rows of one start."""
     began = time.monotonic()
-    found = start.wait()
+    times = start.wait()
     kernels = start.kernels()
-    rows.add(kind, "ready", found["outside"], "s", settings={"inside": found["seconds"]})
-    for phase in found["phases"]:
+    rows.add(kind, "ready", times["outside"], "s", settings={"inside": times["seconds"]})
+    for phase in times["phases"]:
         rows.add(f"{kind}: {phase['name']}", "seconds", phase["seconds"], "s")
     if deferred:
         start.wait_for("captured all")
         rows.add(
-            f"{kind}: other graphs, while nothing runs", "seconds", time.monotonic() - began - found["outside"], "s"
+            f"{kind}: other graphs, while nothing runs", "seconds", time.monotonic() - began - times["outside"], "s"
         )
     for words in [line.split() for line in start.messages() if line.startswith("captured ")]:
         count = words[2] if words[1] == "all" else words[1]
@@ -137,8 +137,7 @@ def measure(rows: Rows, kind: str, start: Start, deferred: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--starts", nargs="*", choices=("cold", "warm"), default=["cold", "warm"])

@@ -11,7 +11,6 @@ rates measured on an H200.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import statistics
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import torch
 from offline_throughput import ATTENTION, MIXED, MODELS, build_engine, random_adapter, system_name
-from rows import BANDWIDTH, MATRIX_RATE, Rows
+from rows import BANDWIDTH, MATRIX_RATE, Rows, parser_of
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -90,8 +89,7 @@ def floor_ms(engine: Engine, source: LoadedAdapters, batch: int, digests: list[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
     parser.add_argument("--backend", choices=("triton", "flashinfer"), default="triton")
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))

@@ -1,4 +1,4 @@
-"""What holding answers to a schema costs: a decode load with some answers constrained, and the first token.
+"""The cost of constraining answers to a schema: a decode load with some answers constrained, and the first token.
 
     python benchmarks/structured_outputs.py --out benchmarks/results/structured_outputs.jsonl [--model llama-3.1-8b]
 
@@ -14,7 +14,6 @@ time; and beside 128 running requests, where the schema is compiled on a thread 
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import random
@@ -28,7 +27,7 @@ from typing import Any
 import offline_throughput
 import torch
 from offline_throughput import ATTENTION, MIXED, MODELS, build_engine, random_adapter
-from rows import Rows
+from rows import Rows, parser_of
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -111,10 +110,10 @@ def load(engine: Engine, name: str, share: float, digests: list[str], requests: 
         )
         for index in range(requests)
     ]  # fmt: skip
-    held, hold = [0], engine.core.hold
+    waits, hold = [0], engine.core.hold
 
     def counted(sequence: Any) -> None:
-        held[0] += 1
+        waits[0] += 1
         hold(sequence)
 
     engine.core.hold = counted  # type: ignore[method-assign]
@@ -137,13 +136,15 @@ def load(engine: Engine, name: str, share: float, digests: list[str], requests: 
     return {
         "tokens_per_s": tokens / seconds,
         "step_ms": step_ms,
-        "held": held[0],
+        "held": waits[0],
         "constrained_tokens": OUTPUT * len(constrained),
     }
 
 
 def first_token_ms(engine: Engine, name: str, constraint: Constraint | None, beside: int) -> float:
-    """From submission to the first token; the schema is compiled on a thread while ``beside`` others decode."""
+    """Return milliseconds from submission to the first token; the schema is compiled on a thread while ``beside``
+    others decode.
+    """
     rnd, vocab, threads = random.Random(name), engine.model_config.vocab_size, ThreadPoolExecutor(1)
     for index in range(beside):
         engine.add_request(request(f"{name} beside {index}", rnd, vocab, "", None, 3000))
@@ -171,7 +172,7 @@ def first_token_ms(engine: Engine, name: str, constraint: Constraint | None, bes
 
 
 def mask_us(engine: Engine, constraint: Constraint) -> list[float]:
-    """Of single masks, along an answer chosen at random among what they allow."""
+    """Return the times of single masks, along an answer drawn at random from the tokens that they allow."""
     rnd, times = random.Random("masks"), []
     masks = engine.grammars.compile(constraint).start()
     for _ in range(300):
@@ -193,8 +194,7 @@ def _synchronize() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
     parser.add_argument("--requests", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
@@ -228,9 +228,9 @@ def main() -> None:
     while time.perf_counter() < until and engine.use_idle_time():
         """Most graphs are there before anything is measured."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in SHARES}
-    for turn in range(arguments.rounds):
+    for repeat in range(arguments.rounds):
         for name, share in SHARES.items():
-            runs[name].append(load(engine, f"{name} {turn}", share, digests, arguments.requests))
+            runs[name].append(load(engine, f"{name} {repeat}", share, digests, arguments.requests))
             print(name, runs[name][-1], flush=True)
     for name, results in runs.items():
         rates = [run["tokens_per_s"] for run in results]
@@ -248,12 +248,12 @@ def main() -> None:
         where = f"beside {beside}" if beside else "alone"
         for what in ("free", "known schema", "new schema"):
             first: list[float] = []
-            for turn in range(FIRST_TOKENS if not beside else 3):
-                variant = f"{where} {turn}" if what == "new schema" else "known"
+            for repeat in range(FIRST_TOKENS if not beside else 3):
+                variant = f"{where} {repeat}" if what == "new schema" else "known"
                 if what == "known schema":
                     engine.grammars.compile(endless(variant))
                 constraint = None if what == "free" else endless(variant)
-                first.append(first_token_ms(engine, f"{where} {what} {turn}", constraint, beside))
+                first.append(first_token_ms(engine, f"{where} {what} {repeat}", constraint, beside))
             more = {"runs": len(first), "most": round(max(first), 2)}
             rows.add(f"first token {where}, {what}", "first_token_ms", statistics.median(first), "ms", settings=more)
 

@@ -1,4 +1,4 @@
-"""What constrained answers cost the host, beside a device that only takes time.
+"""The host's cost of constrained answers, beside a device that only takes time.
 
     python benchmarks/structured_outputs_host.py [--out results.jsonl] [--step-ms 11] [--running 256]
 
@@ -11,7 +11,6 @@ of a request alone and beside the others, whose schema is new each time. Schemas
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import statistics
@@ -21,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cpu_rows import machine
-from rows import Rows
+from rows import Rows, machine, parser_of
 from structured_outputs import SHARES, endless, first_token_ms, tokenizer_folder
 
 from lora_engine.adapters.layout import TargetShapes
@@ -48,7 +46,7 @@ CONFIG = ModelConfig.from_dict(
 
 
 class NoModel:
-    """Of a model only the description."""
+    """A model's description, without the model."""
 
     config = CONFIG
     merged = None
@@ -67,7 +65,7 @@ class TimedLaunch(Launched):
 
 
 class TimedFlight(InFlight):
-    """Its tokens are known when its step is over."""
+    """A step whose tokens are known when its time is over."""
 
     ends_at = 0.0
     rnd = random.Random(1)
@@ -101,14 +99,14 @@ class TimedRunner(Runner):
         sampling = [chunk.sequence for chunk in chunks if chunk.samples]
         return TimedLaunch(sampling, Logits(torch.zeros(1, 1)), self._free_at)
 
-    def sample(self, launched: Launched, held: Collection[Sequence] = ()) -> InFlight:
+    def sample(self, launched: Launched, deferred: Collection[Sequence] = ()) -> InFlight:
         assert isinstance(launched, TimedLaunch)
         rows = launched.rows
         masks_of(rows)
         tokens = torch.zeros(len(rows), dtype=torch.int64)
         # A device that finished before it knew what to sample has been idle since.
         self._free_at = max(self._free_at, time.perf_counter())
-        flight = TimedFlight(launched.sequences, rows, Samples(tokens), None, held)
+        flight = TimedFlight(launched.sequences, rows, Samples(tokens), None, deferred)
         flight.ends_at = self._free_at
         return flight
 
@@ -132,11 +130,11 @@ def run(engine: Engine, name: str, share: float) -> dict[str, float]:
         grammar = grammars[index % 8] if constrained else None
         params = SamplingParams(max_tokens=OUTPUT, ignore_eos=True)
         engine.add_request(GenerationRequest(f"{name} {index}", [1] * 16, params, grammar=grammar))
-    held, hold, tokens = 0, engine.core.hold, 0
+    waits, hold, tokens = 0, engine.core.hold, 0
 
     def counted(sequence: Sequence) -> None:
-        nonlocal held
-        held += 1
+        nonlocal waits
+        waits += 1
         hold(sequence)
 
     engine.core.hold = counted  # type: ignore[method-assign]
@@ -159,13 +157,12 @@ def run(engine: Engine, name: str, share: float) -> dict[str, float]:
     return {
         "tokens_per_s": tokens / seconds,
         "host_ms": (time.thread_time() - processor) / steps * 1e3,
-        "held": held,
+        "held": waits,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--step-ms", type=float, default=11.0)
     parser.add_argument("--running", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
@@ -175,9 +172,9 @@ def main() -> None:
     more = {"step_ms": arguments.step_ms, "running": arguments.running, **machine()}
     rows = Rows(arguments.out, "structured_outputs_host", "timed", **more)
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in SHARES}
-    for turn in range(arguments.rounds):
+    for repeat in range(arguments.rounds):
         for name, share in SHARES.items():
-            runs[name].append(run(engine, f"{name} {turn}", share))
+            runs[name].append(run(engine, f"{name} {repeat}", share))
             print(name, runs[name][-1], flush=True)
     free = [each["tokens_per_s"] for each in runs["none constrained"]]
     for name, results in runs.items():
@@ -191,16 +188,16 @@ def main() -> None:
 
 
 def first_tokens(engine: Engine, rows: Rows) -> None:
-    """Of a request without a schema, with one that was seen, and with one that is new each time."""
+    """Time the first token of a request without a schema, with a known schema, and with a new one each time."""
     engine.grammars.compile(endless("known"))
     for beside in (0, engine.config.max_running - 1):
         where = f"beside {beside}" if beside else "alone"
         for what in ("free", "known schema", "new schema"):
             times = []
-            for turn in range(FIRST_TOKENS):
-                variant = f"{where} {turn}" if what == "new schema" else "known"
+            for repeat in range(FIRST_TOKENS):
+                variant = f"{where} {repeat}" if what == "new schema" else "known"
                 constraint = None if what == "free" else endless(variant)
-                times.append(first_token_ms(engine, f"{where} {what} {turn}", constraint, beside))
+                times.append(first_token_ms(engine, f"{where} {what} {repeat}", constraint, beside))
             more = {"runs": len(times), "most": round(max(times), 2)}
             rows.add(f"first token {where}, {what}", "first_token_ms", statistics.median(times), "ms", settings=more)
 

@@ -19,7 +19,7 @@ import tarfile
 import time
 from pathlib import Path
 
-from cpu_rows import append, row
+from rows import append, row
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "tar_readers.jsonl"
@@ -108,17 +108,17 @@ def measure(case: str, reader: str) -> dict[str, object]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"took": CPU_S, "outcome": f"ended by signal {-done.returncode}"}
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
 
 
 def main() -> None:
     for case in CASES:
         for reader in READERS:
-            found = measure(case, reader)
-            settings = {"reader": reader, "python": platform.python_version(), "outcome": found["outcome"],
-                        "archive_bytes": found.get("bytes")}  # fmt: skip
-            append(RESULTS, [row("tar_readers", case, "cpu_s", found["took"], "s", settings, system=reader, digits=6)])
+            result = measure(case, reader)
+            settings = {"reader": reader, "python": platform.python_version(), "outcome": result["outcome"],
+                        "archive_bytes": result.get("bytes")}  # fmt: skip
+            append(RESULTS, [row("tar_readers", case, "cpu_s", result["took"], "s", settings, system=reader, digits=6)])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/tensor_parallel.py --out benchmarks/results/w7.jsonl [--only sums ...] [--minutes 9]
     python benchmarks/tensor_parallel.py --try-out    # whether the script runs: a tiny model on CPUs
 
-On all GPUs of the machine (2 or 4), and for comparison on one, each of these in processes of its own, the most wanted
+On all GPUs of the machine (2 or 4), and for comparison on one, each of these in its own processes, the most wanted
 first; what no time is left for is named at the end:
 
 - `sums`: an all-reduce of the sizes of steps, in a CUDA graph: NCCL's beside symmetric memory's.
@@ -36,7 +36,7 @@ from typing import Any
 import torch
 import torch.multiprocessing
 from offline_throughput import ATTENTION, CASES, MIXED, MODELS, Case, random_model
-from rows import BANDWIDTH, Rows
+from rows import BANDWIDTH, Rows, parser_of
 from step_times import DECODED, PROMPT, decode_step_ms, run, warm
 
 from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
@@ -96,26 +96,26 @@ def ranks_here() -> int:
 # Sums.
 
 
-def time_sums(rank: int, world: int, place: Path, found: Path) -> None:
-    """One rank of those that add up."""
+def time_sums(rank: int, world: int, place: Path, times: Path) -> None:
+    """Time sums over the ranks, on one rank."""
     config = EngineConfig(model=Path("random"), device="cuda" if GPU else "cpu", tensor_parallel=world)
     config = replace(config, small_sum_kb=SIZES_KB[-1])
     meeting = group.Meeting(place)
-    own = group.config_of(config, rank, meeting)
-    small = group.join(own, rank, meeting, Exchanges())
+    rank_config = group.config_of(config, rank, meeting)
+    small = group.join(rank_config, rank, meeting, Exchanges())
     plain = replace(small, small=None)
     lines = []
     for kb in SIZES_KB:
-        x = torch.zeros(kb << 9, dtype=torch.bfloat16, device=own.device)
+        x = torch.zeros(kb << 9, dtype=torch.bfloat16, device=rank_config.device)
         lines.append((kb, microseconds(plain, x), microseconds(small, x) if small.small is not None else None))
     if rank == 0:
-        found.write_text(json.dumps(lines))
+        times.write_text(json.dumps(lines))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
 def microseconds(parallel: Parallel, x: torch.Tensor, inside: int = 20, times: int = 20) -> float:
-    """Of one sum among ``inside`` of a graph, as decode steps have them."""
+    """Return the time of one sum among ``inside`` of a graph, as in decode steps."""
 
     def sums() -> None:
         for _ in range(inside):
@@ -145,9 +145,9 @@ def run_sums(out: Path | None) -> None:
     world = ranks_here()
     rows = Rows(out, "W7", "sums", gpus=world)
     with tempfile.TemporaryDirectory() as folder:
-        place, found = Path(folder) / "meet", Path(folder) / "found"
-        torch.multiprocessing.spawn(time_sums, (world, place, found), nprocs=world)
-        for kb, nccl, symmetric in json.loads(found.read_text()):
+        place, times = Path(folder) / "meet", Path(folder) / "found"
+        torch.multiprocessing.spawn(time_sums, (world, place, times), nprocs=world)
+        for kb, nccl, symmetric in json.loads(times.read_text()):
             for system, value in (("nccl" if GPU else "gloo", nccl), ("symmetric", symmetric)):
                 if value is not None:
                     rows.add(f"sum of {kb} KB", "us", value, "us", None, system, {"ranks": world, "bytes": kb << 10})
@@ -159,8 +159,8 @@ def run_sums(out: Path | None) -> None:
 def silent_model(config: EngineConfig, parallel: Parallel) -> LoadedModel:
     """A rank that exchanges nothing between LoRA's two products."""
 
-    def shrunk(exchange: LoraExchange, group: int, own: torch.Tensor) -> torch.Tensor:
-        return own.expand(exchange.shards(group), *own.shape).contiguous()
+    def shrunk(exchange: LoraExchange, group: int, shard: torch.Tensor) -> torch.Tensor:
+        return shard.expand(exchange.shards(group), *shard.shape).contiguous()
 
     LoraExchange.shrunk = shrunk  # type: ignore[method-assign]
     return random_model(config, parallel)
@@ -202,7 +202,7 @@ def capture_when_used() -> None:
 
 
 def adapters(engine: Engine, memory: HostMemory, count: int) -> list[PackedAdapter]:
-    """Of ranks in turn; those of the same rank share their bytes in host memory."""
+    """Return adapters of alternating ranks; those of one rank share their bytes in host memory."""
     geometry, of_rank = engine.pool.geometry, {}
     for rank in MIXED:
         modules = tuple(
@@ -223,7 +223,7 @@ def adapters(engine: Engine, memory: HostMemory, count: int) -> list[PackedAdapt
 
 
 def floor_ms(engine: Engine, used: list[PackedAdapter], batch: int) -> float:
-    """What rank 0 has to read in a step."""
+    """Return the time to read all bytes that rank 0 needs in a step."""
     geometry, weights = engine.pool.geometry, engine.loaded.model.weights
     kv = batch * (PROMPT + DECODED // 2) * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layers
     lora = sum(packed.data.nbytes for packed in used)
@@ -272,8 +272,7 @@ def run_engine(job: Job, out: Path | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--only", nargs="*", choices=sorted({job.name for job in JOBS}))
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--try-out", action="store_true")

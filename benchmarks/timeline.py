@@ -1,4 +1,4 @@
-"""When parts of several processes ran: functions are wrapped as their modules are imported, and write a line each.
+"""Start and end times of functions in several processes: they are wrapped on import, and write a line per call.
 
 ``hooks(folder, parts)`` makes a folder that goes on ``PYTHONPATH`` of what is started: its ``sitecustomize`` wraps the
 functions that ``parts`` names, in every process below. ``read`` gives the lines. Costs some 20 us a call.
@@ -81,9 +81,9 @@ def hooks(folder: Path, parts: Mapping[str, Mapping[str, str]]) -> Path:
 
 
 def read(folder: Path, since: float) -> list[Mark]:
-    """Of what began after ``since``, in that order."""
-    found = []
+    """Return the calls that began after ``since``, in that order."""
+    marks = []
     for line in (folder / "marks").read_text().splitlines():
         began, ended, process, part = line.split(" ", 3)
-        found.append(Mark(float(began), float(ended), int(process), part))
-    return sorted(mark for mark in found if mark.began >= since)
+        marks.append(Mark(float(began), float(ended), int(process), part))
+    return sorted(mark for mark in marks if mark.began >= since)

@@ -63,13 +63,13 @@ def write(path: Path, layers: int, rank: int) -> None:
 
 
 def measure(program: str, path: Path) -> dict[str, float]:
-    best, said = float("inf"), ""
+    best, printed = float("inf"), ""
     for _ in range(3):
         started = time.perf_counter()
         command = [sys.executable, "-c", f"import sys{program}{TOLD}", str(path)]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         best = min(best, time.perf_counter() - started)
-    resident, virtual = (int(part) // 1024 for part in said.split()[-2:])
+    resident, virtual = (int(part) // 1024 for part in printed.split()[-2:])
     return {"seconds": round(best, 2), "resident_mb": resident, "virtual_mb": virtual}
 
 

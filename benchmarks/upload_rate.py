@@ -10,7 +10,6 @@ sampled every 20 ms; `over idle` is its peak less what it was before the first b
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import os
@@ -25,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("platform", "inference_engine", "tests/support")]
 
 from lorikeet_testing.web import WebProcess  # noqa: E402
+from rows import parser_of  # noqa: E402
 
 MIB = 1 << 20
 PIECE = os.urandom(MIB)
@@ -55,7 +55,7 @@ class Memory:
 
 
 def ask(port: int, method: str, path: str, headers: dict[str, str], body_mib: int = 0) -> dict[str, str]:
-    """One request over a connection of its own. The client costs next to nothing: it has only two CPUs to share."""
+    """Send a request on a new connection. The client costs next to nothing: it has only two CPUs to share."""
     sent = {"host": "127.0.0.1", "tus-resumable": "1.0.0", "content-length": str(body_mib * MIB), **headers}
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -75,8 +75,8 @@ def upload(web: WebProcess, mib: int, patch_mib: int) -> tuple[float, int]:
     """Seconds, and bytes of memory over idle."""
     slug, access = next(iter(web.tenants.items()))
     values = {"adapter": "speed", "filename": "speed.tar"}
-    said = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in values.items())
-    creation = {**access.bearer, "upload-length": str(mib * MIB), "upload-metadata": said}
+    metadata = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in values.items())
+    creation = {**access.bearer, "upload-length": str(mib * MIB), "upload-metadata": metadata}
     path = ask(web.port, "POST", f"/api/tenants/{slug}/uploads/resumable", creation)["location"]
     typed = {**access.bearer, "content-type": "application/offset+octet-stream"}
     assert web.process is not None
@@ -91,20 +91,20 @@ def upload(web: WebProcess, mib: int, patch_mib: int) -> tuple[float, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--patch-mib", type=int, default=0, help="0: one PATCH for everything")
     parser.add_argument("--times", type=int, default=3)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         web = WebProcess(Path(folder), f"local=unix:{folder}/none.sock")
         web.seed()
         web.start()
         try:
-            for _ in range(asked.times):
-                took, over = upload(web, asked.mib, asked.patch_mib or asked.mib)
-                rate = asked.mib * MIB / took / 1e6
-                print(json.dumps({"mib": asked.mib, "mb_per_s": round(rate), "over_idle_mib": round(over / MIB, 1)}))
+            for _ in range(args.times):
+                took, over = upload(web, args.mib, args.patch_mib or args.mib)
+                rate = args.mib * MIB / took / 1e6
+                print(json.dumps({"mib": args.mib, "mb_per_s": round(rate), "over_idle_mib": round(over / MIB, 1)}))
         finally:
             web.kill()
 

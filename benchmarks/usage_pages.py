@@ -1,4 +1,4 @@
-"""How long the usage pages take over ten million events: PostgreSQL, everything but the network.
+"""The response times of the usage pages over ten million events: PostgreSQL, everything but the network.
 
     python benchmarks/usage_pages.py [--events 10000000] [--tenants 500] [--rounds 20] [--bases 0]
 
@@ -10,7 +10,6 @@ milliseconds and appends a line to benchmarks/results/usage_pages.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -23,6 +22,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+from rows import parser_of
+
 ROOT = Path(__file__).resolve().parents[1]
 for folder in ("platform", "inference_engine", ".", "tests/support"):
     sys.path.insert(0, str(ROOT / folder))
@@ -34,7 +35,7 @@ LARGEST_SHARE = 0.1
 def main() -> None:
     from scripts.test_services import services
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--tenants", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=20)
@@ -133,7 +134,7 @@ def priced_base(number: int, prices: Any) -> int:
 
 
 def vacuum() -> None:
-    """As autovacuum would have done long before a ledger is this large."""
+    """Vacuum and analyse, as autovacuum would have done long before a ledger is this large."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -158,13 +159,13 @@ def pages(largest: Any, rounds: int) -> dict[str, dict[str, float]]:
     client.force_login(User.objects.get(email="operator@example.org"))
     last = FIRST_DAY + timedelta(days=DAYS - 1)
     ago = (date.today() - FIRST_DAY).days + 1
-    own, everyone = f"/api/tenants/{largest.slug}", "/api/operator"
+    tenant_path, everyone = f"/api/tenants/{largest.slug}", "/api/operator"
     month = f"from={last - timedelta(days=29)}&to={last}"
     addresses = {
-        "tenant: usage, all 90 days": f"{own}/usage?days={ago}",
-        "tenant: statement of a month": f"{own}/statement?month={FIRST_DAY:%Y-%m}",
-        "tenant: requests": f"{own}/requests?limit=50",
-        "tenant: overview": f"{own}/overview",
+        "tenant: usage, all 90 days": f"{tenant_path}/usage?days={ago}",
+        "tenant: statement of a month": f"{tenant_path}/statement?month={FIRST_DAY:%Y-%m}",
+        "tenant: requests": f"{tenant_path}/requests?limit=50",
+        "tenant: overview": f"{tenant_path}/overview",
         "operator: report, 30 days": f"{everyone}/report?{month}",
         "operator: report, 90 days": f"{everyone}/report?from={FIRST_DAY}&to={last}",
     }

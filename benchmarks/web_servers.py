@@ -1,4 +1,4 @@
-"""What an ASGI server costs, and what one endless header does to it: the figures behind `core/http/protocol.py`.
+"""The cost of an ASGI server, and the effect of one endless header on it: the figures behind `core/http/protocol.py`.
 
     python benchmarks/web_servers.py              every server that is installed, into results/web_servers.jsonl
     python benchmarks/web_servers.py --dry --servers ours uvicorn
@@ -31,9 +31,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine", "benchmarks")]
 
-from cpu_rows import append, cpu_name, row  # noqa: E402
 from lorikeet_testing.web import free_port  # noqa: E402
 from rest_throughput import cpu_seconds  # noqa: E402
+from rows import append, cpu_name, parser_of, row  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "web_servers.jsonl"
 SERVERS = ("ours", "uvicorn", "uvicorn-h11", "granian", "hypercorn")
@@ -158,13 +158,13 @@ async def run(port: int, request: bytes, connections: int, times: int) -> None:
 def cpu_us(name: str, request: bytes, connections: int, times: int, units: int, runs: int) -> list[float]:
     with served(name) as (port, process):
         asyncio.run(run(port, request, connections, max(times // 10, 1)))
-        found = []
+        rows = []
         for _ in range(runs):
             before = cpu_seconds({"web": process})["web"]
             asyncio.run(run(port, request, connections, times))
             spent = cpu_seconds({"web": process})["web"] - before
-            found.append(spent / (connections * times * units) * 1e6)
-        return found
+            rows.append(spent / (connections * times * units) * 1e6)
+        return rows
 
 
 def endless_header(name: str, mib: int) -> float:
@@ -199,12 +199,11 @@ def measure(name: str, options: argparse.Namespace) -> list[tuple[str, str, floa
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, dry=True)
     parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS))
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--header-mib", type=int, default=96)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--dry", action="store_true", help="print only; write no result rows")
     parser.add_argument("--serve", choices=SERVERS, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -11,7 +11,6 @@ resident set. Reports throughput, first-token time, and how much of the copies' 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import statistics
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 
 from offline_throughput import ATTENTION, MIXED, build_engine, random_adapter
-from rows import Rows
+from rows import Rows, parser_of
 
 from lora_engine.adapters.device_tier import LoadStats
 from lora_engine.adapters.source import LoadedAdapters
@@ -69,8 +68,7 @@ def serve(engine: Engine, digests: list[str], rate: float, seconds: float, seed:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = parser_of(__doc__, out=True)
     parser.add_argument("--resident", type=int, default=64)
     parser.add_argument("--rate", type=float, default=60.0, help="requests per second")
     parser.add_argument("--seconds", type=float, default=15.0)

@@ -37,6 +37,8 @@ PLAIN_ENGLISH = (
     "scripts",
     "tests/conftest.py",
     "demo",
+    "tests/support",
+    "benchmarks",
 )
 
 

@@ -1,4 +1,4 @@
-"""What the scheduling benchmarks share: machines with their step times, workloads, measures, result rows."""
+"""Shared parts of the scheduling benchmarks: machines with their step times, workloads, measures, result rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Arrivals = list[tuple[float, GenerationRequest]]
 
 
 def adapters(count: int, ranks: Sequence[int] = (64, 32, 16, 8), pages_per_rank: float = 4.0) -> list[SimulatedAdapter]:
-    """``a0``, ``a1``, …: ranks round-robin, pages in proportion."""
+    """Return adapters ``a0``, ``a1``, …: ranks round-robin, pages in proportion."""
     chosen = [ranks[n % len(ranks)] for n in range(count)]
     return [SimulatedAdapter(f"a{n}", rank, max(1, round(rank * pages_per_rank))) for n, rank in enumerate(chosen)]
 
@@ -51,7 +51,7 @@ def request(name: str, prompt: int, output: int, tenant: str = "", adapter: str 
 
 
 def gamma_times(rnd: random.Random, rate: float, cv: float, seconds: float) -> list[float]:
-    """Arrival times with gamma-distributed gaps: mean ``1 / rate``, coefficient of variation ``cv``."""
+    """Return arrival times with gamma-distributed gaps: mean ``1 / rate``, coefficient of variation ``cv``."""
     now, times = 0.0, []
     shape = 1 / cv**2
     while True:
@@ -70,8 +70,8 @@ def percentile(values: Iterable[float], q: float) -> float:
 
 
 def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return found.stdout.strip()
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def row(workload: str, case: str, metric: str, value: float, unit: str, **settings: Any) -> dict[str, Any]:
@@ -104,14 +104,14 @@ def write(rows: list[dict[str, Any]]) -> None:
 
 
 def play(machine: Machine, arrivals: Arrivals, until: float = float("inf"), **settings: Any) -> SimulatedEngine:
-    """A simulated engine that has seen the arrivals; without a prefix cache, since these prompts are all alike."""
+    """Run a simulated engine over the arrivals, without a prefix cache, since these prompts are all alike."""
     engine = SimulatedEngine(machine, prefix_cache=False, max_waiting=10**9, **settings)
     engine.run(arrivals, until=until)
     return engine
 
 
 def axes(count: int, height: float = 3.2) -> Any:
-    """A row of empty plots."""
+    """Return a figure and a row of empty plots."""
     import matplotlib
 
     matplotlib.use("Agg")

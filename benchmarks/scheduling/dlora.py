@@ -34,7 +34,7 @@ OTHERS = 8
 
 
 def measure(machine: str, skew: float, policy: dict[str, Any]) -> tuple[float, float, int]:
-    """Requests per second, the slowest percentile's first token in seconds, merges."""
+    """Return requests per second, the 99th percentile of the first token in seconds, and merges."""
     times, settings, count = MACHINES[machine]
     rnd = random.Random(7)
     loras = common.adapters(1 + OTHERS, ranks=(16,), pages_per_rank=0.5)
@@ -56,7 +56,7 @@ def measure(machine: str, skew: float, policy: dict[str, Any]) -> tuple[float, f
 
 
 def crossover(skews: tuple[float, ...], first: list[float], second: list[float]) -> float | None:
-    """The skew from which the first is the faster one for good, between the two measured points; None if never."""
+    """Return the skew, interpolated, from which the first stays the faster one; None if there is none."""
     lead = [a - b for a, b in zip(first, second, strict=True)]
     if lead[-1] <= 0:
         return None
@@ -73,10 +73,10 @@ def main() -> None:
     for plot, machine in zip(plots, MACHINES, strict=True):
         speeds: dict[str, list[float]] = {}
         for name, policy in POLICIES.items():
-            found = [measure(machine, skew, policy) for skew in SKEWS]
-            speeds[name] = [speed for speed, _, _ in found]
+            measured = [measure(machine, skew, policy) for skew in SKEWS]
+            speeds[name] = [speed for speed, _, _ in measured]
             plot.plot(SKEWS, speeds[name], marker="o", label=name)
-            for skew, (speed, wait, merges) in zip(SKEWS, found, strict=True):
+            for skew, (speed, wait, merges) in zip(SKEWS, measured, strict=True):
                 settings = {"p99_first_token_s": round(wait, 3), "merges": merges}
                 case = f"{machine}, {name}, skew {skew:g}"
                 rows.append(common.row("dlora_modes", case, "requests_per_s", speed, "requests/s", **settings))

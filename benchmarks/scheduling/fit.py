@@ -54,7 +54,7 @@ def features(chunks: dict[Sequence, Chunk], computed: dict[Sequence, int]) -> li
 
 
 def replay(count: int, ranks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of features: of the median decode step, and summed over the steps with prefill."""
+    """Return rows of features: of the median decode step, and summed over the steps with prefill."""
     loras = [SimulatedAdapter(f"a{n}", ranks[n % len(ranks)], 2) for n in range(count)]
     machine = common.machine(common.H200, 2_000_000, loras)
     engine = SimulatedEngine(
@@ -81,7 +81,7 @@ def replay(count: int, ranks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measured() -> dict[str, dict[str, Any]]:
-    """The newest row of each case."""
+    """Return the newest row of each case."""
     lines = (common.ROOT / "benchmarks" / "results" / "w1.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     wanted = ("lorikeet", "llama-3.1-8b", "requests_per_s")
@@ -90,15 +90,15 @@ def measured() -> dict[str, dict[str, Any]]:
 
 
 def solve(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Non-negative least squares by dropping the most negative rate until none is."""
+    """Solve non-negative least squares by dropping the most negative rate until none is left."""
     kept = list(range(matrix.shape[1]))
     while True:
-        found, *_ = np.linalg.lstsq(matrix[:, kept], target, rcond=None)
-        if found.min() >= 0:
+        coefficients, *_ = np.linalg.lstsq(matrix[:, kept], target, rcond=None)
+        if coefficients.min() >= 0:
             rates = np.zeros(matrix.shape[1])
-            rates[kept] = found
+            rates[kept] = coefficients
             return rates
-        kept.pop(int(found.argmin()))
+        kept.pop(int(coefficients.argmin()))
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ COPY_PAGE_S = 2e-5
 
 
 class Host:
-    """A simulated engine, and what it tells of itself."""
+    """A simulated engine, and the heartbeats that it sends."""
 
     def __init__(self, slow: bool, on_disk: float, rnd: random.Random) -> None:
         times = common.H200
@@ -86,7 +86,7 @@ class Host:
 
 
 class WebProcess:
-    """What one web process knows of the hosts, and whom it sends a request to."""
+    """A web process's view of the hosts, and its routing."""
 
     def __init__(self, policy: RoutingPolicy, hosts: int) -> None:
         self._policy = policy
@@ -110,14 +110,14 @@ class WebProcess:
 
 def arrivals(rnd: random.Random, rate: float, seconds: float) -> list[tuple[float, GenerationRequest]]:
     popularity = [1 / (n + 1) for n in range(ADAPTERS)]
-    found = []
+    result = []
     for number, at in enumerate(common.gamma_times(rnd, rate, 2.0, seconds)):
         prompt = 6000 if rnd.random() < 0.1 else max(4, min(4000, round(rnd.lognormvariate(5.0, 0.9))))
         output = max(4, min(1000, round(rnd.lognormvariate(4.9, 0.9))))
         (adapter,) = rnd.choices(range(ADAPTERS), popularity)
         tenant = f"t{rnd.randrange(TENANTS)}"
-        found.append((at, common.request(f"r{number}", prompt, output, tenant, f"a{adapter}")))
-    return found
+        result.append((at, common.request(f"r{number}", prompt, output, tenant, f"a{adapter}")))
+    return result
 
 
 def play(policy: str, case: dict[str, Any], count: int, load: float, seconds: float) -> dict[str, float]:
@@ -174,12 +174,12 @@ def main() -> None:
     for name, case in CASES.items():
         for load in options.load:
             for policy in [options.policy] if options.policy else ROUTING_POLICIES:
-                found = play(policy, case, options.hosts, load, options.seconds)
-                settings = {"hosts": options.hosts, "per_host": load, "policy": policy, **found}
+                result = play(policy, case, options.hosts, load, options.seconds)
+                settings = {"hosts": options.hosts, "per_host": load, "policy": policy, **result}
                 rows.append(
-                    common.row("fleet dispatch", name, "p99_first_token", found["p99_first_token_s"], "s", **settings)
+                    common.row("fleet dispatch", name, "p99_first_token", result["p99_first_token_s"], "s", **settings)
                 )
-                print(f"{name:38} {load:5.1f}/s  {policy:14} {found}", flush=True)
+                print(f"{name:38} {load:5.1f}/s  {policy:14} {result}", flush=True)
     common.write(rows)
 
 

@@ -51,7 +51,7 @@ class Host:
         self._seen = 0
 
     def until(self, now: float) -> tuple[dict[str, float], list[GenerationRequest]]:
-        """What it did for each tenant, and which requests ended."""
+        """Run until `now`; return the service of each tenant, and the requests that ended."""
         engine, served = self.engine, dict.fromkeys(RATES, 0.0)
         while engine.has_work() and engine.clock.now < now:
             for sequence, chunk in engine.step().items():
@@ -72,7 +72,7 @@ class Host:
 
 
 class Web:
-    """One web process: what it has on each host, and who waits for room there."""
+    """A web process: its requests on each host, and those that wait for a slot there."""
 
     def __init__(self, number: int, hosts: list[Host], bound: int) -> None:
         self.number, self.hosts, self.bound = number, hosts, bound
@@ -167,13 +167,13 @@ def main() -> None:
     rows = []
     for name, case in CASES.items():
         for webs, bound in ((1, 0), (1, 2 * fits), (4, fits // 2), (1, fits)):
-            found = play(case, options.hosts, webs, bound, options.seconds)
-            settings = {"hosts": options.hosts, "web_processes": webs, "host_requests": bound, "bound": limit, **found}
+            result = play(case, options.hosts, webs, bound, options.seconds)
+            settings = {"hosts": options.hosts, "web_processes": webs, "host_requests": bound, "bound": limit, **result}
             rows.append(
-                common.row("fleet fairness", name, "widest_gap", found["widest_gap"], "priced tokens", **settings)
+                common.row("fleet fairness", name, "widest_gap", result["widest_gap"], "priced tokens", **settings)
             )
             print(
-                f"{name:34} webs {webs} each at most {bound or '∞':>3} on a host: {found}, bound {limit:.0f}",
+                f"{name:34} webs {webs} each at most {bound or '∞':>3} on a host: {result}, bound {limit:.0f}",
                 flush=True,
             )
     common.write(rows)

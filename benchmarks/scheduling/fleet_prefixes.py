@@ -42,12 +42,12 @@ class Conversation:
     tenant: str
     adapter: str
     tokens: list[int]
-    turn: int = 0
+    questions: int = 0
     host: int = -1
     stayed: int = 0
 
     def ask(self, rnd: random.Random) -> GenerationRequest:
-        """Its next turn: all that was said, and a new question."""
+        """Return the next request of the conversation: all tokens so far, and a new question."""
         self.tokens += [self.number + 2] * max(8, round(rnd.expovariate(1 / QUESTION)))
         answer = max(8, min(600, round(rnd.expovariate(1 / ANSWER))))
         name = f"{self.number}-{self.turn}"
@@ -56,7 +56,7 @@ class Conversation:
 
 
 class Host:
-    """A simulated engine, and what it tells of itself."""
+    """A simulated engine, and the heartbeats that it sends."""
 
     def __init__(self, pages: int) -> None:
         loras = common.adapters(ADAPTERS, ranks=(16,), pages_per_rank=1.0)
@@ -68,7 +68,7 @@ class Host:
             step_tokens=2048,
             max_waiting=10**9,
         )
-        self.prefixes, self.told = RecentPrefixes(), [0] * WEBS
+        self.prefixes, self.reported = RecentPrefixes(), [0] * WEBS
         self._seen = 0
 
     def until(self, now: float) -> None:
@@ -79,7 +79,7 @@ class Host:
             engine.clock.now = max(engine.clock.now, now)
 
     def take_ended(self) -> list[SimulatedEnd]:
-        """What ended since it was asked last."""
+        """Return the requests that ended since the last call."""
         ended, self._seen = self.engine.ended[self._seen :], len(self.engine.ended)
         return ended
 
@@ -93,13 +93,13 @@ class Host:
             first_token=report.newcomer and fill(pb.FirstTokenForecast(), report.newcomer),
         )
         self.prefixes.keep(16 * len(core.prefixes))
-        self.told[web] = self.prefixes.report(status, self.told[web])
+        self.reported[web] = self.prefixes.report(status, self.reported[web])
         return status
 
 
 @dataclass
 class Web:
-    """What one web process knows of the hosts."""
+    """A web process's view of the hosts."""
 
     number: int
     hosts: list[Host]
@@ -161,7 +161,7 @@ def play(policy: str, pages: int, count: int, load: float, seconds: float) -> di
                 token_ids=pb.TokenIds(ids=request.prompt_token_ids),
             )
             host = rnd.choice(webs).choose(submit)
-            if talk.turn:
+            if talk.questions:
                 later, stayed = later + 1, stayed + (host == talk.host)
             talk.host = host
             open_now[request.request_id] = (talk, prefix_marks(submit))
@@ -177,8 +177,8 @@ def play(policy: str, pages: int, count: int, load: float, seconds: float) -> di
                 prompt += end.usage.prompt_tokens or len(end.request.prompt_token_ids)
                 cached += end.usage.cached_prompt_tokens
                 talk.tokens += [1] * end.request.sampling.max_tokens
-                talk.turn += 1
-                if talk.turn < TURNS:
+                talk.questions += 1
+                if talk.questions < TURNS:
                     heapq.heappush(arriving, (end.ended + rnd.expovariate(1 / THINKING_S), next(tie), talk))
             if tick % beats == number % beats:
                 for web in webs:
@@ -197,10 +197,10 @@ def play(policy: str, pages: int, count: int, load: float, seconds: float) -> di
 
 def run(options: argparse.Namespace, job: tuple[str, int, float, str]) -> dict[str, Any]:
     name, pages, load, policy = job
-    found = play(policy, pages, options.hosts, load, options.seconds)
-    print(f"{name:14} {load:5.1f}/s  {policy:14} {found}", flush=True)
-    settings = {"hosts": options.hosts, "per_host": load, "seconds": options.seconds, "policy": policy, **found}
-    return common.row("fleet prefixes", name, "p99_first_token", found["p99_first_token_s"], "s", **settings)
+    result = play(policy, pages, options.hosts, load, options.seconds)
+    print(f"{name:14} {load:5.1f}/s  {policy:14} {result}", flush=True)
+    settings = {"hosts": options.hosts, "per_host": load, "seconds": options.seconds, "policy": policy, **result}
+    return common.row("fleet prefixes", name, "p99_first_token", result["p99_first_token_s"], "s", **settings)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ CHAT, OTHERS = (16, 256, 200), (64, 2048, 64)  # requests at once, prompt, outpu
 
 
 class Tenant:
-    """Sends a request whenever one of its own has ended."""
+    """A tenant that sends a request whenever one of its requests ends."""
 
     def __init__(self, name: str, at_once: int, prompt: int, output: int, inter_token_ms: int = 0) -> None:
         self.name, self._at_once, self._sizes, self._slo = name, at_once, (prompt, output), inter_token_ms
@@ -36,7 +36,7 @@ class Tenant:
 
 
 def play(objective_ms: int) -> tuple[SimulatedEngine, dict[str, list[float]]]:
-    """The engine, and each request's token times."""
+    """Run the engine; return it, and each request's token times."""
     machine = common.machine(common.H200, 16 * common.H200_PAGES)
     engine = SimulatedEngine(machine, prefix_cache=False, admission="all", max_running=256, step_tokens=4096)
     tenants = (Tenant("chat", *CHAT, objective_ms), Tenant("others", *OTHERS))
@@ -62,8 +62,8 @@ def main() -> None:
         engine, times = play(objective)
         done = [e for e in engine.ended if e.submitted > WARM_S]
         chat = [times[e.request.request_id] for e in done if e.request.tenant == "chat"]
-        gaps = [1e3 * (b - a) for own in chat for a, b in pairwise(own)]
-        means = [1e3 * (own[-1] - own[0]) / (len(own) - 1) for own in chat]
+        gaps = [1e3 * (b - a) for times in chat for a, b in pairwise(times)]
+        means = [1e3 * (times[-1] - times[0]) / (len(times) - 1) for times in chat]
         first = [common.first_token_s(e) or 0.0 for e in done if e.request.tenant == "others"]
         case = f"objective {objective} ms" if objective else "no objective"
         rate = sum(e.request.tenant == "others" and e.ended > WARM_S for e in engine.ended) / (SECONDS - WARM_S)

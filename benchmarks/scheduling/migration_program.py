@@ -1,4 +1,4 @@
-"""How long a plan of what moves takes, and how near it is to the relaxation.
+"""The time to plan migrations, and the plan's distance from the relaxation.
 
     python benchmarks/scheduling/migration_program.py [--requests 100 500 1000] [--problems 40]
 
@@ -21,16 +21,16 @@ import highspy
 
 from control_plane.fleet.routing.migration import HostNow, Imbalance, OpenRequest, Program, Rates
 
-HOSTS, MOST, GAP, PATIENCE_S = 32, 4, 0.1, 0.05
+HOSTS, MAX_HOSTS, GAP, PATIENCE_S = 32, 4, 0.1, 0.05
 
 
 def problem(count: int, seed: int) -> tuple[list[HostNow], list[OpenRequest], dict[str, float]]:
-    """`count` requests that wait at the hosts of the busy end, and as many that run anywhere."""
+    """Return a problem of `count` requests that wait at the busy hosts, and as many that run anywhere."""
     rnd, names = random.Random(seed), [f"h{n}" for n in range(HOSTS)]
     requests = []
     for number in range(2 * count):
         waits = number < count
-        at = names[number % MOST] if waits else rnd.choice(names)
+        at = names[number % MAX_HOSTS] if waits else rnd.choice(names)
         hosts = frozenset({at, *rnd.sample(names, 8)})
         output = 0 if waits else rnd.randint(1, 400)
         requests.append(
@@ -48,7 +48,7 @@ def problem(count: int, seed: int) -> tuple[list[HostNow], list[OpenRequest], di
 
 
 def integer(made: Imbalance) -> tuple[float, str]:
-    """Milliseconds, and how it ended."""
+    """Return the milliseconds of the exact solver, and its status."""
     begun, lp = time.perf_counter(), made.program()
     placed = lp.num_col_ - 1
     lp.integrality_ = [highspy.HighsVarType.kInteger] * placed + [highspy.HighsVarType.kContinuous]
@@ -61,20 +61,20 @@ def integer(made: Imbalance) -> tuple[float, str]:
     return 1000 * (time.perf_counter() - begun), solver.getModelStatus().name
 
 
-async def longest_pause(asked: list[tuple[Any, ...]]) -> float:
-    """Milliseconds that this loop did not run while plans were made on a thread."""
+async def longest_pause(instances: list[tuple[Any, ...]]) -> float:
+    """Return the longest time, in milliseconds, that this loop stood still while plans were made on a thread."""
     longest, last = 0.0, time.perf_counter()
 
-    async def look() -> None:
+    async def watch() -> None:
         nonlocal longest, last
         while True:
             await asyncio.sleep(0)
             now = time.perf_counter()
             longest, last = max(longest, now - last), now
 
-    looking = asyncio.create_task(look())
-    for arguments in asked:
-        await asyncio.to_thread(Program(MOST).moves, *arguments)
+    looking = asyncio.create_task(watch())
+    for arguments in instances:
+        await asyncio.to_thread(Program(MAX_HOSTS).moves, *arguments)
     looking.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await looking
@@ -83,16 +83,16 @@ async def longest_pause(asked: list[tuple[Any, ...]]) -> float:
 
 def measure(count: int, problems: int) -> dict[str, Any]:
     took, busy, gaps, moved, whole, ended = [], [], [], [], [], Counter[str]()
-    asked = [problem(count, seed) for seed in range(problems)]
-    Program(MOST).moves(*asked[0])  # the solver is loaded
-    for arguments in asked:
+    instances = [problem(count, seed) for seed in range(problems)]
+    Program(MAX_HOSTS).moves(*instances[0])  # the solver is loaded
+    for arguments in instances:
         begun, processor = time.perf_counter(), time.process_time()
-        found = Program(MOST).moves(*arguments)
+        plan = Program(MAX_HOSTS).moves(*arguments)
         took.append(1000 * (time.perf_counter() - begun))
         busy.append(1000 * (time.process_time() - processor))
-        gaps.append(found.after_s / found.relaxed_s - 1 if found.relaxed_s else 0.0)
-        moved.append(len(found.to))
-        made = Imbalance.of(*arguments, MOST)
+        gaps.append(plan.after_s / plan.relaxed_s - 1 if plan.relaxed_s else 0.0)
+        moved.append(len(plan.to))
+        made = Imbalance.of(*arguments, MAX_HOSTS)
         assert made is not None
         milliseconds, status = integer(made)
         whole.append(milliseconds)
@@ -106,7 +106,7 @@ def measure(count: int, problems: int) -> dict[str, Any]:
         "mean_gap": round(sum(gaps) / len(gaps), 4),
         "largest_gap": round(max(gaps), 4),
         "mean_moved": round(sum(moved) / len(moved), 1),
-        "loop_pause_ms": round(asyncio.run(longest_pause(asked)), 1),
+        "loop_pause_ms": round(asyncio.run(longest_pause(instances)), 1),
         "integer_p50_ms": round(common.percentile(whole, 50), 1),
         "integer_p99_ms": round(common.percentile(whole, 99), 1),
         "integer_ended": dict(ended),
@@ -121,10 +121,10 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for count in options.requests:
-        found = measure(count, options.problems)
-        print(found, flush=True)
-        settings = {"hosts": HOSTS, "k": MOST, "problems": options.problems, **found}
-        rows.append(common.row("migration program", f"{count} requests", "p99", found["p99_ms"], "ms", **settings))
+        figures = measure(count, options.problems)
+        print(figures, flush=True)
+        settings = {"hosts": HOSTS, "k": MAX_HOSTS, "problems": options.problems, **figures}
+        rows.append(common.row("migration program", f"{count} requests", "p99", figures["p99_ms"], "ms", **settings))
     if not options.dry:
         common.write(rows)
 

@@ -45,8 +45,8 @@ def arrivals(adapters: int, cv: float, seconds: float, seed: int) -> common.Arri
 
 
 def measure(adapters: int, cv: float, seconds: float, **policy: Any) -> dict[str, float]:
-    """Attainment, satisfaction (the paper's rewards), requests per second and mean first-token time."""
-    found = []
+    """Return attainment, satisfaction (the paper's rewards), requests per second and mean first-token time."""
+    rows = []
     for seed in SEEDS:
         machine = common.machine(
             common.A10G, POOL, common.adapters(adapters, pages_per_rank=0.25), copy_page_s=common.A10G_COPY_PAGE_S
@@ -56,7 +56,7 @@ def measure(adapters: int, cv: float, seconds: float, **policy: Any) -> dict[str
         )
         waits = np.array([w if (w := common.first_token_s(e)) is not None else np.inf for e in engine.ended])
         served = waits[np.isfinite(waits)]
-        found.append(
+        rows.append(
             (
                 float((waits < TARGET_S).mean()),
                 float(np.where(waits < TARGET_S, 1 - np.minimum(waits, TARGET_S) ** 2 / TARGET_S**2, 0).mean()),
@@ -64,7 +64,7 @@ def measure(adapters: int, cv: float, seconds: float, **policy: Any) -> dict[str
                 float(served.mean()),
             )
         )
-    means = np.mean(found, axis=0)
+    means = np.mean(rows, axis=0)
     return dict(zip(("attainment", "satisfaction", "per_s", "first_token_s"), map(float, means), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What scheduling itself costs the host: seconds of one core per step, at 256 running and 10,000 waiting requests.
+"""Scheduling's cost on the host: seconds of one core per step, at 256 running and 10,000 waiting requests.
 
     python benchmarks/scheduling/step_cost.py [--profile]
 

@@ -36,7 +36,7 @@ SETTINGS: dict[str, Any] = {
 def served_by_second(
     order: str, arrivals: common.Arrivals, seconds: int
 ) -> tuple[dict[str, np.ndarray], SimulatedEngine]:
-    """Priced service of each client in each second."""
+    """Return each client's priced service per second."""
     engine = SimulatedEngine(
         common.machine(common.A10G, POOL), prefix_cache=False, max_waiting=10**9, order=order, **SETTINGS
     )
@@ -52,7 +52,7 @@ def served_by_second(
             continue
         now = int(engine.clock.now)
         for sequence, chunk in engine.step().items():
-            begun = max(sequence.num_computed - chunk.tokens, known.get(sequence, 0))  # not what is computed again
+            begun = max(sequence.num_computed - chunk.tokens, known.get(sequence, 0))  # recomputed tokens do not count
             known[sequence] = max(begun, sequence.num_computed)
             prompt = max(0, min(sequence.num_prompt, sequence.num_computed) - begun)
             output = chunk.tokens and sequence.num_computed + 1 == len(sequence.token_ids)
@@ -69,13 +69,13 @@ def demand_by_second(arrivals: common.Arrivals, seconds: int) -> dict[str, np.nd
 
 
 def gaps(service: dict[str, np.ndarray], demand: dict[str, np.ndarray], seconds: int) -> np.ndarray:
-    """The paper's measure at each second from the first full window on."""
+    """Return the paper's measure for each second from the first full window on."""
     clients = sorted(demand)
     zero = np.zeros(seconds)
     box = np.ones(WINDOW_S) / WINDOW_S
     got = np.array([np.convolve(service.get(c, zero), box, "valid") for c in clients])
-    asked = np.array([np.convolve(demand[c], box, "valid") for c in clients])
-    return np.minimum(got.max(axis=0) - got, np.abs(asked - got)).sum(axis=0)
+    requested = np.array([np.convolve(demand[c], box, "valid") for c in clients])
+    return np.minimum(got.max(axis=0) - got, np.abs(requested - got)).sum(axis=0)
 
 
 def steady(rates: dict[str, float], seconds: float, weights: dict[str, float] | None = None) -> common.Arrivals:
@@ -89,7 +89,9 @@ def steady(rates: dict[str, float], seconds: float, weights: dict[str, float] | 
 
 
 def arena(path: Path) -> common.Arrivals:
-    """The trace of the paper's repository: ``req_time_s,adapter,prompt_len,output_len``; an adapter is a client."""
+    """Read the trace of the paper's repository: ``req_time_s,adapter,prompt_len,output_len``; an adapter is a
+    client.
+    """
     with path.open() as file:
         rows = list(csv.DictReader(file))
     return [

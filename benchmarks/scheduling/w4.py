@@ -20,7 +20,7 @@ SECONDS, WARM_S, FLOODS = 200.0, 20.0, 100
 
 
 def modest_arrivals(rate: float) -> common.Arrivals:
-    """Evenly spaced: no faster at any time than its share allows, so that it never queues behind itself."""
+    """Return evenly spaced arrivals, never faster than the tenant's share, so that it does not queue behind itself."""
     times = [(n + 0.5) / rate for n in range(int(SECONDS * rate))]
     return [(at, common.request(f"modest-{n}", 256, 128, "modest", "a100")) for n, at in enumerate(times)]
 
@@ -34,7 +34,7 @@ def tenant_arrivals(name: str, adapter: str, rate: float, seed: int) -> common.A
 
 
 def play(order: str, batch: int, modest: float, others: float) -> SimulatedEngine:
-    """``others``: requests per second of all the other tenants together."""
+    """Run the case. ``others``: requests per second of all other tenants together."""
     arrivals = modest_arrivals(modest)
     if others:
         for n in range(FLOODS):
@@ -45,13 +45,13 @@ def play(order: str, batch: int, modest: float, others: float) -> SimulatedEngin
 
 
 def capacity(batch: int) -> float:
-    """Requests per second when everybody floods."""
+    """Return requests per second when every tenant floods."""
     engine = play("fcfs", batch, 0.0001, 200.0)
     return sum(1 for e in engine.ended if e.ended > WARM_S) / (engine.clock.now - WARM_S)
 
 
 def p99(engine: SimulatedEngine) -> tuple[float, float]:
-    """Latency and first-token time of the modest tenant."""
+    """Return the 99th percentiles of latency and first-token time of the modest tenant."""
     mine = [e for e in engine.ended if e.request.tenant == "modest" and e.submitted > WARM_S]
     return (
         common.percentile((e.ended - e.submitted for e in mine), 99),

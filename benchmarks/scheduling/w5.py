@@ -47,7 +47,7 @@ def machine() -> Any:
 
 
 def capacity() -> float:
-    """Requests per second with an endless queue."""
+    """Return requests per second with an endless queue."""
     engine = common.play(machine(), arrivals(150.0), 40.0, order="fcfs", admission="all", max_running=BATCH)
     return sum(1 for e in engine.ended if e.ended > 10.0) / (engine.clock.now - 10.0)
 

@@ -55,13 +55,13 @@ WEBS, SLICE_S, HEARTBEAT_S = 4, 0.025, 0.25
 TENANTS, ADAPTERS, RUNNING = 64, 512, 64
 COPY_PAGE_S, DISK_S = 2e-5, 0.25
 MEAN_PROMPT, MEAN_OUTPUT = 220.0, 200.0
+# Requests of these lengths per second that one host can serve: beyond it a single host's queue grows without end.
 CAPACITY = 39.0
-"""Requests of these lengths per second that one host can do: where a single host's queue begins to grow without end."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One of a trace."""
+    """A request of a trace."""
 
     at: float
     tenant: str
@@ -74,24 +74,26 @@ class Request:
 
 
 def power_law(count: int, alpha: float) -> list[float]:
-    """Shares of adapters under S-LoRA's generator: ``int(U ** (1 / alpha) * count)``, the most popular first."""
+    """Return adapters' shares under S-LoRA's generator: ``int(U ** (1 / alpha) * count)``, the most popular first."""
     edges = [(n / count) ** alpha for n in range(count + 1)]
     return sorted((after - before for before, after in itertools.pairwise(edges)), reverse=True)
 
 
 def synthetic(alpha: float, scale: float, hosts: int, seconds: float, load: float) -> list[Request]:
-    rnd, rate, found = random.Random(7), load * CAPACITY / scale * hosts, []
+    rnd, rate, trace = random.Random(7), load * CAPACITY / scale * hosts, []
     for number, share in enumerate(power_law(ADAPTERS, alpha)):
         tenant = f"t{number % TENANTS}"
         for at in bursts(rnd, rate * share, 4.0, seconds):
             prompt = round(scale * min(4000.0, rnd.lognormvariate(math.log(MEAN_PROMPT) - 0.405, 0.9)))
             output = round(scale * min(1000.0, rnd.lognormvariate(math.log(MEAN_OUTPUT) - 0.405, 0.9)))
-            found.append(Request(at, tenant, f"a{number}", max(4, prompt), max(4, output)))
-    return sorted(found, key=lambda request: request.at)
+            trace.append(Request(at, tenant, f"a{number}", max(4, prompt), max(4, output)))
+    return sorted(trace, key=lambda request: request.at)
 
 
 def bursts(rnd: random.Random, rate: float, cv: float, seconds: float) -> Iterator[float]:
-    """Gamma gaps, in the midst of one at the beginning: a rare adapter does not begin with a request."""
+    """Return arrival times with gamma gaps. The first gap is cut at random: a rare adapter does not begin with a
+    request.
+    """
     warm = 4 / rate if rate else 0.0
     return (at - warm for at in common.gamma_times(rnd, rate, cv, seconds + warm) if at >= warm) if rate else iter(())
 
@@ -109,37 +111,39 @@ def recorded(azure: Path, servegen: Path, hosts: int, seconds: float, load: floa
     )  # a prompt's token is a fourth of one's
     wanted = load * CAPACITY * (MEAN_PROMPT / 4 + MEAN_OUTPUT) / work * hosts
     factor = wanted / sum(rate for _, rate, _ in busiest)
-    rnd, found = random.Random(7), []
+    rnd, trace = random.Random(7), []
     for client, rate, cv in busiest:
-        own = power_law(16, 0.3)
+        weights = power_law(16, 0.3)
         for at in bursts(rnd, rate * factor, min(max(cv, 0.5), 8.0), seconds):
-            (adapter,) = rnd.choices(range(16), own)
+            (adapter,) = rnd.choices(range(16), weights)
             prompt, output = rnd.choice(lengths)
-            found.append(Request(at, f"c{client}", f"c{client}-{adapter}", max(4, prompt), max(4, output)))
-    return sorted(found, key=lambda request: request.at)
+            trace.append(Request(at, f"c{client}", f"c{client}-{adapter}", max(4, prompt), max(4, output)))
+    return sorted(trace, key=lambda request: request.at)
 
 
 def placement(requests: Sequence[Request], hosts: int, everywhere: bool) -> dict[str, frozenset[int]]:
-    """Hosts of each adapter: as many as carry twice its rate, the least burdened ones."""
+    """Return the hosts of each adapter: as many as carry twice its rate, the least loaded ones."""
     if everywhere:
         return dict.fromkeys((request.adapter for request in requests), frozenset(range(hosts)))
     work: Counter[str] = Counter()
     for request in requests:
         work[request.adapter] += request.prompt // 4 + request.output
-    burden, total, found = [0.0] * hosts, sum(work.values()), {}
+    burden, total, placement = [0.0] * hosts, sum(work.values()), {}
     for number, (adapter, amount) in enumerate(work.most_common()):
         wanted = 2 * amount * hosts / total
         copies = min(hosts, max(1 if number % 5 == 4 and wanted < 0.1 else 2, math.ceil(wanted)))
         chosen = sorted(range(hosts), key=lambda host: (burden[host], host))[:copies]
         for host in chosen:
             burden[host] += amount / copies
-        found[adapter] = frozenset(chosen)
-    return found
+        placement[adapter] = frozenset(chosen)
+    return placement
 
 
 @dataclass(frozen=True)
 class System:
-    """How requests are spread. ``bounded``: a process has so many at a host, and more wait in front in fair order."""
+    """A way to spread requests. ``bounded``: a process has a limited number at each host; more wait in front, in
+    fair order.
+    """
 
     policy: str
     bounded: bool = True
@@ -154,7 +158,7 @@ class System:
 
 
 class Host:
-    """A simulated engine, and what it tells of itself."""
+    """A simulated engine, and the heartbeats that it sends."""
 
     def __init__(self, digests: list[str], slow: bool = False) -> None:
         times = common.H200
@@ -176,7 +180,7 @@ class Host:
         self._made: deque[tuple[float, int]] = deque()
 
     def until(self, now: float) -> list[SimulatedEnd]:
-        """What ended."""
+        """Run until `now`; return the requests that ended."""
         engine = self.engine
         while engine.has_work() and engine.clock.now < now:
             made = sum(chunk.samples for chunk in engine.step().values())
@@ -224,7 +228,7 @@ class Open:
     moves: int = 0
 
     def so_far(self, state: RequestState) -> GenerationRequest:
-        """For the next host: prompt and what came."""
+        """Return the request for the next host: the prompt and the tokens so far."""
         sequence = state.sequences[0]
         tokens = sequence.token_ids[sequence.num_prompt :]
         return replace(self.request, so_far=(ChoiceSoFar(0, list(tokens)),) if tokens else ())
@@ -232,7 +236,7 @@ class Open:
 
 @dataclass
 class Migrating:
-    """How often a web process looks, and over how many hosts of either end."""
+    """The interval at which a web process plans migrations, and the number of hosts of either end."""
 
     every_s: float = 1.0
     most: int = 4
@@ -245,7 +249,7 @@ class Migrating:
 
 
 class Web:
-    """What one web process knows of the hosts, whom it sends requests to, and what it moves."""
+    """A web process's view of the hosts, its routing and its migrations."""
 
     def __init__(self, policy: str, hosts: list[Host], bounded: bool, migrating: Migrating | None) -> None:
         self._policy, self._hosts, self._migrating = ROUTING_POLICIES[policy](), hosts, migrating
@@ -263,49 +267,49 @@ class Web:
         self._status[host], self._sent[host] = status, 0
         self._first_token[host].observed(status)
 
-    def take(self, asked: Open, now: float) -> None:
-        if self._queued or not self._has_room(asked.hosts):
-            waiter = Waiter(asked.request.tenant, asked.hosts)
-            self._queued[waiter] = asked
+    def take(self, entry: Open, now: float) -> None:
+        if self._queued or not self._has_room(entry.hosts):
+            waiter = Waiter(entry.request.tenant, entry.hosts)
+            self._queued[waiter] = entry
             self._order.wait(waiter)
         else:
-            self._send(asked, now)
+            self._send(entry, now)
 
     def grant_slots(self, now: float) -> None:
         while self._queued and (waiter := self._order.next(self._has_room)) is not None:
             self._send(self._queued.pop(waiter), now)
 
-    def ended(self, asked: Open, end: SimulatedEnd) -> None:
-        self._here[asked.host] -= 1
-        del self.open[asked.request.request_id]
+    def ended(self, entry: Open, end: SimulatedEnd) -> None:
+        self._here[entry.host] -= 1
+        del self.open[entry.request.request_id]
         tokens = end.usage.completion_tokens
-        self._order.charge(asked.request.tenant, tokens * OUTPUT_PRICE)
+        self._order.charge(entry.request.tenant, tokens * OUTPUT_PRICE)
         if self._migrating is not None:
-            self._migrating.lengths.ended(asked.request.tenant, asked.request.adapter_digest, tokens)
+            self._migrating.lengths.ended(entry.request.tenant, entry.request.adapter_digest, tokens)
 
     def _has_room(self, hosts: Hosts) -> bool:
         return any(self._here[int(host)] < self._bound for host in hosts if int(host) < self.present)
 
-    def _send(self, asked: Open, now: float) -> None:
-        self._order.charge(asked.request.tenant, len(asked.request.prompt_token_ids) * INPUT_PRICE)
-        placed = [host for host in map(int, asked.hosts) if host < self.present]
+    def _send(self, entry: Open, now: float) -> None:
+        self._order.charge(entry.request.tenant, len(entry.request.prompt_token_ids) * INPUT_PRICE)
+        placed = [host for host in map(int, entry.hosts) if host < self.present]
         among = [host for host in placed if self._here[host] < self._bound] or placed
         loads = [
             HostLoad(
                 str(host),
                 max(self._status[host].running + self._status[host].waiting + self._sent[host], self._here[host]),
-                first_token_s=self._first_token[host].seconds(asked.submit),
+                first_token_s=self._first_token[host].seconds(entry.submit),
             )
             for host in sorted(among)
         ]
-        self._give(asked, int(self._policy.choose(loads).name), now, asked.request)
+        self._give(entry, int(self._policy.choose(loads).name), now, entry.request)
 
-    def _give(self, asked: Open, host: int, now: float, request: GenerationRequest) -> None:
-        asked.host = host
+    def _give(self, entry: Open, host: int, now: float, request: GenerationRequest) -> None:
+        entry.host = host
         self._sent[host] += 1
         self._here[host] += 1
-        self._first_token[host].sent(asked.submit)
-        self.open[request.request_id] = asked
+        self._first_token[host].sent(entry.submit)
+        self.open[request.request_id] = entry
         self._hosts[host].engine.submit(request, now)
 
     def migrate(self, now: float) -> None:
@@ -315,7 +319,7 @@ class Web:
         migrating.rates.observe(hosts, now)
         if not is_uneven(hosts):
             return
-        requests = [self._movable(asked) for asked in self.open.values() if asked.moves < MOST_MOVES]
+        requests = [self._movable(entry) for entry in self.open.values() if entry.moves < MOST_MOVES]
         plan = migrating.program.moves(hosts, requests, migrating.rates.of(hosts))
         for name, to in plan.to.items():
             if self._here[int(to)] < self._bound:
@@ -333,28 +337,28 @@ class Web:
             status.pool.total - status.pool.reserved,
         )
 
-    def _movable(self, asked: Open) -> OpenRequest:
+    def _movable(self, entry: Open) -> OpenRequest:
         assert self._migrating is not None
-        request, state = asked.request, self._state(asked)
+        request, state = entry.request, self._state(entry)
         so_far = len(state.sequences[0].token_ids) - state.sequences[0].num_prompt
         more = self._migrating.lengths.more(request.tenant, request.adapter_digest, so_far, 0)
         return OpenRequest(
-            request.request_id, str(asked.host), asked.hosts, len(request.prompt_token_ids), so_far, more
+            request.request_id, str(entry.host), entry.hosts, len(request.prompt_token_ids), so_far, more
         )
 
-    def _state(self, asked: Open) -> RequestState:
-        return self._hosts[asked.host].engine.core.requests[asked.request.request_id]
+    def _state(self, entry: Open) -> RequestState:
+        return self._hosts[entry.host].engine.core.requests[entry.request.request_id]
 
-    def _move(self, asked: Open, to: int, now: float) -> None:
-        state = self._state(asked)
-        asked.first_token = asked.first_token or state.first_token or 0.0
-        going_on = asked.so_far(state)
-        del self.open[asked.request.request_id]
-        self._here[asked.host] -= 1
-        self._hosts[asked.host].engine.core.end(state, "aborted")
-        asked.moves += 1
+    def _move(self, entry: Open, to: int, now: float) -> None:
+        state = self._state(entry)
+        entry.first_token = entry.first_token or state.first_token or 0.0
+        going_on = entry.so_far(state)
+        del self.open[entry.request.request_id]
+        self._here[entry.host] -= 1
+        self._hosts[entry.host].engine.core.end(state, "aborted")
+        entry.moves += 1
         self.moved += 1
-        self._give(asked, to, now, going_on)
+        self._give(entry, to, now, going_on)
 
 
 # -- a run -----------------------------------------------------------------------------------------------------------
@@ -394,12 +398,12 @@ def play(
                 if end.outcome == "aborted":
                     continue  # it goes on elsewhere
                 web = owner.pop(end.request.request_id)
-                asked = web.open[end.request.request_id]
-                web.ended(asked, end)
-                first = asked.first_token or end.first_token or end.ended
-                waits.append(first - asked.at)
-                whole.append(end.ended - asked.at)
-                queued.append(end.usage.queue_ms / 1000 + (end.submitted - asked.at if asked.moves == 0 else 0.0))
+                entry = web.open[end.request.request_id]
+                web.ended(entry, end)
+                first = entry.first_token or end.first_token or end.ended
+                waits.append(first - entry.at)
+                whole.append(end.ended - entry.at)
+                queued.append(end.usage.queue_ms / 1000 + (end.submitted - entry.at if entry.moves == 0 else 0.0))
             if tick % beats == number % beats:
                 status = host.status()
                 for web in webs:
@@ -441,11 +445,11 @@ def run(options: argparse.Namespace, job: tuple[str, dict[str, Any], System]) ->
         requests = synthetic(case["alpha"], case["lengths"], *scale)
     late = case.get("late", False)
     joins_at = options.seconds / 2 if late else 0.0
-    found = play(system, requests, options.hosts, options.every, everywhere=late, joins_at=joins_at)
-    print(f"{name:36} {system.title:38} {found}", flush=True)
+    figures = play(system, requests, options.hosts, options.every, everywhere=late, joins_at=joins_at)
+    print(f"{name:36} {system.title:38} {figures}", flush=True)
     settings = {"hosts": options.hosts, "load": options.load, "seconds": options.seconds, **case, **asdict(system)}
-    settings |= {"every_s": options.every if system.migrates else None, **found}
-    return common.row("w6", name, "mean", found["mean_s"], "s", **settings)
+    settings |= {"every_s": options.every if system.migrates else None, **figures}
+    return common.row("w6", name, "mean", figures["mean_s"], "s", **settings)
 
 
 def cases(options: argparse.Namespace) -> Iterable[tuple[str, dict[str, Any]]]:

@@ -58,8 +58,9 @@ from control_plane.gateway.dispatch.migrator import Migrator  # noqa: E402
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
 NAMES, RUNNING, ADAPTERS, TENANTS = "abcd", 4, 24, 8
+# Requests, and tenants, at one host. The first is to this benchmark's migration threshold as the product's bound is to
+# the product's threshold (16 more than the mean).
 ON_A_HOST, TENANTS_ON_A_HOST = 64, 8
-"""Requests; the product's bound is to its migration's threshold (16 more than the mean) as the first is."""
 MEAN_PROMPT, MEAN_OUTPUT, MOST_OUTPUT = 60.0, 24.0, 120
 CALLERS = {"light": 40, "heavy": 160}  # more than the four have at once, so that both wait all the time
 FAIR_OUTPUT = 24
@@ -68,7 +69,7 @@ WORDS = ["river", "stone", "light", "walks", "under", "seven", "green", "and", "
 
 @dataclass(frozen=True)
 class System:
-    """How requests are spread. ``bounded``: so many at a host, and more wait in front in fair order."""
+    """A way to spread requests. ``bounded``: a limited number at each host; more wait in front, in fair order."""
 
     title: str
     policy: str
@@ -144,11 +145,11 @@ async def fleet_of(
 
 
 @dataclass(eq=False)
-class Asked:
+class Sender:
     """A request from its arrival to its end, on whichever engines; what the gateway's dispatch does without a web."""
 
     fleet: Fleet
-    attempts: dict[str, Asked]
+    attempts: dict[str, Sender]
     submit: pb.Submit
     hosts: tuple[str, ...]
     began: float = field(default_factory=time.monotonic)
@@ -169,7 +170,7 @@ class Asked:
         return self.submit.adapter_digest
 
     async def refresh_hosts(self) -> None:
-        """Its hosts stay the same."""
+        """Do nothing: the hosts stay the same."""
 
     def open_request(self, _engine_id: str, lengths: Lengths) -> OpenRequest | None:
         stream = self._stream
@@ -243,13 +244,13 @@ def text_of(rnd: random.Random, tokens: int) -> str:
 
 def traffic(alpha: float, seconds: float, rate: float, seed: int = 0) -> list[Request]:
     """The lengths are in tokens, a word each."""
-    rnd, found = random.Random(seed), []
+    rnd, trace = random.Random(seed), []
     for number, share in enumerate(power_law(ADAPTERS, alpha)):
         for at in bursts(rnd, rate * share, 4.0, seconds):
             prompt = min(300, round(rnd.lognormvariate(math.log(MEAN_PROMPT) - 0.32, 0.8)))
             output = min(MOST_OUTPUT, round(rnd.lognormvariate(math.log(MEAN_OUTPUT) - 0.32, 0.8)))
-            found.append(Request(at, f"t{number % TENANTS}", str(number), max(8, prompt), max(2, output)))
-    return sorted(found, key=lambda request: request.at)
+            trace.append(Request(at, f"t{number % TENANTS}", str(number), max(8, prompt), max(2, output)))
+    return sorted(trace, key=lambda request: request.at)
 
 
 def submit_of(number: int, request: Request, digests: Sequence[str]) -> pb.Submit:
@@ -264,11 +265,11 @@ def submit_of(number: int, request: Request, digests: Sequence[str]) -> pb.Submi
 
 async def play(
     processes: dict[str, EngineProcess], system: System, requests: Sequence[Request], digests: Sequence[str]
-) -> list[Asked]:
+) -> list[Sender]:
     """The requests, in their order."""
     placed = placement(requests, len(NAMES), everywhere=False)
-    attempts: dict[str, Asked] = {}
-    asked: list[Asked] = []
+    attempts: dict[str, Sender] = {}
+    senders: list[Sender] = []
     async with fleet_of(processes, system) as fleet:
         migrator = Migrator(fleet, attempts, Program() if system.migrates else None)
         migrator.start()
@@ -276,8 +277,8 @@ async def play(
 
         async def one(number: int, request: Request) -> None:
             hosts = tuple(NAMES[host] for host in placed[request.adapter])
-            each = Asked(fleet, attempts, submit_of(number, request, digests), hosts)
-            asked.append(each)
+            each = Sender(fleet, attempts, submit_of(number, request, digests), hosts)
+            senders.append(each)
             await each.run()
             migrator.ended(each.submit, request.output)
 
@@ -287,21 +288,21 @@ async def play(
             tasks.append(asyncio.create_task(one(number, request)))
         await asyncio.gather(*tasks)
         await migrator.close()
-    return asked
+    return senders
 
 
-def figures_of(asked: Sequence[Asked]) -> dict[str, float]:
-    waits, whole = [each.first_token_s for each in asked], [each.whole_s for each in asked]
-    queued = [each.queue_s for each in asked]
+def figures_of(senders: Sequence[Sender]) -> dict[str, float]:
+    waits, whole = [each.first_token_s for each in senders], [each.whole_s for each in senders]
+    queued = [each.queue_s for each in senders]
     figures = {
-        "requests": len(asked),
+        "requests": len(senders),
         "mean_s": sum(whole) / len(whole),
         "p99_s": common.percentile(whole, 99),
         "mean_first_token_s": sum(waits) / len(waits),
         "p99_first_token_s": common.percentile(waits, 99),
         "mean_queue_s": sum(queued) / len(queued),
         "p99_queue_s": common.percentile(queued, 99),
-        "moved": sum(each.moves for each in asked),
+        "moved": sum(each.moves for each in senders),
     }
     return {name: round(value, 4) for name, value in figures.items()}
 
@@ -317,7 +318,7 @@ async def capacity(processes: dict[str, EngineProcess], digests: Sequence[str], 
             for request in itertools.islice(itertools.cycle(sample), number, None, 7):
                 if time.monotonic() > until:
                     return
-                await Asked(fleet, {}, submit_of(number, request, digests), tuple(NAMES)).run()
+                await Sender(fleet, {}, submit_of(number, request, digests), tuple(NAMES)).run()
                 ended += 1
 
         began = time.monotonic()
@@ -329,7 +330,7 @@ async def fairness(processes: dict[str, EngineProcess], system: System, seconds:
     """Two tenants whose callers ask again and again: the widest gap while both wait, summed over the processes."""
     service, gaps, until = dict.fromkeys(CALLERS, 0.0), [0.0], time.monotonic() + seconds
     prompt = "Tell me about the sea."
-    attempts: dict[str, Asked] = {}
+    attempts: dict[str, Sender] = {}
     async with fleet_of(processes, system, TENANTS_ON_A_HOST) as fleet:
         migrator = Migrator(fleet, attempts, Program() if system.migrates else None)
         migrator.start()
@@ -369,9 +370,9 @@ async def rounds(
     rate: float,
     options: argparse.Namespace,
     digests: Sequence[str],
-) -> dict[System, list[Asked]]:
+) -> dict[System, list[Sender]]:
     """Systems take turns, so that what else the machine does meets all of them."""
-    ran: dict[System, list[Asked]] = {system: [] for system in systems}
+    ran: dict[System, list[Sender]] = {system: [] for system in systems}
     for number in range(options.rounds):
         requests = traffic(alpha, options.seconds, rate, number)
         for system in systems[number % len(systems) :] + systems[: number % len(systems)]:
@@ -391,8 +392,8 @@ async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
             for system in systems:
                 figures = figures_of(ran[system])
                 print(f"skew {alpha:g}  {system.title:20} {figures}", flush=True)
-                told = {"skew": alpha, "load": options.load, "rate": round(rate, 1), **asdict(system), **figures}
-                rows.append(common.row("w6 engines", f"skew {alpha:g}", "mean", figures["mean_s"], "s", **told))
+                settings = {"skew": alpha, "load": options.load, "rate": round(rate, 1), **asdict(system), **figures}
+                rows.append(common.row("w6 engines", f"skew {alpha:g}", "mean", figures["mean_s"], "s", **settings))
             answers = [{each.text for each in same} for same in zip(*ran.values(), strict=True)]
             differing = sum(len(texts) > 1 for texts in answers)
             assert not differing, f"{differing} of {len(answers)} requests were answered otherwise by another system"

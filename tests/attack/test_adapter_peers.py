@@ -123,11 +123,6 @@ def artifact(folder: Path, store: Store) -> Artifact:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path, "gpu1")
-
-
-@pytest.fixture
 def server(
     request: pytest.FixtureRequest, machine: Machine, tmp_path: Path, artifact: Artifact, folder: Path
 ) -> Iterator[Server]:

@@ -6,14 +6,14 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-from lorikeet_testing.web import WebProcess
+from lorikeet_testing.web import WebProcess, wait_until
 from uvicorn.server import ServerState
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -132,12 +132,6 @@ async def served() -> AsyncIterator[Served]:
     server.close()
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 # -- heads -------------------------------------------------------------------------------------
 
 
@@ -193,7 +187,7 @@ async def test_a_chunk_that_is_all_extension(served: Served) -> None:
     client = await served.connect()
     client.send(post("/read", "Transfer-Encoding: chunked") + b"5;" + b"e" * (2 * HEAD_BYTES))
     assert await client.refusal() == (431, "header_too_large")
-    await eventually(lambda: served.gone == 1)
+    await wait_until(lambda: served.gone == 1)
 
 
 async def test_nothing_is_written_after_a_refusal(served: Served) -> None:
@@ -201,7 +195,7 @@ async def test_nothing_is_written_after_a_refusal(served: Served) -> None:
     client = await served.connect()
     client.send(post("/read", "Expect: 100-continue", "Transfer-Encoding: chunked") + b"no chunk\r\n")
     assert await client.refusal() == (400, "malformed_request")
-    await eventually(lambda: served.gone == 1)
+    await wait_until(lambda: served.gone == 1)
 
 
 async def test_trailers_are_no_headers(served: Served) -> None:
@@ -225,20 +219,20 @@ async def test_a_thousand_requests_in_one_piece(served: Served) -> None:
 async def test_a_head_that_comes_by_the_byte(served: Served) -> None:
     client = await served.connect()
     client.send(b"GET / HT")
-    await eventually(lambda: any(connection._pending for connection in served.state.connections))
+    await wait_until(lambda: any(connection._pending for connection in served.state.connections))
     served.later(HEAD_S - 1)
     client.send(b"T")
-    await eventually(lambda: any(connection._pending > 8 for connection in served.state.connections))
+    await wait_until(lambda: any(connection._pending > 8 for connection in served.state.connections))
     served.later(HEAD_S + 1)
     assert await client.refusal() == (408, "request_timeout")
 
 
 async def test_a_connection_that_says_nothing_is_closed_without_a_word(served: Served) -> None:
     client = await served.connect()
-    await eventually(lambda: len(served.table) == 1)
+    await wait_until(lambda: len(served.table) == 1)
     served.later(HEAD_S + 1)
     assert await client.is_closed()
-    await eventually(lambda: len(served.table) == 0)
+    await wait_until(lambda: len(served.table) == 0)
 
 
 async def test_the_next_head_has_its_own_time(served: Served) -> None:
@@ -249,7 +243,7 @@ async def test_the_next_head_has_its_own_time(served: Served) -> None:
     client.send(get())
     assert (await client.answer()).startswith(OK)
     client.send(b"\r\n")
-    await eventually(lambda: any(connection._pending for connection in served.state.connections))
+    await wait_until(lambda: any(connection._pending for connection in served.state.connections))
     served.later(HEAD_S + 1)
     assert await client.refusal() == (408, "request_timeout")
 
@@ -257,12 +251,12 @@ async def test_the_next_head_has_its_own_time(served: Served) -> None:
 async def test_a_slow_body(served: Served) -> None:
     client = await served.connect()
     client.send(post("/read", "Content-Length: 100000") + b"x" * 5000)
-    await eventually(lambda: any(connection._received == 5000 for connection in served.state.connections))
+    await wait_until(lambda: any(connection._received == 5000 for connection in served.state.connections))
     served.later(BODY_GRACE_S + 9)
     assert served.gone == 0
     served.later(BODY_GRACE_S + 11)
     assert await client.refusal() == (408, "request_timeout")
-    await eventually(lambda: served.gone == 1)
+    await wait_until(lambda: served.gone == 1)
 
 
 async def test_a_body_that_nobody_reads(served: Served) -> None:
@@ -270,7 +264,7 @@ async def test_a_body_that_nobody_reads(served: Served) -> None:
     client.send(post("/", "Content-Length: 100000"))
     await client.answer()
     client.send(b"x" * 100)
-    await eventually(lambda: any(connection._received == 100 for connection in served.state.connections))
+    await wait_until(lambda: any(connection._received == 100 for connection in served.state.connections))
     served.later(BODY_GRACE_S + 2)
     assert await client.refusal() == (408, "request_timeout")
 
@@ -283,7 +277,7 @@ async def test_a_reader_that_stops(served: Served) -> None:
     served.later(WRITE_GRACE_S - 1)
     assert len(served.table) == 1
     served.later(WRITE_GRACE_S + 2)
-    await eventually(lambda: len(served.table) == 0)
+    await wait_until(lambda: len(served.table) == 0)
 
 
 async def test_a_slow_reader_that_reads_on_is_served(served: Served) -> None:
@@ -312,7 +306,7 @@ async def test_a_connection_serves_so_many_requests(served: Served, monkeypatch:
 
 async def test_connections_of_an_address(served: Served) -> None:
     clients = [await served.connect() for _ in range(10)]
-    await eventually(lambda: len(served.table) == 10)
+    await wait_until(lambda: len(served.table) == 10)
     refused = await served.connect()
     assert await refused.refusal() == (503, "too_many_connections")
     # Those who showed a key count for their tenant, and make room.
@@ -320,21 +314,21 @@ async def test_connections_of_an_address(served: Served) -> None:
         client.send(get("/prove"))
         assert (await client.answer()).startswith(OK)
     more = [await served.connect() for _ in range(5)]
-    await eventually(lambda: len(served.table) == 15)
+    await wait_until(lambda: len(served.table) == 15)
     for client in [*clients, *more]:
         client.writer.close()
-    await eventually(lambda: len(served.table) == 0)
+    await wait_until(lambda: len(served.table) == 0)
 
 
 async def test_a_websocket_keeps_its_place_until_it_ends(served: Served) -> None:
     client = await served.connect()
     upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13")
     client.send(get("/", *upgrade, "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="))
-    await eventually(lambda: len(served.scopes) == 1)
+    await wait_until(lambda: len(served.scopes) == 1)
     assert served.scopes[0]["type"] == "websocket"
     assert served.scopes[0]["state"][SLOT].holder == ("address", "127.0.0.1")
     client.writer.close()
-    await eventually(lambda: len(served.table) == 0)
+    await wait_until(lambda: len(served.table) == 0)
 
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["a connection each", "one connection"])
@@ -346,7 +340,7 @@ async def test_strangers_of_an_address_ask_so_many_times_a_second(served: Served
     client = await served.connect()
     for asked in range(1, 12):
         client.send(get("/late"))
-        await eventually(lambda asked=asked: len(served.scopes) == asked)  # type: ignore[misc]
+        await wait_until(lambda asked=asked: len(served.scopes) == asked)  # type: ignore[misc]
         if not keeps:
             client.writer.close()
             client = await served.connect()
@@ -373,11 +367,11 @@ async def test_what_strangers_who_wait_send_is_not_held(served: Served) -> None:
     served.table.rate = StrangerRate(per_s=1)
     client = await served.connect()
     client.send(post("/read", f"Content-Length: {8 << 20}"))
-    await eventually(lambda: len(served.scopes) == 1)
+    await wait_until(lambda: len(served.scopes) == 1)
     served.table.rate.spend(("address", "127.0.0.1"), 100)
     client.send(b"x" * (8 << 20))
     (connection,) = served.state.connections
-    await eventually(lambda: len(connection._delayed) > 0)
+    await wait_until(lambda: len(connection._delayed) > 0)
     await asyncio.sleep(0.1)
     assert len(connection._delayed) <= 1 << 20
     client.writer.close()
@@ -391,7 +385,7 @@ async def test_who_shows_a_key_does_not_wait_with_strangers(served: Served) -> N
         for _ in range(3):
             asked = len(served.scopes) + 1
             client.send(get("/"))
-            await eventually(lambda asked=asked: len(served.scopes) == asked)  # type: ignore[misc]
+            await wait_until(lambda asked=asked: len(served.scopes) == asked)  # type: ignore[misc]
             prove(served.scopes[-1], "acme")
         client.writer.close()
 

@@ -37,11 +37,6 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[AnswerStore]:
     await made.close()
 
 
-@pytest.fixture
-def tenant() -> str:
-    return uuid.uuid4().hex
-
-
 async def answer(store: AnswerStore, tenant: str, digest: str, size: int, room: AnswerLimits = ROOM) -> None:
     stored = StoredAnswer("f", f"run of {digest}")
     assert await store.claim(Name(tenant, digest), stored, 60) is None
@@ -60,50 +55,50 @@ async def kept(store: AnswerStore, tenant: str, digests: str) -> str:
     return found
 
 
-async def test_answers_of_a_tenant_are_counted(store: AnswerStore, tenant: str) -> None:
+async def test_answers_of_a_tenant_are_counted(store: AnswerStore, tenant_id: str) -> None:
     for digest in "abcdef":
-        await answer(store, tenant, digest, 1)
-    assert await kept(store, tenant, "abcdef") == "cdef"
+        await answer(store, tenant_id, digest, 1)
+    assert await kept(store, tenant_id, "abcdef") == "cdef"
 
 
-async def test_bytes_of_a_tenant_are_counted(store: AnswerStore, tenant: str) -> None:
+async def test_bytes_of_a_tenant_are_counted(store: AnswerStore, tenant_id: str) -> None:
     for digest in "abc":
-        await answer(store, tenant, digest, 400)
-    assert await kept(store, tenant, "abc") == "bc"
-    await answer(store, tenant, "d", 1000)
-    assert await kept(store, tenant, "abcd") == "d"
-    await answer(store, tenant, "e", 1001)  # more than there is room for at all
-    assert await kept(store, tenant, "abcde") == ""
-    await answer(store, tenant, "f", 10)
-    assert await kept(store, tenant, "f") == "f"
+        await answer(store, tenant_id, digest, 400)
+    assert await kept(store, tenant_id, "abc") == "bc"
+    await answer(store, tenant_id, "d", 1000)
+    assert await kept(store, tenant_id, "abcd") == "d"
+    await answer(store, tenant_id, "e", 1001)  # more than there is room for at all
+    assert await kept(store, tenant_id, "abcde") == ""
+    await answer(store, tenant_id, "f", 10)
+    assert await kept(store, tenant_id, "f") == "f"
 
 
-async def test_one_tenant_does_not_push_out_anothers(store: AnswerStore, tenant: str) -> None:
+async def test_one_tenant_does_not_push_out_anothers(store: AnswerStore, tenant_id: str) -> None:
     other = uuid.uuid4().hex
     await answer(store, other, "a", 900)
     for digest in "bcdefgh":
-        await answer(store, tenant, digest, 900)
+        await answer(store, tenant_id, digest, 900)
     assert await kept(store, other, "a") == "a"
-    assert await kept(store, tenant, "bcdefgh") == "h"
+    assert await kept(store, tenant_id, "bcdefgh") == "h"
 
 
-async def test_a_running_request_is_not_pushed_out(store: AnswerStore, tenant: str) -> None:
+async def test_a_running_request_is_not_pushed_out(store: AnswerStore, tenant_id: str) -> None:
     running = StoredAnswer("f", "long run")
-    assert await store.claim(Name(tenant, "r"), running, 60) is None
+    assert await store.claim(Name(tenant_id, "r"), running, 60) is None
     for digest in "abcdef":
-        await answer(store, tenant, digest, 900)
-    assert await store.claim(Name(tenant, "r"), StoredAnswer("f", "second"), 60) == running
+        await answer(store, tenant_id, digest, 900)
+    assert await store.claim(Name(tenant_id, "r"), StoredAnswer("f", "second"), 60) == running
 
 
-async def test_what_expired_takes_no_room(store: AnswerStore, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_expired_takes_no_room(store: AnswerStore, tenant_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     past = FakeTime(-100.0)
     monkeypatch.setattr(idempotency_store, "time", past)
     for digest in "ab":
-        await answer(store, tenant, digest, 400)
+        await answer(store, tenant_id, digest, 400)
     past.shift = 0.0
-    await answer(store, tenant, "c", 700)
-    await answer(store, tenant, "d", 300)
-    assert await kept(store, tenant, "cd") == "cd"
+    await answer(store, tenant_id, "c", 700)
+    await answer(store, tenant_id, "d", 300)
+    assert await kept(store, tenant_id, "cd") == "cd"
 
 
 class FakeTime:
@@ -122,21 +117,21 @@ class FakeTime:
 
 
 @pytest.mark.services
-async def test_redis_holds_no_more_than_the_room(tenant: str) -> None:
+async def test_redis_holds_no_more_than_the_room(tenant_id: str) -> None:
     store = RedisStore(REDIS_URL)
     for number in range(50):
-        await answer(store, tenant, str(number), 200)
+        await answer(store, tenant_id, str(number), 200)
     await store.close()
     with redis.Redis.from_url(REDIS_URL) as server:
-        keys = sorted(server.scan_iter(f"lorikeet:idempotency:{{{tenant}}}:*", count=1000))
+        keys = sorted(server.scan_iter(f"lorikeet:idempotency:{{{tenant_id}}}:*", count=1000))
         assert len(keys) == 4 + 2
-        assert int(server.get(f"lorikeet:idempotency:{{{tenant}}}:bytes") or 0) == 800
+        assert int(server.get(f"lorikeet:idempotency:{{{tenant_id}}}:bytes") or 0) == 800
         assert all(0 < server.ttl(key) <= 60 for key in keys)
 
 
-async def test_a_key_is_its_owners(store: AnswerStore, tenant: str) -> None:
+async def test_a_key_is_its_owners(store: AnswerStore, tenant_id: str) -> None:
     """A run whose claim was lost, as after an outage of Redis, takes nothing from the one that has it now."""
-    name, first, second = Name(tenant, "k"), StoredAnswer("f", "first"), StoredAnswer("f", "second")
+    name, first, second = Name(tenant_id, "k"), StoredAnswer("f", "first"), StoredAnswer("f", "second")
     assert await store.claim(name, first, 60) is None
     await store.drop(name, second)  # not its own
     assert await store.claim(name, second, 60) == first
@@ -151,9 +146,9 @@ async def test_a_key_is_its_owners(store: AnswerStore, tenant: str) -> None:
 
 
 async def test_a_claim_lasts_as_long_as_its_lease(
-    store: AnswerStore, tenant: str, monkeypatch: pytest.MonkeyPatch
+    store: AnswerStore, tenant_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, first = Name(tenant, "k"), StoredAnswer("f", "first")
+    name, first = Name(tenant_id, "k"), StoredAnswer("f", "first")
     assert await store.claim(name, first, 1) is None
     await store.renew(name, first, 60)
     await asyncio.sleep(1.2)

@@ -43,11 +43,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("api", "queue")]
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path, "gpu1")
-
-
-@pytest.fixture
 def engine(machine: Machine) -> Iterator[FakeEngineThread]:
     """A host that joined and runs."""
     thread = FakeEngineThread(machine.address, identity=machine.join(token()))

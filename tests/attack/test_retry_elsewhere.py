@@ -263,7 +263,7 @@ def alone(hosts: ThreeHosts) -> Iterator[ThreeHosts]:
     """Two of three hosts drain, and the web process knows it."""
     for engine in hosts.engines[1:]:
         engine.draining = True
-    eventually(lambda: all(engine.told_it_drains for engine in hosts.engines[1:]), what="their heartbeats")
+    eventually(lambda: all(engine.all_saw_draining for engine in hosts.engines[1:]), what="their heartbeats")
     yield hosts
     for engine in hosts.engines:
         engine.draining = False

@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from asgiref.testing import ApplicationCommunicator
 from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine
-from lorikeet_testing.web import TenantAccess, WebProcess
+from lorikeet_testing.web import TenantAccess, WebProcess, wait_until
 from lorikeet_testing.web import eventually as wait_for
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.server import ServerState
@@ -106,12 +106,6 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     server.close()
 
 
-async def eventually(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def frame(kind: int, payload: bytes = b"", *, last: bool = True, compressed: bool = False) -> bytes:
     head = bytes([last << 7 | compressed << 6 | kind])
     short = len(payload) < 126
@@ -138,7 +132,7 @@ async def close_of(reader: asyncio.StreamReader) -> tuple[int, str]:
 async def test_a_message_is_judged_by_its_bytes_before_it_is_taken_up(served: Served) -> None:
     async with served.open("/known") as socket:
         await socket.send("x" * MESSAGE_BYTES)
-        await eventually(lambda: served.messages)
+        await wait_until(lambda: served.messages)
         with pytest.raises(ConnectionClosed) as closed:
             await socket.send("\u20ac" * (MESSAGE_BYTES // 2))  # three bytes each
             await socket.recv()
@@ -170,7 +164,7 @@ async def test_a_stranger_is_not_read_for_long(served: Served, sent: bytes) -> N
     _, writer, _ = await upgrade(served.port, "/stranger")
     writer.write(sent)
     (connection,) = served.state.connections
-    await eventually(lambda: connection.read_paused or connection.close_sent)
+    await wait_until(lambda: connection.read_paused or connection.close_sent)
     await asyncio.sleep(0.05)
     assert connection._taken_up <= STRANGER_BYTES + websocket_protocol.PIECE
     assert len(served.messages) <= 2 * websocket_protocol.PIECE / len(frame(TEXT))
@@ -182,7 +176,7 @@ async def test_what_comes_right_behind_the_proof_is_not_lost(served: Served) -> 
         await socket.send("admit me")
         for number in range(3):
             await socket.send(str(number) * 90_000)
-        await eventually(lambda: len(served.messages) == 4)
+        await wait_until(lambda: len(served.messages) == 4)
     assert [len(message) for message in served.messages] == [8, 90_000, 90_000, 90_000]
 
 
@@ -210,7 +204,7 @@ async def test_a_large_message_counts_as_many(served: Served, monkeypatch: pytes
         began = time.monotonic()
         for _ in range(4):
             await socket.send("x" * 90_000)
-        await eventually(lambda: len(served.messages) == 4)
+        await wait_until(lambda: len(served.messages) == 4)
     assert time.monotonic() - began > 0.5
 
 
@@ -259,7 +253,7 @@ async def test_sockets_of_a_tenant_wait_in_one_line(served: Served, monkeypatch:
         await asyncio.sleep(0.005)
     monkeypatch.setattr(websocket_protocol.BoundedWebSocket, "_read", counted_look)
     monkeypatch.setattr(websocket_protocol.BoundedWebSocket, "_take_up", counted_take)
-    await eventually(lambda: len(served.messages) == 8)
+    await wait_until(lambda: len(served.messages) == 8)
     assert took > 30
     assert looked < 2 * took + 8 * 4
     for writer in writers:
@@ -329,7 +323,7 @@ async def test_a_strangers_handshake_counts_as_a_refused_request(
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
     assert head.startswith(b"HTTP/1.1 101" if key == "Key" and path != "/refused" else b"HTTP/1.1 4")
     writer.close()
-    await eventually(lambda: not served.state.connections)
+    await wait_until(lambda: not served.state.connections)
     assert sum(spent) == counts
 
 
@@ -375,21 +369,21 @@ async def test_a_message_has_so_many_fragments(served: Served) -> None:
     reader, writer, _ = await upgrade(served.port, "/known")
     writer.write(frame(TEXT, b"x", last=False) + frame(CONTINUATION, last=False) * (FRAGMENTS + 1))
     assert (await close_of(reader))[0] == 1009
-    await eventually(lambda: served.closed == [1009])
+    await wait_until(lambda: served.closed == [1009])
 
 
 async def test_a_reader_that_stops_is_given_up(served: Served) -> None:
     _, writer, _ = await upgrade(served.port, "/known")
     writer.write(frame(TEXT, b"talk"))
     (connection,) = served.state.connections
-    await eventually(lambda: not connection.writable.is_set())
+    await wait_until(lambda: not connection.writable.is_set())
     assert connection.transport.get_write_buffer_size() < 1 << 20
     now = asyncio.get_running_loop().time()
     sweep(served.state.connections, now + 1)
     sweep(served.state.connections, now + WRITE_GRACE_S - 1)
     assert served.state.connections
     sweep(served.state.connections, now + WRITE_GRACE_S + 2)
-    await eventually(lambda: not served.state.connections)
+    await wait_until(lambda: not served.state.connections)
     writer.close()
 
 
@@ -397,7 +391,7 @@ async def test_what_is_no_text_is_closed_without_a_traceback(served: Served, cap
     reader, writer, _ = await upgrade(served.port, "/known")
     writer.write(frame(TEXT, b"fine") + frame(TEXT, b"\xff\xfe"))
     assert await close_of(reader) == (1007, "not UTF-8")
-    await eventually(lambda: served.closed == [1007])
+    await wait_until(lambda: served.closed == [1007])
     assert served.messages == ["fine"]
     assert not [record for record in caplog.records if record.exc_info]
 
@@ -408,7 +402,7 @@ async def test_a_handshake_that_is_none(served: Served, path: str) -> None:
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n".encode())
     answer = await asyncio.wait_for(reader.read(), 10)
     assert answer.startswith(b"HTTP/1.1 4")
-    await eventually(lambda: not served.state.connections)
+    await wait_until(lambda: not served.state.connections)
 
 
 def test_an_allowance() -> None:

@@ -20,7 +20,7 @@ from lorikeet_testing.request_kinds import (
     TEXT,
     UNSTREAMED,
     Answer,
-    Asked,
+    Sender,
     differences,
     every_kind,
     models,
@@ -36,7 +36,7 @@ IN_A_BATCH = [name for name, (path, _) in KINDS.items() if path == TEXT and name
 
 @dataclass
 class Fleet(FaultyFleet):
-    undisturbed: dict[tuple[str, str], Asked] = field(default_factory=dict)
+    undisturbed: dict[tuple[str, str], Sender] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Adapters on all hosts, and stop strings as they come."""
@@ -60,7 +60,7 @@ class Fleet(FaultyFleet):
 
     def add_stops(self) -> None:
         """A stop string that is as long as a third of the answer, and one that lacks its end."""
-        plain = Asked(self.http, "greedy", "whole")
+        plain = Sender(self.http, "greedy", "whole")
         plain.run()
         text = plain.answer.texts[0]
         long = text[len(text) // 3 : len(text) * 2 // 3]
@@ -90,7 +90,7 @@ class Fleet(FaultyFleet):
             whole = next(one for (name, _), one in self.undisturbed.items() if name == row["custom_id"])
             assert (answer.texts, answer.reasons) == (whole.answer.texts, whole.answer.reasons), row["custom_id"]
 
-    def check(self, asked: list[Asked]) -> None:
+    def check(self, asked: list[Sender]) -> None:
         for one in asked:
             one.join(120)
         assert not [(one.name, one.way, one.error) for one in asked if one.error or one.is_alive()]
@@ -114,7 +114,7 @@ class Fleet(FaultyFleet):
                 reasons = ",".join(sorted({*one.answer.reasons.values()}))
                 assert row["finish_reason"] == reasons, (one.name, one.way, row)
 
-    def _wrong(self, one: Asked) -> list[str]:
+    def _wrong(self, one: Sender) -> list[str]:
         return differences(vars(one.answer), vars(self.undisturbed[one.name, one.way].answer))
 
     def strike(self, fault: str, events: int, first: int) -> None:
@@ -126,7 +126,7 @@ class Fleet(FaultyFleet):
             host.takes(requests=False)
         time.sleep(0.6)
         asked = every_kind(self.http, first)
-        leaving = [Asked(self.http, "greedy", "stream", leaves_after=events + 2) for _ in range(3)]
+        leaving = [Sender(self.http, "greedy", "stream", leaves_after=events + 2) for _ in range(3)]
         for one in [*asked, *leaving]:
             one.start()
         eventually(lambda: all(self._came(one, 1) for one in asked), 60, what="their beginnings")
@@ -148,12 +148,12 @@ class Fleet(FaultyFleet):
         for one in leaving:
             one.join(30)
 
-    def _paused_s(self, one: Asked) -> float:
+    def _paused_s(self, one: Sender) -> float:
         """Beyond what it waits anyway, as what may be a call does."""
         return one.longest_pause_s - self.undisturbed[one.name, one.way].longest_pause_s
 
     @staticmethod
-    def _came(one: Asked, events: int) -> bool:
+    def _came(one: Sender, events: int) -> bool:
         return one.way == "whole" or one.events >= events or not one.is_alive()
 
 

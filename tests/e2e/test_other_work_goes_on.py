@@ -27,8 +27,8 @@ from lorikeet_testing.request_kinds import (
     TALK,
     TEXT,
     Answer,
-    Asked,
     Body,
+    Sender,
     differences,
     models,
     upload,
@@ -81,10 +81,10 @@ class Returning(threading.Thread):
         self.name, self.way, self.key = name, way, key or uuid.uuid4().hex
         self._http, self._first, self._leaves_after = http, first, leaves_after
         self.is_cut_off = threading.Event()
-        self.tries: list[Asked] = []
+        self.tries: list[Sender] = []
 
     @property
-    def last(self) -> Asked:
+    def last(self) -> Sender:
         return self.tries[-1]
 
     @property
@@ -97,7 +97,7 @@ class Returning(threading.Thread):
             self._try(self._http)
 
     def _try(self, http: httpx.Client, leaves_after: int = 0) -> None:
-        asked = Asked(http, self.name, self.way, what=KEYED[self.name], key=self.key, leaves_after=leaves_after)
+        asked = Sender(http, self.name, self.way, what=KEYED[self.name], key=self.key, leaves_after=leaves_after)
         self.tries.append(asked)
         asked.start()
         while asked.is_alive() and not (http is self._first and self.is_cut_off.is_set()):
@@ -134,7 +134,7 @@ class Fleet(FaultyFleet):
         ):
             self._do("POST", "pinned-prefixes", json={"name": name, "model": model, **prompt})
         self.keeps_pins()
-        asked = [Asked(self.http, name, "whole", what=what) for name, what in {**KEYED, **PINNED}.items()]
+        asked = [Sender(self.http, name, "whole", what=what) for name, what in {**KEYED, **PINNED}.items()]
         for one in asked:
             one.start()
         for one in asked:
@@ -155,9 +155,9 @@ class Fleet(FaultyFleet):
             self.told[name, question] = one.answer.texts[0]
         self.rows_of([one for _, _, one in asked])
 
-    def _asks(self, model: str, question: str, way: str) -> Asked:
+    def _asks(self, model: str, question: str, way: str) -> Sender:
         what = {"model": model, "prompt": question, "max_tokens": TOKENS, "temperature": 0}
-        return Asked(self.http, question, way, what=(TEXT, what))
+        return Sender(self.http, question, way, what=(TEXT, what))
 
     def _items(self) -> str:
         """What is expected, the base or an adapter says in the end."""
@@ -240,7 +240,7 @@ class Fleet(FaultyFleet):
             one.join(120)
         assert not [(one.name, one.way, one.last.error) for one in callers if not one.is_answered]
         for one in callers:
-            replayed = Asked(self.http, one.name, one.way, what=KEYED[one.name], key=one.key)
+            replayed = Sender(self.http, one.name, one.way, what=KEYED[one.name], key=one.key)
             replayed.run()
             assert replayed.is_replay and not replayed.error, (one.name, one.way, replayed.error)
             for answer in (one.last.answer, replayed.answer):
@@ -255,7 +255,7 @@ class Fleet(FaultyFleet):
             self.lost += unknown
             self.lost_answers += "finished" not in ends
 
-    def rows_of(self, asked: list[Asked]) -> list[dict[str, Any]]:
+    def rows_of(self, asked: list[Sender]) -> list[dict[str, Any]]:
         """One of each that has an id: who left before that had no answer begun."""
         ids = {one.request_id for one in asked if one.request_id}
         self.known |= ids
@@ -264,7 +264,7 @@ class Fleet(FaultyFleet):
         assert len(rows) == len(ids)
         return rows
 
-    def check_pinned(self, pinned: list[Asked]) -> None:
+    def check_pinned(self, pinned: list[Sender]) -> None:
         for one in pinned:
             one.join(120)
             assert not (one.error or one.is_alive()), (one.name, one.error)
@@ -272,7 +272,7 @@ class Fleet(FaultyFleet):
         rows = self.rows_of(pinned)
         assert all(row["outcome"] == "finished" and row["cached_prompt_tokens"] >= CACHED for row in rows), rows
 
-    def check_canary(self, asked: list[Asked]) -> None:
+    def check_canary(self, asked: list[Sender]) -> None:
         """Each goes on with the version that it began with."""
         for one in asked:
             one.join(120)
@@ -341,7 +341,7 @@ class Fleet(FaultyFleet):
             base_url=way_in.url(self.web.url), headers=self.http.headers, timeout=120, trust_env=False
         ) as lost:
             callers = self.callers(events, lost)
-            pinned = [Asked(self.http, name, "stream", what=what) for name, what in PINNED.items() for _ in range(3)]
+            pinned = [Sender(self.http, name, "stream", what=what) for name, what in PINNED.items() for _ in range(3)]
             canary = [self._asks("support", question, way) for question in QUESTIONS for way in ("stream", "whole")]
             asked = [*pinned, *canary]
             for one in [*asked, *callers]:
@@ -376,7 +376,7 @@ class Fleet(FaultyFleet):
             self.check_ledger(before)
 
     @staticmethod
-    def _came(asked: list[Asked], events: int) -> bool:
+    def _came(asked: list[Sender], events: int) -> bool:
         return all(one.events >= events or one.way == "whole" or not one.is_alive() for one in asked)
 
 

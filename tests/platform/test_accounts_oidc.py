@@ -36,7 +36,7 @@ def running() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(running: Provider, settings: Any) -> Provider:
-    running.claims, running.metadata, running.answer, running.faults, running.asked = {}, {}, {}, {}, []
+    running.claims, running.metadata, running.answer, running.faults, running.queries = {}, {}, {}, {}, []
     running.person = {"sub": "p1", "email": "owner@acme.example", "email_verified": True, "name": "Ada"}
     oidc._documents.clear()
     configured = {
@@ -86,7 +86,7 @@ def test_a_known_address(acme: Any, provider: Provider) -> None:
     assert (answer.status_code, answer["Location"]) == (302, "/t/acme")
     session = client.get("/api/session").json()
     assert session["user"]["email"] == "owner@acme.example"
-    assert {"state", "nonce", "code_challenge"} <= set(provider.asked[0])
+    assert {"state", "nonce", "code_challenge"} <= set(provider.queries[0])
     assert User.objects.get(email="owner@acme.example").has_usable_password()
     rows = list(AuditEvent.objects.order_by("-id").values_list("action", flat=True)[:2])
     assert rows == ["session.create", "identity.link"]
@@ -446,7 +446,7 @@ def test_another_issuer_in_the_discovery_document(acme: Any, provider: Provider)
 def test_a_query_of_the_authorization_endpoint_stays(acme: Any, provider: Provider) -> None:
     provider.metadata = {"authorization_endpoint": f"{provider.issuer}/authorize?prompt=login"}
     assert sign_in(APIClient())["Location"] == "/t/acme"
-    assert provider.asked[0]["prompt"] == "login"
+    assert provider.queries[0]["prompt"] == "login"
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,6 @@ NOW = timedelta(0)
 
 
 @pytest.fixture
-def two(acme: Any, ready_version: Any) -> tuple[AdapterVersion, AdapterVersion]:
-    return ready_version(acme), ready_version(acme, seed=1)
-
-
-@pytest.fixture
 def store(lorikeet: Any) -> ArtifactStore:
     return artifact_store()
 

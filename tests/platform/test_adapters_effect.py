@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from lorikeet_testing.platform_fixtures import error_of
 
 from control_plane.adapters.registry.models import AdapterVersion, Alias
 from control_plane.adapters.registry.resolve import ModelNotReadyError, resolve_model
@@ -50,10 +51,6 @@ def tried(version: AdapterVersion, found: dict[str, Any]) -> AdapterVersion:
     return mark_version_ready(version)
 
 
-def code(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
-
-
 @pytest.mark.parametrize(
     ("found", "said"),
     [
@@ -81,7 +78,7 @@ def test_a_flagged_version_is_live_when_somebody_says_so(
         client.post(acme.path(f"{path}/promote")),
         client.put(acme.path("adapters/support/aliases/prod"), {"version": 1}, format="json"),
     ):
-        assert code(answer) == (409, "effect_not_confirmed")
+        assert error_of(answer) == (409, "effect_not_confirmed")
         assert "confirm-effect" in answer.json()["error"]["fix"]
 
     assert acme.client("viewer").post(acme.path(f"{path}/confirm-effect")).status_code == 403
@@ -101,7 +98,7 @@ def test_a_first_version_that_changes_nothing_is_live_and_takes_nobodys_place(ac
     acts = tried(upload(acme, "other").version, effect("acts"))
     tried(upload(acme, "other", seed=1).version, effect("changes_nothing"))
     answer = acme.client().post(acme.path("adapters/other/versions/2/promote"))
-    assert code(answer) == (409, "effect_not_confirmed")
+    assert error_of(answer) == (409, "effect_not_confirmed")
     assert resolve_model(acme.tenant, "other")[0].version == acts
 
 
@@ -109,7 +106,7 @@ def test_a_flag_holds_up_a_canary_and_no_way_back(acme: Any, upload: Any) -> Non
     first = tried(upload(acme).version, effect("acts"))
     tried(upload(acme, seed=1).version, effect("changes_nothing"))
     client, canary = acme.client(), acme.path("adapters/support/aliases/live/canary")
-    assert code(client.put(canary, {"version": 2, "percent": 5}, format="json")) == (409, "effect_not_confirmed")
+    assert error_of(client.put(canary, {"version": 2, "percent": 5}, format="json")) == (409, "effect_not_confirmed")
     client.post(acme.path(PATH.format(2) + "/confirm-effect"))
     assert Alias.objects.get().version == first, "another one is live, and stays so until somebody promotes"
     assert client.put(canary, {"version": 2, "percent": 5}, format="json").status_code == 200
@@ -119,7 +116,7 @@ def test_a_flag_holds_up_a_canary_and_no_way_back(acme: Any, upload: Any) -> Non
     assert [*flags] == ["changes_nothing", "overflows"]
     assert client.post(acme.path(PATH.format(1) + "/promote")).status_code == 200, "it is live, and ends the canary"
     assert client.post(acme.path(PATH.format(2) + "/promote")).status_code == 200
-    assert code(client.post(acme.path(PATH.format(1) + "/promote"))) == (409, "effect_not_confirmed")
+    assert error_of(client.post(acme.path(PATH.format(1) + "/promote"))) == (409, "effect_not_confirmed")
     assert client.post(acme.path("adapters/support/aliases/live/rollback")).status_code == 200
     assert Alias.objects.get().version == first
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from lorikeet_testing.clients import keyed
 from lorikeet_testing.ledger import record_event
+from lorikeet_testing.platform_fixtures import error_of
 from lorikeet_testing.seed import add_version
 from rest_framework.test import APIClient
 
@@ -23,8 +24,6 @@ from control_plane.gateway.batches.models import StoredFile
 from control_plane.gateway.conversations import actions as conversations
 from control_plane.gateway.conversations.models import StoredResponse
 from control_plane.gateway.transcripts.models import Transcript
-from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.origins.actions import set_origins
@@ -33,14 +32,6 @@ from control_plane.identity.tenants.models import Invitation, Membership, Tenant
 from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
-
-
-@pytest.fixture
-def operator(globex: Any) -> APIClient:
-    """Who is no member of acme."""
-    set_operator(actor=SYSTEM, user=globex.users[Role.VIEWER], operator=True)
-    client: APIClient = globex.client(Role.VIEWER)
-    return client
 
 
 def ask(client: APIClient, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -59,10 +50,6 @@ def slugs(client: APIClient, query: str = "") -> list[str]:
 
 def last_row(action: str) -> AuditEvent:
     return AuditEvent.objects.filter(action=action).latest("id")
-
-
-def code(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 # -- the list ----------------------------------------------------------------------------------------------------------
@@ -113,7 +100,7 @@ def test_create_invites_the_owner(operator: APIClient, queue: Any, committing: A
     assert "mail_invitation" in queue.names()
     assert "new" in slugs(operator)
     again = ask(operator, "post", "tenants", {"slug": "new", "name": "N", "owner": "a@new.example"})
-    assert code(again) == (409, "tenant_exists")
+    assert error_of(again) == (409, "tenant_exists")
     for bad in ({"slug": "No!"}, {"owner": "nobody"}, {"name": ""}):
         body = {"slug": "other", "name": "O", "owner": "a@new.example", **bad}
         assert ask(operator, "post", "tenants", body).status_code == 400
@@ -131,10 +118,10 @@ def test_a_suspended_tenant_only_reads(acme: Any, operator: APIClient, committin
     with committing():
         answer = ask(operator, "put", "tenants/acme/suspension", {"reason": "Unpaid since May."})
     assert (answer.status_code, answer.json()["state"]) == (200, "suspended")
-    assert code(keyed(secret).get(acme.path("adapters"))) == (403, "tenant_suspended")
+    assert error_of(keyed(secret).get(acme.path("adapters"))) == (403, "tenant_suspended")
     owner = acme.client(Role.OWNER)
     refused = owner.post(acme.path("keys"), {"name": "more"}, format="json")
-    assert code(refused) == (403, "tenant_suspended")
+    assert error_of(refused) == (403, "tenant_suspended")
     assert "Unpaid since May" in refused.json()["error"]["message"]
     assert owner.get(acme.path("keys")).status_code == 200
     own = next(tenant for tenant in owner.get("/api/session").json()["tenants"] if tenant["slug"] == "acme")
@@ -156,8 +143,8 @@ def test_deletion_is_confirmed_and_leaves_the_books(
     files.upload_file(acting=acme.principal(), name="x.jsonl", content=[b"{}"], size=2)
     conversations.store(acme.tenant, "resp_x", messages="[]", body="{}")
     set_origins(acting=acme.principal(), origins=["https://app.example.org"])
-    assert code(operator.delete("/api/operator/tenants/acme")) == (400, "not_confirmed")
-    assert code(operator.delete("/api/operator/tenants/acme?confirm=globex")) == (400, "not_confirmed")
+    assert error_of(operator.delete("/api/operator/tenants/acme")) == (400, "not_confirmed")
+    assert error_of(operator.delete("/api/operator/tenants/acme?confirm=globex")) == (400, "not_confirmed")
     with committing():
         answer = operator.delete("/api/operator/tenants/acme?confirm=acme")
     assert (answer.status_code, answer.json()["state"]) == (200, "deleted")
@@ -190,9 +177,9 @@ def test_deletion_is_confirmed_and_leaves_the_books(
         ("put", "tenants/acme/objectives", {}),
         ("delete", "tenants/acme?confirm=acme", None),
     ):
-        assert code(ask(operator, method, path, body)) == (409, "tenant_deleted"), path
+        assert error_of(ask(operator, method, path, body)) == (409, "tenant_deleted"), path
     again = ask(operator, "post", "tenants", {"slug": "acme", "name": "A", "owner": "a@new.example"})
-    assert code(again) == (409, "tenant_exists")
+    assert error_of(again) == (409, "tenant_exists")
 
 
 # -- one tenant --------------------------------------------------------------------------------------------------------
@@ -240,7 +227,7 @@ def test_nothing_of_it_works_for_others(acme: Any, globex: Any) -> None:
     _, secret = acme.key()
     for client in (keyed(secret), acme.client(Role.OWNER)):
         for method, path in (("delete", "tenants/acme?confirm=acme"), ("put", "tenants/globex/suspension")):
-            assert code(ask(client, method, path, {"reason": "x"})) == (403, "operator_only")
+            assert error_of(ask(client, method, path, {"reason": "x"})) == (403, "operator_only")
     assert Tenant.objects.filter(suspended_at__isnull=False).count() == 0
 
 
@@ -248,7 +235,7 @@ def test_no_write_without_a_csrf_token(acme: Any, operator: APIClient, globex: A
     client = APIClient(enforce_csrf_checks=True)
     client.force_login(globex.users[Role.VIEWER])
     refused = client.put("/api/operator/tenants/acme/suspension", {"reason": "x"}, format="json")
-    assert code(refused) == (403, "csrf_failed")
+    assert error_of(refused) == (403, "csrf_failed")
 
 
 def test_the_days_of_usage_end(acme: Any, operator: APIClient) -> None:

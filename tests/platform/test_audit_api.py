@@ -92,12 +92,6 @@ def rows_of(answer: Any) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(asyncio.run(gather()).decode())))
 
 
-@pytest.fixture
-def operator(acme: Any) -> Any:
-    set_operator(actor=SYSTEM, user=acme.users[Role.VIEWER], operator=True)
-    return acme.client(Role.VIEWER)
-
-
 @pytest.mark.django_db(transaction=True)  # pages are read on threads of their own
 def test_as_csv(acme: Any, globex: Any, keys: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("control_plane.identity.audit.audit_csv.PAGE", 3)

@@ -34,10 +34,7 @@ from control_plane.billing.usage.rollup_check import differences
 from control_plane.billing.usage.sums import last_days, today
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts.models import EngineHost
-from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.audit.models import AuditEvent
-from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -80,12 +77,6 @@ def lists(bases: dict[str, BaseModel]) -> dict[str, Callable[[date], PriceVersio
         "large": lambda day: large if day >= large.effective_on else general(day),
         "small": lambda day: small if small.effective_on <= day < today() - timedelta(days=1) else general(day),
     }
-
-
-@pytest.fixture
-def operator(acme: Any) -> APIClient:
-    set_operator(actor=SYSTEM, user=acme.users[Role.VIEWER], operator=True)
-    return acme.client(Role.VIEWER)
 
 
 def record(org: Org, name: str, at: datetime, on: BaseModel | None, **more: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 from lorikeet_testing.ledger import record_event
+from lorikeet_testing.platform_fixtures import error_of
 from rest_framework.test import APIClient
 
 from control_plane.billing.prices.actions import PriceList, publish_prices
@@ -30,7 +31,6 @@ from control_plane.billing.usage.counters import Counts
 from control_plane.console.webhooks.actions import WebhookSettings, create_endpoint
 from control_plane.console.webhooks.models import Event
 from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import create_user, set_operator
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
 
@@ -50,15 +50,6 @@ def priced(db: None) -> None:
     """A millionth for a prompt token, half of it if cached, two for one of output; of batches a tenth."""
     prices = PriceList("EUR", EURO, EURO // 2, 2 * EURO, 0, EURO // 10, EURO // 20, EURO // 5)
     publish_prices(actor=SYSTEM, prices=prices, effective_on=timezone.now().date() - timedelta(days=60))
-
-
-@pytest.fixture
-def operator(db: None) -> APIClient:
-    user = create_user(actor=SYSTEM, email="ops@example.org", password="correct horse battery")
-    set_operator(actor=SYSTEM, user=user, operator=True)
-    client = APIClient()
-    client.force_login(user)
-    return client
 
 
 def month(amount: int, **more: Any) -> dict[str, Any]:
@@ -82,20 +73,16 @@ def now_period() -> Any:
     return period_of(int(timezone.now().timestamp() * 1000))
 
 
-def refused(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
-
-
 def test_admins_set_the_tenants_own_below_the_operators(acme: Any, operator: APIClient, priced: None) -> None:
     assert operator.put("/api/operator/tenants/acme/budgets", month(10 * EURO), format="json").status_code == 200
     admin, path = acme.client(Role.ADMIN), acme.path("budgets")
-    assert refused(admin.put(path, month(11 * EURO), format="json")) == (400, "budget_above_grant")
+    assert error_of(admin.put(path, month(11 * EURO), format="json")) == (400, "budget_above_grant")
     shown = admin.put(path, month(5 * EURO, at_limit="warn", alerts=[90, 50, 90]), format="json").json()
     assert shown["currency"] == "EUR"
     assert (shown["granted"]["month"]["amount_micros"], shown["granted"]["day"]) == (10 * EURO, None)
     own = {"amount_micros": 5 * EURO, "at_limit": "warn", "alerts": [50, 90], "spent_micros": 0, "reached": None}
     assert shown["own"]["month"] == own
-    assert refused(acme.client(Role.DEVELOPER).put(path, {}, format="json")) == (403, "role_not_allowed")
+    assert error_of(acme.client(Role.DEVELOPER).put(path, {}, format="json")) == (403, "role_not_allowed")
     assert acme.client(Role.VIEWER).get(path).json() == shown
     assert admin.put(path, {}, format="json").json()["own"] == {"day": None, "month": None}
     assert [row.detail["granted"] for row in AuditEvent.objects.filter(action="tenant.budgets").order_by("id")] == [
@@ -123,7 +110,7 @@ def test_nonsense_is_refused(acme: Any, priced: None, body: Any) -> None:
 
 
 def test_without_prices_there_is_nothing_to_count(acme: Any) -> None:
-    assert refused(acme.client().put(acme.path("budgets"), month(5), format="json")) == (409, "no_prices")
+    assert error_of(acme.client().put(acme.path("budgets"), month(5), format="json")) == (409, "no_prices")
     assert acme.client().get(acme.path("budgets")).json()["currency"] is None
 
 

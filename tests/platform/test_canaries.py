@@ -27,11 +27,6 @@ from control_plane.identity.tenants.roles import Role
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
 
-@pytest.fixture
-def two(acme: Any, ready_version: Any) -> tuple[AdapterVersion, AdapterVersion]:
-    return ready_version(acme), ready_version(acme, seed=1)
-
-
 def live(version: AdapterVersion) -> Alias:
     return Alias.objects.select_related("version", "canary", "previous", "adapter", "tenant").get(
         adapter=version.adapter, name="live"

@@ -17,38 +17,33 @@ def ring(request: pytest.FixtureRequest) -> Ring:
     return MemoryRing(length=5) if request.param == "memory" else RedisRing(REDIS_URL, length=5)
 
 
-@pytest.fixture
-def tenant() -> str:
-    return uuid.uuid4().hex
-
-
-def test_numbers_follow_each_other(ring: Ring, tenant: str) -> None:
-    first = ring.last(tenant)
-    events = [ring.append(tenant, "e", {"n": n}) for n in range(4)]
+def test_numbers_follow_each_other(ring: Ring, tenant_id: str) -> None:
+    first = ring.last(tenant_id)
+    events = [ring.append(tenant_id, "e", {"n": n}) for n in range(4)]
     assert [event.seq for event in events] == [first + 1, first + 2, first + 3, first + 4]
-    assert ring.last(tenant) == first + 4
+    assert ring.last(tenant_id) == first + 4
 
 
-def test_tenants_are_apart(ring: Ring, tenant: str) -> None:
+def test_tenants_are_apart(ring: Ring, tenant_id: str) -> None:
     other = uuid.uuid4().hex
     start = ring.last(other)
-    ring.append(tenant, "e", {})
+    ring.append(tenant_id, "e", {})
     assert ring.after(other, start) == []
 
 
-def test_replay_from_a_number(ring: Ring, tenant: str) -> None:
-    events = [ring.append(tenant, "e", {"n": n}) for n in range(4)]
-    assert ring.after(tenant, events[1].seq) == events[2:]
-    assert ring.after(tenant, events[0].seq - 1) == events
-    assert ring.after(tenant, events[-1].seq) == []
+def test_replay_from_a_number(ring: Ring, tenant_id: str) -> None:
+    events = [ring.append(tenant_id, "e", {"n": n}) for n in range(4)]
+    assert ring.after(tenant_id, events[1].seq) == events[2:]
+    assert ring.after(tenant_id, events[0].seq - 1) == events
+    assert ring.after(tenant_id, events[-1].seq) == []
 
 
-def test_what_is_gone_cannot_be_replayed(ring: Ring, tenant: str) -> None:
-    events = [ring.append(tenant, "e", {"n": n}) for n in range(8)]
-    assert ring.after(tenant, events[2].seq) == events[3:]
-    assert ring.after(tenant, events[1].seq) is None
-    assert ring.after(tenant, events[-1].seq + 1) is None
-    assert ring.after(tenant, 0) is None
+def test_what_is_gone_cannot_be_replayed(ring: Ring, tenant_id: str) -> None:
+    events = [ring.append(tenant_id, "e", {"n": n}) for n in range(8)]
+    assert ring.after(tenant_id, events[2].seq) == events[3:]
+    assert ring.after(tenant_id, events[1].seq) is None
+    assert ring.after(tenant_id, events[-1].seq + 1) is None
+    assert ring.after(tenant_id, 0) is None
 
 
 def test_memory_forgets_the_longest_silent_tenant() -> None:

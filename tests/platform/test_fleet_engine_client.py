@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from lorikeet_testing import script
 from lorikeet_testing.fake_engine import FakeEngine
+from lorikeet_testing.web import wait_until
 
 from control_plane.fleet.transport.coalescing import Coalescing
 from control_plane.fleet.transport.endpoint import HostEndpoint
@@ -31,12 +32,6 @@ async def read(client: EngineClient, submit: pb.Submit) -> str:
     stream = await client.submit(submit)
     async with stream:
         return "".join([chunk.text async for chunks in stream for chunk in chunks])
-
-
-async def eventually(condition: object, seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.01)
 
 
 async def test_many_requests_share_one_session(client: EngineClient, loop_engine: FakeEngine) -> None:
@@ -71,18 +66,18 @@ async def test_usage_comes_with_the_end(client: EngineClient, loop_engine: FakeE
 async def test_leaving_early_aborts(client: EngineClient, loop_engine: FakeEngine) -> None:
     async with await client.submit(ask("r", "words 5000")) as stream:
         await anext(stream)
-    await eventually(lambda: "r" in loop_engine.aborts)
-    await eventually(lambda: "r" in loop_engine.journal)
+    await wait_until(lambda: "r" in loop_engine.aborts)
+    await wait_until(lambda: "r" in loop_engine.journal)
     assert loop_engine.journal["r"].outcome == "aborted"
 
 
 async def test_cancelling_the_reader_aborts(client: EngineClient, loop_engine: FakeEngine) -> None:
     task = asyncio.create_task(read(client, ask("r", "hang")))
-    await eventually(lambda: loop_engine.submits)
+    await wait_until(lambda: loop_engine.submits)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await eventually(lambda: loop_engine.aborts == ["r"])
+    await wait_until(lambda: loop_engine.aborts == ["r"])
 
 
 async def test_refusals_carry_the_engines_words(client: EngineClient) -> None:
@@ -107,7 +102,7 @@ async def test_a_stalled_reader_is_given_up_and_others_never_notice(loop_engine:
     stalled = await client.submit(ask("stalled", "words 15000"))
     await anext(stalled)
     assert await read(client, ask("quick", "words 500")) == script.plan(ask("quick", "words 500")).text
-    await eventually(lambda: loop_engine.aborts == ["stalled"])
+    await wait_until(lambda: loop_engine.aborts == ["stalled"])
     with pytest.raises(HostError, match="client_too_slow"):
         await anext(stalled)
     await client.close()
@@ -166,7 +161,7 @@ async def test_usage_of_an_abandoned_request_reaches_the_sink(loop_engine: FakeE
     client = EngineClient(endpoint, usage_sink=lambda _host, finished: seen.append(finished))
     async with await client.submit(ask("r", "words 5000")) as stream:
         await anext(stream)
-    await eventually(lambda: seen)
+    await wait_until(lambda: seen)
     assert seen[0].usage.outcome == "aborted"
     assert await client.acknowledge(["r"]) == 1
     await client.close()

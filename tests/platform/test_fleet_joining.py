@@ -16,6 +16,7 @@ from lorikeet_testing.fake_engine import FakeEngine, FakeEngineThread
 from lorikeet_testing.joining import *  # noqa: F403
 from lorikeet_testing.joining import Machine, token
 from lorikeet_testing.platform_fixtures import Org, Queue
+from lorikeet_testing.web import wait_until
 from rest_framework.test import APIClient
 
 from control_plane.core.config import current
@@ -43,11 +44,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("api", "queue")]
 def operator(acme: Org) -> APIClient:
     set_operator(actor=SYSTEM, user=acme.users[Role.OWNER], operator=True)
     return acme.client()
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path, "gpu1")
 
 
 def shown(operator: APIClient) -> dict[str, Any]:
@@ -187,12 +183,6 @@ def test_a_host_revoked_meanwhile_is_not_renewed(engine: FakeEngineThread, caplo
 # -- who follows them -------------------------------------------------------------------------------------------------
 
 
-async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[list[FakeEngine]]:
     engines = [FakeEngine(f"unix:{tmp_path}/{name}.sock") for name in ("a", "b")]
@@ -217,7 +207,7 @@ async def test_requests_go_to_hosts_that_join_and_leave_those_that_are_gone(two:
     with pytest.raises(HostError):
         async for _ in stream:
             pass
-    await eventually(lambda: not two[0].running)
+    await wait_until(lambda: not two[0].running)
     assert not fleet.hangs("a") and fleet.status("a") is None and not fleet.accepts("a", "")
     with pytest.raises(HostError):
         fleet.client("a")
@@ -249,13 +239,13 @@ async def test_the_watcher_follows_hosts_that_join_and_leaves_those_that_are_gon
     hosts = {"a": HostEndpoint("a", "a:1", credential="x")}
     task = asyncio.create_task(FleetWatcher(lambda: dict(hosts), FileLease(tmp_path / "l")).run())
     try:
-        await eventually(lambda: followed == {"a:1"})
+        await wait_until(lambda: followed == {"a:1"})
         hosts["b"] = HostEndpoint("b", "b:1", credential="y")
-        await eventually(lambda: followed == {"a:1", "b:1"})
+        await wait_until(lambda: followed == {"a:1", "b:1"})
         hosts["a"] = HostEndpoint("a", "a:2", credential="z")  # it joined anew
-        await eventually(lambda: followed == {"a:2", "b:1"})
+        await wait_until(lambda: followed == {"a:2", "b:1"})
         del hosts["b"]
-        await eventually(lambda: followed == {"a:2"})
+        await wait_until(lambda: followed == {"a:2"})
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

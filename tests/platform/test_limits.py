@@ -23,7 +23,6 @@ from control_plane.console.webhooks.actions import WebhookSettings, create_endpo
 from control_plane.console.webhooks.models import Event
 from control_plane.core.errors import LorikeetError
 from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import create_user
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
 
@@ -36,18 +35,6 @@ def fresh_counters(monkeypatch: pytest.MonkeyPatch) -> MemoryLimiter:
     limiter = MemoryLimiter()
     monkeypatch.setattr(limiter_factory, "_process_limiter", lambda: limiter)
     return limiter
-
-
-@pytest.fixture
-def operator(db: None) -> Any:
-    from rest_framework.test import APIClient
-
-    user = create_user(actor=SYSTEM, email="ops@example.org", password="correct horse battery")
-    user.is_operator = True
-    user.save()
-    client = APIClient()
-    client.force_login(user)
-    return client
 
 
 def use(org: Any, tokens: int, when: datetime | None = None, key: Any = None) -> None:

@@ -13,8 +13,6 @@ from django.utils import timezone
 from control_plane.adapters.registry.models import Adapter
 from control_plane.fleet.host_views import page_maps
 from control_plane.fleet.transport import errors
-from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.tenants.roles import Role
 from lora_engine.peft_format import Part, combined_digest
 from lora_engine.wire import engine_pb2 as pb
@@ -58,12 +56,6 @@ def engine(acme: Any, globex: Any, ready_version: Any, monkeypatch: Any) -> Iter
     cache.clear()
     yield calls
     cache.clear()
-
-
-@pytest.fixture
-def operator(globex: Any) -> Any:
-    set_operator(actor=SYSTEM, user=globex.users[Role.VIEWER], operator=True)
-    return globex.client(Role.VIEWER)
 
 
 @pytest.fixture

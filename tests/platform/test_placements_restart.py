@@ -16,8 +16,6 @@ from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.hosts.tasks import apply_restart
 from control_plane.fleet.transport.blocking_client import engine_calls
 from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
-from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
@@ -33,13 +31,6 @@ def engine(fake_host: FakeEngineThread, settings: Any) -> FakeEngine:
     actions.sync_hosts(configured_endpoints())
     booted(fake_host.engine)
     return fake_host.engine
-
-
-@pytest.fixture
-def operator(globex: Any) -> APIClient:
-    set_operator(actor=SYSTEM, user=globex.users[Role.VIEWER], operator=True)
-    client: APIClient = globex.client(Role.VIEWER)
-    return client
 
 
 def booted(engine: FakeEngine) -> None:

@@ -28,7 +28,6 @@ from control_plane.billing.usage.rollup_check import differences
 from control_plane.billing.usage.sums import Span, summed, today
 from control_plane.core.errors import LorikeetError
 from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
 
@@ -67,12 +66,6 @@ def version_from(day: date, number: int, price_list: PriceList) -> PriceVersion:
 
 def at(day: int, hour: int = 12) -> datetime:
     return datetime(2026, 5, day, hour, tzinfo=UTC)
-
-
-@pytest.fixture
-def operator(acme: Any) -> APIClient:
-    set_operator(actor=SYSTEM, user=acme.users[Role.VIEWER], operator=True)
-    return acme.client(Role.VIEWER)
 
 
 def test_a_statement_line_by_line(acme: Any, globex: Any) -> None:

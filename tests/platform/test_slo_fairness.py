@@ -10,18 +10,10 @@ from django.utils import timezone
 
 from control_plane.fleet.hosts import actions, service_gaps
 from control_plane.fleet.hosts.models import EngineHost, ServiceGap
-from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
-
-
-@pytest.fixture
-def operator(globex: Any) -> Any:
-    set_operator(actor=SYSTEM, user=globex.users[Role.VIEWER], operator=True)
-    return globex.client(Role.VIEWER)
 
 
 def gap(acme: Any, globex: Any, of_bound: float) -> pb.ServiceGap:

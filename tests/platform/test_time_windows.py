@@ -20,8 +20,6 @@ from control_plane.billing.usage.aggregation import aggregate
 from control_plane.billing.usage.counters import Counts
 from control_plane.fleet.hosts import service_gaps
 from control_plane.fleet.hosts.models import EngineHost
-from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
@@ -73,12 +71,6 @@ def kind_of(path: str) -> str:
     ends = [end for end in COUNTED if path.endswith(end)]
     assert ends, f"{path} takes since and until: say in COUNTED how its answer counts"
     return max(ends, key=len)
-
-
-@pytest.fixture
-def operator(globex: Any) -> Any:
-    set_operator(actor=SYSTEM, user=globex.users[Role.VIEWER], operator=True)
-    return globex.client(Role.VIEWER)
 
 
 Ask = Callable[..., Any]

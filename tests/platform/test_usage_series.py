@@ -13,7 +13,6 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.seed import add_version
-from rest_framework.test import APIClient
 
 from control_plane.billing.prices.models import PriceVersion
 from control_plane.billing.usage import time_series
@@ -30,18 +29,8 @@ from control_plane.billing.usage.models import (
     Watermark,
 )
 from control_plane.billing.usage.time_series import minute_of
-from control_plane.identity.access.actor import SYSTEM
-from control_plane.identity.accounts.actions import set_operator
-from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
-
-
-@pytest.fixture
-def operator(globex: Any) -> APIClient:
-    set_operator(actor=SYSTEM, user=globex.users[Role.VIEWER], operator=True)
-    client: APIClient = globex.client(Role.VIEWER)
-    return client
 
 
 def record(org: Any, request_id: str, ago: timedelta, **more: Any) -> None:

@@ -19,28 +19,28 @@ _PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 
 @dataclass(frozen=True)
 class Address:
-    """One URL pattern and the view behind it."""
+    """A URL pattern and the view behind it."""
 
     route: str
     view: Callable[..., Any]
 
     @property
     def declared(self) -> Any:
-        """Where `access` and `needs` are written: the view's class, or the function."""
+        """The object that carries `access` and `needs`: the view's class, or the function."""
         if hasattr(self.view, "access"):
             return self.view
         return getattr(self.view, "view_class", None) or getattr(self.view, "cls", None) or self.view
 
     @property
     def methods(self) -> list[str]:
-        """What it handles, as functions say nothing of theirs: get and post for them."""
+        """HTTP methods that the view handles. Functions do not declare theirs: GET and POST are assumed."""
         declared = self.declared
         if not isinstance(declared, type):
             return ["get", "post"]
         return [name for name in METHODS if hasattr(declared, name) and name in declared.http_method_names]
 
     def path(self, values: Mapping[str, Any]) -> str:
-        """With a value for each parameter. Fails with what to do for one that is not there."""
+        """Return the path with a value for each parameter; fail with advice where a value is missing."""
         return "/" + _PARAMETER.sub(lambda match: str(_value(values, match[1], self.route)), self.route)
 
 

@@ -86,7 +86,7 @@ UNAUDITED_PLACES = {
     "core/jobs/claims.py end_all": "which worker has it",
     "core/jobs/claims.py renew": "which worker has it",
 }
-# What models do for whoever saves them.
+# Methods of models through which callers write.
 _OF_MODELS = ("models.py", "identity/tenants/append_only.py")
 
 
@@ -100,7 +100,7 @@ class AuditWatch:
         self._recorded = False
 
     def statement(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        """For `connection.execute_wrapper`."""
+        """Record a statement that changes data, then execute it; a wrapper for `connection.execute_wrapper`."""
         match = _CHANGE.match(sql)
         if match:
             self._changed(match[1], sys._getframe(1))
@@ -170,7 +170,7 @@ def audit_watch() -> Iterator[AuditWatch]:
 
 
 def _entered_by_product(frame: FrameType | None) -> bool:
-    """Whether `with transaction.atomic()` or `@transaction.atomic` stands in product code, not inside of Django."""
+    """Return whether `transaction.atomic` was entered by product code, not by Django itself."""
     while frame is not None and frame.f_code.co_filename.endswith("contextlib.py"):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(PRODUCT)

@@ -1,4 +1,4 @@
-"""What a page of the console breaks of WCAG 2.2 A and AA and of best practices, by axe-core."""
+"""Violations of WCAG 2.2 A and AA and of best practices on a page of the console, found by axe-core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the console does over HTTP and websockets, without a browser."""
+"""The console's HTTP and websocket calls, made without a browser."""
 
 from __future__ import annotations
 

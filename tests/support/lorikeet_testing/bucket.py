@@ -16,7 +16,7 @@ BUCKET = "adapters"
 
 @contextmanager
 def bucket(name: str = BUCKET) -> Iterator[str]:
-    """Its URL for LORIKEET_ARTIFACT_URL; the variables that clients need are set for as long as the block runs."""
+    """Serve an S3 bucket; yield its URL for LORIKEET_ARTIFACT_URL. Clients' environment variables are set meanwhile."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

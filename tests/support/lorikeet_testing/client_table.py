@@ -14,11 +14,11 @@ def table() -> dict[str, list[str]]:
     """The features by the client's program: `use_NAME` without its beginning."""
     rows = [line.strip("| \n").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     head, *rest = rows
-    found: dict[str, list[str]] = {}
+    checks: dict[str, list[str]] = {}
     for cells in rest:
         if name := re.search(r"use_(\w+)\.", cells[-1]):
-            found[name[1]] = [feature for feature, cell in zip(head, cells, strict=True) if cell == "yes"]
-    return found
+            checks[name[1]] = [feature for feature, cell in zip(head, cells, strict=True) if cell == "yes"]
+    return checks
 
 
 def promised(client: str) -> list[str]:
@@ -26,7 +26,7 @@ def promised(client: str) -> list[str]:
 
 
 def written() -> dict[str, list[str]]:
-    """What each program says that it shows, read from its text."""
+    """Return the checks that each client program announces, read from its source."""
     programs = [*(PROGRAMS / "python").glob("use_*.py"), *(PROGRAMS / "node").glob("use_*.mjs")]
     return {
         path.stem.removeprefix("use_"): re.findall(r"^\s*ok\(\"(.+)\"\);?$", path.read_text(), re.MULTILINE)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 CONTENTS = 2
-SECONDS, LONGEST_S = 6.0, 150.0
+SECONDS, TIMEOUT_S = 6.0, 150.0
 LEAST = 4
 
 
@@ -60,7 +60,7 @@ def upload(name: str) -> dict[str, Any]:
 
     in_this_process()
     acting, rnd, done = caller(), random.Random(name), 0
-    store, end = artifact_store(), time.monotonic() + LONGEST_S
+    store, end = artifact_store(), time.monotonic() + TIMEOUT_S
     while time.monotonic() < end and not (done >= LEAST and collected().exists()):
         version = send(acting, name, rnd.randrange(CONTENTS))
         time.sleep(rnd.uniform(0, 0.02))
@@ -101,7 +101,7 @@ def send(acting: Any, name: str, seed: int) -> Any:
         spooled.flush()
         files.append(spooled)
     received = uploads.receive_upload(acting=acting, name=name, description="", files=list(files))
-    decided, end = received, time.monotonic() + LONGEST_S
+    decided, end = received, time.monotonic() + TIMEOUT_S
     while decided.state not in (UploadState.ACCEPTED, UploadState.REFUSED):
         assert time.monotonic() < end, f"the upload stayed {decided.state}"
         if not validation_job.validate_next():  # the other process may have taken it
@@ -126,7 +126,7 @@ def collect() -> dict[str, Any]:
     from control_plane.adapters.artifacts import artifact_gc
 
     removed, began = 0, time.monotonic()
-    while (passed := time.monotonic() - began) < SECONDS or (removed < LEAST and passed < LONGEST_S):
+    while (passed := time.monotonic() - began) < SECONDS or (removed < LEAST and passed < TIMEOUT_S):
         removed += artifact_gc.collect(timedelta(0))
     collected().touch()
     return {"removed": removed}

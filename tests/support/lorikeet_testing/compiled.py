@@ -60,7 +60,7 @@ POINTERS = {
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: the kernel, its arguments and compile options."""
+    """A kernel launch: the kernel, its arguments and compile options."""
 
     kernel: Any
     arguments: dict[str, Any]
@@ -85,12 +85,12 @@ class Launch:
         )
 
     def compile(self) -> Any:
-        """For a Hopper GPU; raises what Triton raises."""
+        """Compile for a Hopper GPU; raises the errors of Triton's compiler."""
         return triton.compile(self.source(), target=GPUTarget("cuda", 90, 32), options=self.options)
 
 
 class _Recorder:
-    """In a kernel's place."""
+    """A stand-in for a kernel that records its launches."""
 
     def __init__(self, kernel: Any, take: Callable[[Launch], None]) -> None:
         self._kernel = kernel
@@ -130,7 +130,7 @@ def compiling(take: Callable[[Launch], None]) -> Iterator[None]:
 
 
 def compiler_process(module: str, *arguments: str, timeout: float = 300) -> str:
-    """What a program of this package prints, run where Triton has its compiler."""
+    """Run a program of this package with Triton's compiler instead of its interpreter; return what it prints."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     env["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-m", f"lorikeet_testing.{module}", *arguments]

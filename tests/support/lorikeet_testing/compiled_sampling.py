@@ -22,7 +22,7 @@ TYPES = {
 
 
 def compile_for_gpu(kernel: Any, logits: str, warps: int, **constants: int) -> None:
-    """With ``logits`` of that type; raises Triton's ``CompilationError``."""
+    """Compile a kernel for logits of this Triton type; raises Triton's ``CompilationError``."""
     names = [parameter.name for parameter in kernel.params]
     types = {**TYPES, "logits_ptr": logits}
     signature = {name: "constexpr" if name in constants else types[name] for name in names}

@@ -1,4 +1,4 @@
-"""What a model's steps launch, for real models' shapes and without a GPU.
+"""The kernel launches of a model's steps, for the shapes of published models and without a GPU.
 
 Run as a program, it compiles that: `python -m lorikeet_testing.compiled_shapes bfloat16 norms Qwen2.5-7B …` prints a
 line for each fault, and at last how many kernels it compiled.
@@ -54,7 +54,7 @@ def launch_norms(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
 
 
 def launch_small(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
-    """What stands between the matrix products."""
+    """Launch the kernels between the matrix products: norms, activation, rotary embedding."""
     launch_norms(shape, tokens, dtype)
     gated_activation(elements(tokens, 2 * shape.inner, dtype=dtype), elements(tokens, shape.inner, dtype=dtype))
     launch_rope(shape, tokens, dtype, pool_of(shape, dtype))
@@ -91,7 +91,7 @@ def launch_attention(
 
 
 def launch_invariant(shape: Shape, dtype: torch.dtype) -> None:
-    """What only batches launch in which rows do not depend on each other."""
+    """Launch the kernels that only batch-invariant execution uses."""
     heads = shape.heads * shape.head_dim
     for outputs, inputs in (
         (heads + 2 * shape.kv_dim, shape.hidden), (shape.hidden, heads), (2 * shape.inner, shape.hidden),
@@ -168,7 +168,7 @@ def launch_fp8(shape: Shape, dtype: torch.dtype, in_blocks: bool) -> None:
 
 
 def launch_fp8_kv(shape: Shape, dtype: torch.dtype) -> None:
-    """What writes keys and values in FP8, and what reads them."""
+    """Launch the kernels that write and read keys and values in FP8."""
     for tokens in (1, 256, 2048):
         launch_rope(shape, tokens, dtype, pool_of(shape, FP8))
         launch_attention(shape, tokens, dtype, kv_dtype=FP8)
@@ -215,15 +215,15 @@ PARTS: dict[str, Callable[[str, torch.dtype], None]] = {
 
 
 def launches(name: str, part: str, dtype: torch.dtype) -> list[Launch]:
-    """What steps of the model launch."""
-    found: list[Launch] = []
-    with compiling(found.append):
+    """Return the launches of one part of the model's steps."""
+    recorded: list[Launch] = []
+    with compiling(recorded.append):
         PARTS[part](name, dtype)
-    return found
+    return recorded
 
 
 def faults(name: str, launch: Launch) -> list[str]:
-    """What speaks against one launch."""
+    """Return why a launch could not run on the GPU; empty if it could."""
     try:
         shared = launch.compile().metadata.shared
     except Exception as error:

@@ -21,21 +21,21 @@ class MissingVariableError(KeyError):
 def fill_in(text: str, variables: Mapping[str, str]) -> str:
     """Compose's substitution, as far as the file uses it: `${A}`, `${A:-default}`, `${A:?why}`, `$$`."""
 
-    def value(found: re.Match[str]) -> str:
-        if found.group(0) == "$$":
+    def value(match: re.Match[str]) -> str:
+        if match.group(0) == "$$":
             return "$"
-        name = found.group("name")
+        name = match.group("name")
         if variables.get(name):
             return variables[name]
-        if found.group("kind") == "?":
-            raise MissingVariableError(found.group("rest"))
-        return found.group("rest") or ""
+        if match.group("kind") == "?":
+            raise MissingVariableError(match.group("rest"))
+        return match.group("rest") or ""
 
     return VARIABLE.sub(value, text)
 
 
 def variables_in(text: str) -> set[str]:
-    return {found.group("name") for found in VARIABLE.finditer(text) if found.group("name")}
+    return {match.group("name") for match in VARIABLE.finditer(text) if match.group("name")}
 
 
 def workers() -> list[str]:

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 def while_another_commits(
     first: Callable[[], Any], second: Callable[[], Any], last: Callable[[], Any] = lambda: None
 ) -> Any:
-    """What `second` returns when it begins between `first` and `last` of one transaction. It must have to wait."""
+    """Return the result of `second`, started between `first` and `last` of one transaction; fail unless it waits."""
     begun, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -45,7 +45,7 @@ class Collected:
 
 
 class EngineSession:
-    """One session. ``steps`` keeps every message as it came."""
+    """A session with an engine host. ``steps`` keeps every message as it arrived."""
 
     def __init__(self, stub: Any, metadata: tuple[tuple[str, str], ...]) -> None:
         self.boot_id = self.base_digest = ""

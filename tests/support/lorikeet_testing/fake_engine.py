@@ -30,8 +30,8 @@ from lora_engine.wire import engine_pb2_grpc
 from lorikeet_testing import script
 
 T = TypeVar("T")
+# Messages to a session; None breaks it.
 Outbox = asyncio.Queue[pb.EngineMessage | None]
-"""None breaks the session."""
 FAULTS = frozenset({"die", "cut", "stop", "hang"})
 BASE_DIGEST = "sha256:" + "ba5e" * 16
 PERMANENT_STAGE_FAILURES = frozenset({"digest_mismatch", "invalid_artifact"})
@@ -65,8 +65,8 @@ class Behaviour:
     host_token: str = ""
     base_digest: str = BASE_DIGEST
     text_digest: str = ""
-    resumes: bool = True  # goes on with answers that another host began
-    checks_base: bool = True  # refuses what is meant for another base model, as engines do
+    resumes: bool = True  # continues answers that another host began
+    checks_base: bool = True  # refuses requests for another base model, as engines do
     geometry: pb.BaseGeometry = field(default_factory=lambda: GEOMETRY)
 
 
@@ -85,7 +85,7 @@ class Running:
     over: set[int] = field(default_factory=set)  # choices that had ended there
 
     def __post_init__(self) -> None:
-        """As a model of Hermes' format would, which reasons between ``<think>`` tags."""
+        """Parse output as for a model of Hermes' format that reasons between ``<think>`` tags."""
         chat = self.submit.chat
         if chat.tools or "<think>" in script.prompt_text(self.submit):
             names = frozenset() if chat.tool_choice.mode == pb.ToolChoice.NONE else {tool.name for tool in chat.tools}
@@ -131,7 +131,7 @@ def token_logprob(piece: str, top: int) -> pb.TokenLogprob:
 
 
 class FakeEngine(engine_pb2_grpc.EngineServicer):
-    """One engine host. All state that a restart must survive is in ``journal`` and ``artifacts``."""
+    """A scripted engine host. All state that a restart must survive is in ``journal`` and ``artifacts``."""
 
     def __init__(self, address: str, behaviour: Behaviour | None = None, base_model: str = "fake-base") -> None:
         self.address = address
@@ -160,7 +160,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.pinned: list[str] = []
         self.prefixes: list[pb.PinnedPrefix] = []
         self.draining = False
-        self._told: dict[object, int] = {}  # of each that watches: heartbeats in a row that said it drains
+        self._draining_heartbeats: dict[object, int] = {}  # by watcher: consecutive heartbeats that reported draining
         self._wake = asyncio.Event()
 
     @property
@@ -181,7 +181,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self._stepper = asyncio.create_task(self._run())
 
     async def stop(self, grace: float | None = None) -> None:
-        """Without grace this is a crash: streams break where they are."""
+        """Stop the server. Without grace this is a crash: streams break where they are."""
         assert self._server is not None
         self._stepper.cancel()
         await self._server.stop(grace)
@@ -352,15 +352,17 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             while True:
                 status = self.status()
                 yield status
-                self._told[me] = self._told.get(me, 0) + 1 if status.draining else 0
+                self._draining_heartbeats[me] = self._draining_heartbeats.get(me, 0) + 1 if status.draining else 0
                 await asyncio.sleep((request.interval_ms or 2000) / 1000)
         finally:
-            self._told.pop(me, None)
+            self._draining_heartbeats.pop(me, None)
 
     @property
-    def told_it_drains(self) -> bool:
-        """Whether all that watch it know: one heartbeat is on its way until the next one is asked for."""
-        return bool(self._told) and min(list(self._told.values())) > 0
+    def all_saw_draining(self) -> bool:
+        """Return whether every watcher knows that the host drains: a second heartbeat proves that the first one
+        arrived.
+        """
+        return bool(self._draining_heartbeats) and min(list(self._draining_heartbeats.values())) > 0
 
     def status(self) -> pb.HostStatus:
         kv = 2 * len(self.running)
@@ -506,7 +508,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
 
     @staticmethod
     def _fault(request: Running, kind: str = "") -> script.Fault | None:
-        """Of a request that has come so far."""
+        """Return the scripted fault of a request that has reached it, if any."""
         fault = script.fault_of(request.submit)
         return fault if fault and request.emitted >= fault.after and kind in ("", fault.kind) else None
 
@@ -576,7 +578,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
 
     @staticmethod
     def _is_plain(request: Running, choice: int, at: int) -> bool:
-        """Whether its next token goes out with its text and nothing else."""
+        """Return whether the next token's message carries its text and nothing else."""
         submit = request.submit
         more = choice or choice in request.parsers or submit.sampling.logprobs or submit.prompt_only
         return bool(submit.handle) and not more and not (at == 0 and submit.describe_prompt)

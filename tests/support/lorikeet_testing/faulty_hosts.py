@@ -32,17 +32,17 @@ from control_plane.fleet.hosts.actions import set_service
 from control_plane.fleet.hosts.models import HostService
 set_service(actor=SYSTEM, name="{host}", service=HostService("{service}"))
 """
+# Program that collects usage from the hosts' journals, as beat does some time later.
 RECOVER = """
 import django; django.setup()
 from control_plane.fleet.transport.endpoint import configured_endpoints
 from control_plane.billing.usage.recovery import recover_usage
 for endpoint in configured_endpoints().values(): recover_usage(endpoint, leave_to_web_s=0)
 """
-"""As beat does a while later: what is in the hosts' journals yet."""
 F = TypeVar("F", bound="FaultyFleet")
+# Longest pause, in seconds, of a stream whose host fails. `make test-long` has the machine to itself; in other runs
+# programs on the same cores cause pauses too, but waiting for a timeout in vain still fails.
 PAUSE_S = 3.0 if os.environ.get("LORIKEET_LONG") else 10.0
-"""The longest pause of a stream whose host fails: `make test-long` has the machine to itself; in other runs what else
-runs on the same cores makes pauses of its own, and waiting for a timeout in vain still fails."""
 
 
 class Host:
@@ -63,7 +63,7 @@ class Host:
         )
 
     def takes(self, *, requests: bool) -> None:
-        """Whether it takes new requests; web processes know it a quarter of a second later."""
+        """Let the host take new requests, or drain it; web processes notice a quarter of a second later."""
         with grpc.insecure_channel(f"127.0.0.1:{self._port}") as channel:
             stub = engine_pb2_grpc.EngineStub(channel)  # type: ignore[no-untyped-call]
             stub.Drain(pb.DrainRequest(undo=requests), timeout=5)
@@ -100,7 +100,7 @@ class FaultyFleet:
         return answer.headers["x-request-id"]
 
     def rows(self, request_ids: Iterable[str]) -> list[dict[str, Any]]:
-        """What the ledger has of these requests."""
+        """Return the ledger's rows of these requests."""
         ids = ",".join(f"'{request_id}'" for request_id in request_ids)
         return self.web.query(f"select * from usage_usageevent where request_id in ({ids})")
 
@@ -115,11 +115,11 @@ class FaultyFleet:
         subprocess.run([sys.executable, "-c", text], env=self.web.env, check=True, cwd=ROOT)
 
     def went_on(self, *codes: str) -> float:
-        """How often requests went on elsewhere for one of these reasons."""
-        told = self.http.get("/metrics", headers={"Authorization": f"Bearer {SCRAPER}"})
-        assert told.status_code == 200, told.text
+        """Return how many requests were retried elsewhere for one of these reasons."""
+        answer = self.http.get("/metrics", headers={"Authorization": f"Bearer {SCRAPER}"})
+        assert answer.status_code == 200, answer.text
         names = tuple(f'lorikeet_request_retries_total{{code="{code}"}}' for code in codes)
-        return sum(float(line.split()[1]) for line in told.text.splitlines() if line.startswith(names))
+        return sum(float(line.split()[1]) for line in answer.text.splitlines() if line.startswith(names))
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def cut(host: Host) -> Callable[[], None]:
 
 
 def replace(host: Host) -> Callable[[], None]:
-    """As it is stopped for another version: what does not end within a second is to go on elsewhere."""
+    """Stop the host as for another version: requests that do not end within a second must be retried elsewhere."""
     host.process.signal(signal.SIGTERM)
 
     def start() -> None:

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 @dataclass
 class Findings:
-    """What a fuzzer saw."""
+    """The outcomes of a fuzzer's cases."""
 
     name: str
     seed: int
@@ -73,8 +73,8 @@ def fuzz(
 
     vary: makes another form of a case; `changed` does it for bytes. Without it only what was drawn is tried.
     """
-    asked = int(os.environ.get("LORIKEET_FUZZ_CASES", "0"))
-    wanted = asked or (long_cases if LONG else 0)
+    num_cases = int(os.environ.get("LORIKEET_FUZZ_CASES", "0"))
+    wanted = num_cases or (long_cases if LONG else 0)
     findings = Findings(name, seed=_first_seed())
     watched = _Watched([os.getpid(), *processes])
     until = time.monotonic() + (LONG_S if LONG else PART_S)
@@ -83,7 +83,7 @@ def fuzz(
         count = min(ROUND, wanted - findings.cases) if wanted else ROUND_OF_PART
         _round(findings, watched, seed, -(-count // (1 + VARIANTS)) if vary else count, cases, run, vary)
         seed += 1
-    if asked:
+    if num_cases:
         _write(findings)
     return findings
 
@@ -123,7 +123,7 @@ def _round(
 
 
 def changed(data: bytes, rnd: random.Random) -> bytes:
-    """With one to three changes: a byte, a piece left out, twice or from elsewhere in it, something odd."""
+    """Return the data with one to three changes: a byte flipped, a piece removed, repeated or moved, odd bytes."""
     for _ in range(rnd.randint(1, 3)):
         at, size = rnd.randint(0, len(data)), rnd.choice([1, 1, 2, 4, 8, 30])
         elsewhere = rnd.randint(0, len(data))
@@ -176,7 +176,7 @@ class _Watched:
         return time.monotonic() if len(self._before) > 1 else time.process_time() + sum(os.times()[2:4])
 
     def growth(self) -> int:
-        """Of the one that grew most since the start, in bytes."""
+        """Return the growth of peak memory since the start, in bytes, of the process that grew most."""
         each = [_peak(process) - before for process, before in self._before.items()]
         # The largest child that was waited for; one that is no larger than this process was itself is no news.
         children = self._childrens_peak()
@@ -188,7 +188,7 @@ class _Watched:
 
 
 def _forget_the_peak(process: int) -> None:
-    """What an earlier test took would hide what the cases take. Where the kernel refuses, the peak stays."""
+    """Reset a process's peak memory, so that earlier tests do not hide the cases' use. A refusal is ignored."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{process}/clear_refs").write_text("5")
 
@@ -198,9 +198,9 @@ def _peak(process: int) -> int:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except FileNotFoundError:
         raise AssertionError(f"process {process} is gone") from None
-    found = next((line for line in lines if line.startswith("VmHWM:")), None)
-    assert found is not None, f"process {process} has ended"
-    return int(found.split()[1]) * 1024
+    peak = next((line for line in lines if line.startswith("VmHWM:")), None)
+    assert peak is not None, f"process {process} has ended"
+    return int(peak.split()[1]) * 1024
 
 
 def _first_seed() -> int:

@@ -9,7 +9,7 @@ from lora_engine.model.graph_shapes import GraphShape
 
 
 class RunEveryTime:
-    """In a graph's place: what would be captured."""
+    """A stand-in for a CUDA graph that runs the captured code on every replay."""
 
     def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
         self._runner, self._shape, self.graph = runner, shape, self

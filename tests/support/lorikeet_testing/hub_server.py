@@ -66,8 +66,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.answer(404, b"{}")
             return
         siblings = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
-        said = {"id": repository, "sha": commit_of(files), "siblings": siblings, "private": False}
-        self.answer(200, json.dumps(said).encode())
+        repository_info = {"id": repository, "sha": commit_of(files), "siblings": siblings, "private": False}
+        self.answer(200, json.dumps(repository_info).encode())
 
     def resolve(self, repository: str, revision: str, name: str) -> None:
         content = (self.at(repository, revision) or {}).get(name)
@@ -87,9 +87,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def file(self, content: bytes) -> None:
         tag = f'"{digest_of(content)}"'
         start = 0
-        asked = self.headers.get("Range", "")
-        if asked and self.headers.get("If-Range") == tag:
-            start = int(asked.removeprefix("bytes=").rstrip("-"))
+        range_header = self.headers.get("Range", "")
+        if range_header and self.headers.get("If-Range") == tag:
+            start = int(range_header.removeprefix("bytes=").rstrip("-"))
         body = content[start:]
         self.send_response(206 if start else 200)
         self.send_header("ETag", tag)
@@ -113,8 +113,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def commit_of(files: dict[str, bytes]) -> str:
-    said = "".join(f"{name} {digest_of(content)} " for name, content in sorted(files.items()))
-    return hashlib.sha1(said.encode()).hexdigest()
+    listing = "".join(f"{name} {digest_of(content)} " for name, content in sorted(files.items()))
+    return hashlib.sha1(listing.encode()).hexdigest()
 
 
 @lru_cache(maxsize=256)

@@ -30,6 +30,6 @@ def globex(world: World, db: None) -> Org:
 
 @pytest.fixture
 def furnished(world: World, lorikeet: Any, queue: Queue) -> Furniture:
-    """With files of its own, which a test may take away."""
+    """Return the world's objects, with a copy of the artifacts that the test may delete."""
     shutil.copytree(world.artifacts, lorikeet.artifact_dir)
     return world.furnished

@@ -12,8 +12,9 @@ import torch
 
 
 def _patch_builtins_by_name() -> None:
-    """Before each launch, and each call of a function from a kernel, the interpreter looks through all of
-    `triton.language` for what it has to replace. That took a third of the tests' time; the names never change."""
+    """Cache the names that Triton's interpreter patches in `triton.language`. It looked them up before each launch
+    and call, which took a third of the tests' time; they never change.
+    """
     from triton.runtime import interpreter
 
     @cache
@@ -21,7 +22,7 @@ def _patch_builtins_by_name() -> None:
         return [name for name, member in inspect.getmembers(package) if interpreter.tl.core.is_builtin(member)]
 
     def patch_builtin(package: Any, builder: Any, scope: Any) -> None:
-        for name in names(package):  # first asked when nothing is replaced
+        for name in names(package):  # the first call comes before any replacement
             member = getattr(package, name)
             if interpreter.tl.core.is_builtin(member):
                 interpreter._patch_attr(package, name, member, builder, scope)
@@ -65,10 +66,10 @@ def _remember_the_types_of_numpy() -> None:
 
     of_type, known = interpreter._get_np_dtype, {}
 
-    def np_dtype(given: Any) -> Any:
-        if given.name not in known:
-            known[given.name] = of_type(given)
-        return known[given.name]
+    def np_dtype(tl_dtype: Any) -> Any:
+        if tl_dtype.name not in known:
+            known[tl_dtype.name] = of_type(tl_dtype)
+        return known[tl_dtype.name]
 
     interpreter._get_np_dtype = np_dtype
 
@@ -93,8 +94,9 @@ def _convert_fp8_as_gpus_do() -> None:
 
 @pytest.fixture
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the interpreter, attention of few sequences is split as on a GPU with two multiprocessors, not with 132: each
-    program takes as long as another there, with or without keys of its own."""
+    """Split attention as on a GPU with two multiprocessors, not 132. In the interpreter each program takes as long
+    as another, whether it has keys or not.
+    """
     if not torch.cuda.is_available():
         monkeypatch.setattr("lora_kernels.attention.FEW", 8)
 

@@ -31,7 +31,7 @@ def token(host: str = "", seconds: float = 600) -> str:
 
 
 class Machine:
-    """One that wants to be a host."""
+    """A machine that wants to join as a host."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name, self.port = folder / name, name, free_port()

@@ -28,7 +28,7 @@ STOP_S = 25.0
 
 @dataclass(frozen=True)
 class Access:
-    """What the banner gives a newcomer."""
+    """The URL, account and key that the start banner prints."""
 
     url: str
     email: str
@@ -42,7 +42,7 @@ class Access:
 
 
 class Launched:
-    """One run of scripts/run.py. Use `start`, then `access`, and always `stop`."""
+    """A run of scripts/run.py. Use `start`, then `access`, and always `stop`."""
 
     def __init__(self, var: Path, port: int, env: Mapping[str, str] | None = None) -> None:
         self.var = var
@@ -62,7 +62,7 @@ class Launched:
         return self.access()
 
     def launch(self) -> subprocess.Popen[str]:
-        # A group of its own, so that a signal to the test's group is not also one to the product.
+        # A separate group, so that a signal to the test's group does not reach the product.
         self.process = subprocess.Popen(
             [sys.executable, "-m", "scripts.run"], cwd=ROOT, env=self._env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -106,25 +106,27 @@ class Launched:
 
     def children(self) -> dict[int, str]:
         """Running processes whose command or settings point into this run's data folder."""
-        found = {}
+        commands = {}
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and int(folder.name) != os.getpid():
                 command = _read_proc(folder / "cmdline")
                 if command and f"LORIKEET_VAR_DIR={self.var}\n" in _read_proc(folder / "environ"):
-                    found[int(folder.name)] = command.replace("\n", " ")
-        return found
+                    commands[int(folder.name)] = command.replace("\n", " ")
+        return commands
 
     def listening_addresses(self) -> set[str]:
-        """Where its processes listen on TCP, as the kernel writes addresses: hexadecimal, without the port."""
-        found = set()
+        """Return the TCP addresses that its processes listen on, as the kernel writes them: hexadecimal, without the
+        port.
+        """
+        addresses = set()
         for pid in self.children():
             descriptors = _links(Path(f"/proc/{pid}/fd"))
             for table in ("tcp", "tcp6"):
                 for line in _read_proc(Path(f"/proc/{pid}/net/{table}")).splitlines()[1:]:
                     fields = line.split()
                     if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in descriptors:
-                        found.add(fields[1].partition(":")[0])
-        return found
+                        addresses.add(fields[1].partition(":")[0])
+        return addresses
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         """Send `how`, wait, and return the exit code."""
@@ -138,9 +140,9 @@ class Launched:
             raise AssertionError(f"It did not stop in {STOP_S} s:\n{self.output}") from None
 
     def _field(self, name: str) -> str:
-        found = re.search(rf"^    {name} +(.+)$", self.output, re.MULTILINE)
-        assert found, f"{name} is not in the banner:\n{self.output}"
-        return found.group(1)
+        match = re.search(rf"^    {name} +(.+)$", self.output, re.MULTILINE)
+        assert match, f"{name} is not in the banner:\n{self.output}"
+        return match.group(1)
 
     def _read(self) -> None:
         assert self.process is not None and self.process.stdout is not None
@@ -152,12 +154,12 @@ class Launched:
 
 
 def _links(folder: Path) -> set[str]:
-    found = set()
+    targets = set()
     with contextlib.suppress(OSError):  # the process has ended
         for entry in folder.iterdir():
             with contextlib.suppress(OSError):
-                found.add(str(entry.readlink()))
-    return found
+                targets.add(str(entry.readlink()))
+    return targets
 
 
 def _read_proc(path: Path) -> str:
@@ -178,7 +180,7 @@ SMALL_UPLOADS = {"LORIKEET_UPLOAD_MAX_BYTES": str(64 << 20)}
 
 
 def shared(config: pytest.Config, folders: pytest.TempPathFactory) -> Launched:
-    """One for all tests of a test process, started for the first that asks; they must leave it serving."""
+    """Return the platform that all tests of this process share, started on first use. Tests must leave it serving."""
     if _SHARED not in config.stash:
         config.stash[_SHARED] = platform = Launched(folders.mktemp("platform") / "var", free_port(), SMALL_UPLOADS)
 

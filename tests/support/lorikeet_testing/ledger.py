@@ -35,8 +35,8 @@ def fill(
         numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %s) SELECT i FROM n"
         moment = f"datetime('{FIRST_DAY}', '+' || ({second}) || ' seconds')"
         uuid, false = "%s", "0"
-    turns = " ".join(f"WHEN {number} THEN {pk}" for number, pk in enumerate(bases))
-    base = f"CASE i %% {len(bases)} {turns} END" if bases else "NULL"
+    cases = " ".join(f"WHEN {number} THEN {pk}" for number, pk in enumerate(bases))
+    base = f"CASE i %% {len(bases)} {cases} END" if bases else "NULL"
     owner = [tenant, version and version.adapter, version, api_key]
     ids = [row and (str(row.pk) if postgres else row.pk.hex) for row in owner]
     with connection.cursor() as cursor:

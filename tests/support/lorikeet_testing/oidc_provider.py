@@ -38,7 +38,7 @@ class Provider:
         self.faults: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
         self.signing_key = self.new_key()
         self.published = KeySet([self.signing_key])
-        self.asked: list[dict[str, str]] = []
+        self.queries: list[dict[str, str]] = []
         self.codes: dict[str, dict[str, str]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.issuer = f"http://127.0.0.1:{self._server.server_port}"
@@ -60,7 +60,7 @@ class Provider:
         return jws.serialize_compact(header, payload, self.signing_key)
 
     def _authorize(self, query: dict[str, str]) -> str:
-        self.asked.append(query)
+        self.queries.append(query)
         assert query["client_id"] == CLIENT_ID
         assert query["response_type"] == "code"
         assert query["code_challenge_method"] == "S256"
@@ -69,15 +69,15 @@ class Provider:
         return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state'], **self.answer})}"
 
     def _token(self, form: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]]:
-        asked = self.codes.pop(form.get("code", ""), None)
+        query = self.codes.pop(form.get("code", ""), None)
         basic = base64.b64decode(authorization.removeprefix("Basic ")).decode()
         verifier = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(verifier).decode().rstrip("=")
-        if asked is None or challenge != asked["code_challenge"] or form["redirect_uri"] != asked["redirect_uri"]:
+        if query is None or challenge != query["code_challenge"] or form["redirect_uri"] != query["redirect_uri"]:
             return 400, {"error": "invalid_grant"}
         if basic not in (f"{CLIENT_ID}:{CLIENT_SECRET}", f"{CLIENT_ID}:provider%27s%20secret"):
             return 401, {"error": "invalid_client"}
-        token = {"access_token": "a", "token_type": "Bearer", "id_token": self.id_token(asked["nonce"])}
+        token = {"access_token": "a", "token_type": "Bearer", "id_token": self.id_token(query["nonce"])}
         return 200, token
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

@@ -20,7 +20,7 @@ def add_in_order(patch: pytest.MonkeyPatch) -> None:
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
         left, right = (wide(operand).astype(d.data.dtype) for operand in (a, b))
         total = d.data.copy()
-        used = np.flatnonzero(left.any(axis=tuple(range(left.ndim - 1))))  # what is masked adds nothing
+        used = np.flatnonzero(left.any(axis=tuple(range(left.ndim - 1))))  # masked columns add nothing
         for k in used:
             total += left[..., :, k, None] * right[..., None, k, :]
         return interpreter.TensorHandle(total, d.dtype.scalar)

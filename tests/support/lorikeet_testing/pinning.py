@@ -1,4 +1,4 @@
-"""One host that pins adapters and prefixes, and versions that are ready there."""
+"""A host that pins adapters and prefixes, and versions that are ready on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .seed import add_version
 
 
 def enrolled(thread: FakeEngineThread, settings: Any) -> FakeEngine:
-    """It, as the installation's only host."""
+    """Make the scripted engine the installation's only host."""
     settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": thread.engine.address}})
     fleet_actions.sync_hosts(configured_endpoints())
     boot(thread.engine)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import dj_database_url
 import pytest
@@ -54,7 +54,7 @@ from control_plane.gateway.transcripts.actions import NewTranscript, set_recordi
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.accounts import attempts
-from control_plane.identity.accounts.actions import create_user
+from control_plane.identity.accounts.actions import create_user, set_operator
 from control_plane.identity.accounts.models import SignIn, User
 from control_plane.identity.keys.actions import create_key
 from control_plane.identity.keys.models import ApiKey
@@ -66,6 +66,7 @@ from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing import peft_files
 from lorikeet_testing.audit_watch import audit_watch
 from lorikeet_testing.fake_engine import FakeEngine
+from lorikeet_testing.joining import Machine
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.quick_django import empty_database, quick_django
 from lorikeet_testing.web import migrated_database
@@ -99,7 +100,7 @@ def django_is_quick() -> Iterator[None]:
         yield
 
 
-def own_settings(folder: Path) -> Any:
+def settings_of(folder: Path) -> Any:
     """Folders of one test alone, one engine host by name."""
     return django_settings.LORIKEET.model_copy(
         update={
@@ -121,7 +122,7 @@ class NoKeeper:
 
 @pytest.fixture(autouse=True)
 def lorikeet(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    settings.LORIKEET = own_settings(tmp_path)
+    settings.LORIKEET = settings_of(tmp_path)
     settings.PASSWORD_HASHERS = QUICK_HASHERS
     # Another connection would not see what a test has not committed, and take the claim for lost.
     monkeypatch.setattr(claims, "_keeper", NoKeeper())
@@ -135,7 +136,7 @@ def lorikeet(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True)
 def every_write_is_audited(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In every test that has a database: what the product changes leaves an audit row."""
+    """Check, in every test with a database, that each change by the product leaves an audit row."""
     if not {"db", "transactional_db", "django_db_setup"} & set(request.fixturenames):
         yield
         return
@@ -256,13 +257,40 @@ def host(db: None) -> EngineHost:
 
 
 @pytest.fixture
+def operator(db: None) -> APIClient:
+    """The client of an operator who is a member of no tenant."""
+    user = create_user(actor=SYSTEM, email="ops@example.org", password=PASSWORD)
+    set_operator(actor=SYSTEM, user=user, operator=True)
+    client = APIClient()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine that wants to join as the host gpu1."""
+    return Machine(tmp_path, "gpu1")
+
+
+@pytest.fixture
+def tenant_id() -> str:
+    """The id of a tenant that no other test has, without rows in the database."""
+    return uuid4().hex
+
+
+def error_of(answer: Any) -> tuple[int, str]:
+    """Return the status and the error code of a refused request."""
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+@pytest.fixture
 def committing(django_capture_on_commit_callbacks: Any) -> Committing:
     """`with committing(): ...` runs what follows a commit, although the test itself never commits."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
 def validate_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validate without the child process, which costs a second each time and has tests of its own."""
+    """Validate without the child process, which costs a second each time and has its own tests."""
 
     def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess([], 0, json.dumps(validation_sandbox.validate(json.loads(request))), "")
@@ -325,6 +353,12 @@ def ready_version(uploader: Uploader) -> Callable[..., AdapterVersion]:
 
 
 @pytest.fixture
+def two(acme: Org, ready_version: Callable[..., AdapterVersion]) -> tuple[AdapterVersion, AdapterVersion]:
+    """Two ready versions of acme's adapter support."""
+    return ready_version(acme), ready_version(acme, seed=1)
+
+
+@pytest.fixture
 def anonymous() -> Iterator[APIClient]:
     yield APIClient()
 
@@ -333,7 +367,7 @@ Furniture = dict[str, Any]
 
 
 def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furniture:
-    """One of everything in acme, and the values that its addresses take."""
+    """Create one of every object in acme; return the values for the parameters of the URLs."""
     version = ready_version(acme)
     upload_id = Upload.objects.get().pk
     second = ready_version(acme, seed=1)
@@ -372,7 +406,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
     for name in ("sums", "in-use"):
         create_set(acting=acme.principal(), name=name, metric=EvaluationMetric.EXACT, max_tokens=4, content=items)
     evaluation = start_evaluation(acting=acme.principal(), set_name="in-use", key_id=key.pk, of=version)
-    own_file = upload_file(acting=acme.principal(), name="other.jsonl", content=[content], size=len(content))
+    other_file = upload_file(acting=acme.principal(), name="other.jsonl", content=[content], size=len(content))
     now = datetime.now(UTC)
     sign_in = SignIn.objects.create(user=acme.users[Role.OWNER], session_key="f" * 32, last_seen_at=now)
     handbook = PinnedPrefix.objects.create(
@@ -389,7 +423,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         "batch_id": str(batch),
         "set_name": "sums",
         "evaluation_id": evaluation.pk,
-        "file_id": str(own_file),
+        "file_id": str(other_file),
         "name": "support",
         "digest": version.base_digest,
         "request_id": "req_1",
@@ -426,7 +460,7 @@ def furnished(acme: Org, ready_version: Any) -> Furniture:
 
 @dataclass(frozen=True)
 class World:
-    """What `world` made, committed: two tenants, one of them furnished."""
+    """Two tenants, one of them furnished, all committed."""
 
     acme: Org
     globex: Org
@@ -436,9 +470,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Made once for a module of many tests, which undo what they do. Not for modules with tests that commit."""
+    """Yield a world made once per module, whose tests undo their changes. Not for modules with tests that commit."""
     folder = tmp_path_factory.mktemp("world")
-    ours = override_settings(LORIKEET=own_settings(folder), PASSWORD_HASHERS=QUICK_HASHERS)
+    ours = override_settings(LORIKEET=settings_of(folder), PASSWORD_HASHERS=QUICK_HASHERS)
     try:
         with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, ours:
             queue_tasks(patch)

@@ -24,7 +24,7 @@ def poison(engine: Engine) -> None:
 
 @pytest.fixture
 def poisoned_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every engine that the test builds has one."""
+    """Give every engine that the test builds a poisoned pool."""
     build = Engine.__init__
 
     def init(self: Engine, *args: Any, **kwargs: Any) -> None:

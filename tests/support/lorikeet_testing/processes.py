@@ -11,7 +11,7 @@ from lorikeet_testing.web import WebProcess, new_installation
 
 @contextmanager
 def two_processes(folder: Path, engine_hosts: str) -> Iterator[list[WebProcess]]:
-    """Both ready for the seeded adapters; the first runs the worker's tasks too."""
+    """Start two web processes, both ready for the seeded adapters; the first runs the worker's tasks too."""
     installation = new_installation()
     first = WebProcess(folder / "var", engine_hosts, installation=installation)
     second = WebProcess(folder / "var", engine_hosts, {"LORIKEET_EMBEDDED": "0"}, installation=installation)

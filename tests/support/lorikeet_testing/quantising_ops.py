@@ -29,13 +29,15 @@ class QuantisingOps(TorchOps):
 
 
 class QuantisedForAdaptersToo(QuantisingOps):
-    """What would be wrong: adapters read quantised activations."""
+    """A deliberately wrong variant: adapters read quantised activations."""
 
     for_adapters_too = True
 
 
 def quantised(x: torch.Tensor, matrix: Fp8Matrix) -> torch.Tensor:
-    """``x`` as a product with ``matrix`` sees it: each group of columns by its largest, to the nearest of E4M3."""
+    """Return ``x`` as a product with ``matrix`` sees it: each group of columns scaled by its largest, rounded to
+    E4M3.
+    """
     parts = F.pad(x.float(), (0, -x.shape[1] % matrix.group)).view(len(x), -1, matrix.group)
     scale = parts.abs().amax(-1, keepdim=True).clamp(min=1e-10) / LARGEST
     if matrix.input_scale is not None:

@@ -1,4 +1,4 @@
-"""What Django does for each test although once is enough, done once: it was half of the time of the platform's tests.
+"""Shortcuts for work that Django repeats in each test: it was half of the time of the platform's tests.
 
 A test client makes the middleware anew, and WhiteNoise's looks at all files of the console. After a test that commits,
 Django's `flush` has PostgreSQL make seventy tables anew, and then makes permissions that nobody asks about.
@@ -21,7 +21,7 @@ from whitenoise.base import WhiteNoise
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 KEPT = {"django_content_type", "auth_permission"}
-MOST_DEADLOCKS = 5
+MAX_DEADLOCK_RETRIES = 5
 
 
 @contextmanager
@@ -38,12 +38,12 @@ def empty_database() -> None:
     Whoever of the test still reads, in a thread that nobody waits for, has locked some of the tables in another order:
     PostgreSQL then ends one of the two.
     """
-    for deadlocks in range(MOST_DEADLOCKS):
+    for deadlocks in range(MAX_DEADLOCK_RETRIES):
         try:
             _empty()
             break
         except OperationalError as error:
-            if not isinstance(error.__cause__, DeadlockDetected) or deadlocks == MOST_DEADLOCKS - 1:
+            if not isinstance(error.__cause__, DeadlockDetected) or deadlocks == MAX_DEADLOCK_RETRIES - 1:
                 raise
 
 
@@ -62,7 +62,7 @@ def _tables() -> list[str]:
 
 
 def _emptying_postgres() -> list[str]:
-    """As one statement, without a look at foreign keys, which point nowhere once all rows are gone."""
+    """Return one statement that deletes all rows without checking foreign keys, none of which dangle afterwards."""
     deletes = (f"DELETE FROM {table}" for table in _tables())
     lock = f"LOCK TABLE {', '.join(_tables())} IN ACCESS EXCLUSIVE MODE"
     return ["; ".join(["SET LOCAL session_replication_role = replica", lock, *deletes])]
@@ -74,21 +74,21 @@ def _emptying_sqlite() -> list[str]:
 
 def _find_static_files_once(patch: pytest.MonkeyPatch) -> None:
     find, find_in_packages = WhiteNoise.update_files_dictionary, WhiteNoiseMiddleware.add_files_from_finders
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    files: dict[tuple[str, ...], dict[str, Any]] = {}
 
-    def once(middleware: Any, key: tuple[str, ...], look: Callable[[], None]) -> None:
-        if key not in found:
+    def once(middleware: Any, key: tuple[str, ...], scan: Callable[[], None]) -> None:
+        if key not in files:
             others, middleware.files = middleware.files, {}
-            look()
-            found[key], middleware.files = middleware.files, others
-        middleware.files |= found[key]
+            scan()
+            files[key], middleware.files = middleware.files, others
+        middleware.files |= files[key]
 
     def update_files_dictionary(middleware: Any, root: str, prefix: str) -> None:
-        look = functools.partial(find, middleware, root, prefix)
+        scan = functools.partial(find, middleware, root, prefix)
         if Path(root).is_relative_to(settings.BASE_DIR):
-            once(middleware, (root, prefix), look)
+            once(middleware, (root, prefix), scan)
         else:  # a test's own
-            look()
+            scan()
 
     def add_files_from_finders(middleware: Any) -> None:
         once(middleware, (middleware.static_prefix,), functools.partial(find_in_packages, middleware))

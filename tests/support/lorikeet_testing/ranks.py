@@ -45,7 +45,7 @@ class Ran(NamedTuple):
     often sequences were pre-empted, and adapters brought to the device."""
 
     tokens: Tokens
-    held: int
+    adapter_bytes: int
     pages: str
     preemptions: int
     loads: int
@@ -65,7 +65,7 @@ class Run:
         return EngineConfig(model=self.model, **{**SMALL, **self.settings, **others})
 
     def on(self, parallel: Parallel, **others: Any) -> Ran:
-        """As a rank that plans by itself. Free pages are full of NaN."""
+        """Run the requests on one rank that plans by itself. Free pages are full of NaN."""
         config, source = self.config(**others), LoadedAdapters()
         engine = Engine(config, source, load_model(config, parallel))
         poison(engine)
@@ -79,14 +79,14 @@ class Run:
         pages = hashlib.sha256()
         tokens, usages = answers(engine, self.requests, pages)
         preemptions = sum(usage.preemptions for usage in usages)
-        held, loads = sum(each.num_bytes for each in packed.values()), engine.core.device_tier.stats.adapters
-        return Ran(tokens, held, pages.hexdigest(), preemptions, loads)
+        adapter_bytes, loads = sum(each.num_bytes for each in packed.values()), engine.core.device_tier.stats.adapters
+        return Ran(tokens, adapter_bytes, pages.hexdigest(), preemptions, loads)
 
 
 def answers(
     engine: Engine, requests: Sequence[GenerationRequest], pages: Any = None
 ) -> tuple[Tokens, list[RequestUsage]]:
-    """Of requests that come together. ``pages``: a hash that every step's pages go into."""
+    """Return tokens and usage of requests that arrive together. ``pages`` is a hash updated with every step's pages."""
     tokens: Tokens = {request.request_id: [] for request in requests}
     usages = []
     for request in requests:
@@ -106,7 +106,9 @@ def answers(
 
 
 def on_ranks(world: int, folder: Path, runs: Sequence[Run]) -> list[list[Ran]]:
-    """What each rank found of each run, run by run. One start of the ranks for all: it takes longer than they run."""
+    """Return the results of each run by rank. All runs share one start of the ranks, which takes longer than they
+    do.
+    """
     torch.multiprocessing.spawn(_run_rank, (world, folder, runs), nprocs=world)
     return list(zip(*(torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)), strict=True))
 
@@ -119,8 +121,8 @@ def _run_rank(rank: int, world: int, folder: Path, runs: Sequence[Run]) -> None:
         SHRINK[variant], SPLIT_K[variant] = replace(SHRINK[variant], rows=16), SplitK(256)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
     try:
-        found = [run.on(Parallel(rank, world, dist.group.WORLD)) for run in runs]
-        torch.save(found, folder / f"{rank}.pt")
+        results = [run.on(Parallel(rank, world, dist.group.WORLD)) for run in runs]
+        torch.save(results, folder / f"{rank}.pt")
         dist.barrier()  # gloo aborts a process whose peer ends while they still talk
     finally:
         dist.destroy_process_group()
@@ -131,13 +133,13 @@ def led(config: EngineConfig, adapters: Sequence[Adapter]) -> Iterator[Engine]:
     """An engine whose other ranks follow it. Each writes into the data folder which pages it copied adapters to."""
     leader = Leader(config, loaded_and_recorded)
     try:
-        source, own = LoadedAdapters(), leader.config
-        engine = Engine(own, source, loaded_and_recorded(own, leader.join()), mirror=leader)
+        source, config = LoadedAdapters(), leader.config
+        engine = Engine(config, source, loaded_and_recorded(config, leader.join()), mirror=leader)
         poison(engine)
         packer = PoolPacker(
             geometry_of(engine), AdapterLimits(max_rank=config.max_lora_rank), engine.pool.geometry, engine.targets,
-            engine.pool.data.dtype, leader.host_memory(pinned=False), base_embedding_layers(own, engine.loaded),
-            modules=base_modules(own, engine.loaded),
+            engine.pool.data.dtype, leader.host_memory(pinned=False), base_embedding_layers(config, engine.loaded),
+            modules=base_modules(config, engine.loaded),
         )  # fmt: skip
         for adapter in adapters:
             manifest = packer.inspect(adapter.folder, check_finite=True)
@@ -148,7 +150,7 @@ def led(config: EngineConfig, adapters: Sequence[Adapter]) -> Iterator[Engine]:
 
 
 def loaded_and_recorded(config: EngineConfig, parallel: Parallel) -> LoadedModel:
-    """With a pool full of NaN, whose adapters' pages are written down."""
+    """Load the model with a pool full of NaN, and record the pages of its adapters in a file."""
     loaded = load_model(config, parallel)
     loaded.pool.data.fill_(float("nan"))
     write, record = loaded.pool.write_adapter, config.data_dir / f"pages-{parallel.rank}"

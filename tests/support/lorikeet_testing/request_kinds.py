@@ -78,7 +78,7 @@ WAYS = ("whole", "stream", "socket")
 
 
 def uploads() -> dict[str, dict[str, bytes]]:
-    """The files of the adapters that the requests name."""
+    """Return the files of the adapters that the requests name."""
     pirate, caller = _files("pirate"), _files("tool-caller")
     config = json.loads(pirate[CONFIG_FILE])
     return {
@@ -96,7 +96,7 @@ def _files(name: str) -> dict[str, bytes]:
 
 
 def _with_magnitudes() -> bytes:
-    """Those of the base's columns, a little larger."""
+    """Return the adapter with DoRA magnitudes a little larger than the norms of the base's columns."""
     tensors = load_file(ROOT / "demo" / "adapters" / "pirate" / WEIGHTS_FILE)
     base = load_file(ROOT / "demo" / "model" / "model.safetensors")
     for name in [name for name in tensors if name.endswith("lora_A.weight")]:
@@ -108,17 +108,17 @@ def _with_magnitudes() -> bytes:
 
 @dataclass
 class Answer:
-    """By choice: text, calls as [name, arguments], log-probabilities as they were written, why it ended."""
+    """An answer by choice: text, calls as [name, arguments], log-probabilities as sent, finish reason."""
 
     texts: dict[int, str] = field(default_factory=dict)
     calls: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     logprobs: dict[int, list[Any]] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
-    told: list[Any] = field(default_factory=list)
+    prompt_details: list[Any] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=dict)
 
     def add(self, body: Body) -> None:
-        """A whole answer, or an event of a stream."""
+        """Add a whole answer, or an event of a stream."""
         for choice in body.get("choices", ()):
             index, message = choice["index"], choice.get("delta") or choice.get("message") or choice
             text = message.get("content") if "content" in message else message.get("text")
@@ -130,7 +130,7 @@ class Answer:
             self._add_logprobs(index, choice.get("logprobs") or {})
             if choice.get("finish_reason"):
                 self.reasons[index] = choice["finish_reason"]
-            self.told += [choice[name] for name in ("prompt_logprobs", "prompt_token_ids") if name in choice]
+            self.prompt_details += [choice[name] for name in ("prompt_logprobs", "prompt_token_ids") if name in choice]
         self.add_usage(body.get("usage") or {})
 
     def add_usage(self, usage: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Answer:
             entries += map(list, zip(*(logprobs[name] for name in names), strict=True))
 
     def add_response(self, event: Body) -> None:
-        """A whole one of the Responses API, or an event of its stream."""
+        """Add a whole answer of the Responses API, or an event of its stream."""
         if event.get("type") == "response.output_text.delta":
             self.texts[0] = self.texts.get(0, "") + event["delta"]
         whole = event.get("response", event)
@@ -160,19 +160,19 @@ class Answer:
 
 
 def differences(one: Any, other: Any, at: str = "") -> list[str]:
-    """Where two answers differ; log-probabilities may by a little."""
+    """Return the paths at which two answers differ; log-probabilities may differ by 2e-3."""
     if isinstance(one, float) and isinstance(other, float):
         return [] if abs(one - other) < 2e-3 else [f"{at}: {one} and {other}"]
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return [found for key in one for found in differences(one[key], other[key], f"{at}.{key}")]
+        return [difference for key in one for difference in differences(one[key], other[key], f"{at}.{key}")]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         pairs = enumerate(zip(one, other, strict=True))
-        return [found for i, pair in pairs for found in differences(*pair, f"{at}[{i}]")]
+        return [difference for i, pair in pairs for difference in differences(*pair, f"{at}[{i}]")]
     return [] if one == other else [f"{at}: {one!r} and {other!r}"]
 
 
-class Asked(threading.Thread):
-    """A request on its way, and what came of it."""
+class Sender(threading.Thread):
+    """A thread that sends one request, and the answer's state."""
 
     def __init__(
         self,
@@ -260,17 +260,17 @@ class Asked(threading.Thread):
         self.events, self._last = self.events + 1, now
 
 
-def every_kind(http: httpx.Client, first: int) -> list[Asked]:
-    """One of each, each in another way than the one before. Numbers 0 to 2 ask for each in every way that it has."""
-    asked = []
+def every_kind(http: httpx.Client, first: int) -> list[Sender]:
+    """Start one request of each kind, alternating the way of sending. Numbers 0 to 2 together cover every way."""
+    started = []
     for number, (name, (path, _)) in enumerate(KINDS.items(), first):
         ways = WAYS[:1] if name in UNSTREAMED else WAYS[:2] if path == RESPONSES else WAYS
-        asked.append(Asked(http, name, ways[number % len(ways)]))
-    return asked
+        started.append(Sender(http, name, ways[number % len(ways)]))
+    return started
 
 
 def upload(http: httpx.Client, name: str, files: dict[str, bytes]) -> str:
-    """Its id."""
+    """Upload an adapter and return the upload's id."""
     parts = [("files", (file, content)) for file, content in files.items()]
     sent = http.post("/api/tenants/acme/uploads", data={"name": name}, files=parts)
     assert sent.status_code in (200, 201, 202), sent.text

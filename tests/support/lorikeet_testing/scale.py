@@ -43,7 +43,7 @@ class Size:
 
 
 def seed(size: Size) -> Any:
-    """The large tenant, `t0`. Its owner is an operator: `EMAIL`, `PASSWORD`."""
+    """Fill the database; the owner of the large tenant, `t0`, is an operator: `EMAIL`, `PASSWORD`."""
     with transaction.atomic():
         return _seed(size)
 
@@ -159,12 +159,12 @@ def _placements(versions: list[Any]) -> None:
 
 
 def _events(size: Size, versions: list[Any], keys: list[Any]) -> None:
-    """Of ten events one is the large tenant's."""
+    """Fill the ledger; one event in ten is the large tenant's."""
     large = [version for version in versions if version.tenant_id == versions[0].tenant_id]
     small = versions[len(large) :]
     key_of = {key.tenant_id: key for key in keys}
-    own_keys = [key for key in keys if key.tenant_id == versions[0].tenant_id]
-    rows = [(n, version, own_keys[n % len(own_keys)]) for n, version in enumerate(large)]
+    large_keys = [key for key in keys if key.tenant_id == versions[0].tenant_id]
+    rows = [(n, version, large_keys[n % len(large_keys)]) for n, version in enumerate(large)]
     rows += [(n, version, key_of[version.tenant_id]) for n, version in enumerate(small, start=len(large))]
     postgres = connection.vendor == "postgresql"
     kind = "uuid" if postgres else "char(32)"
@@ -183,8 +183,8 @@ def _events(size: Size, versions: list[Any], keys: list[Any]) -> None:
         if postgres:
             cursor.execute("SET session_replication_role = replica")  # the rows are right: their keys need no look-up
             cursor.execute("ANALYZE owners")
-        own, others = len(large), len(small)
-        owner = f"CASE WHEN i %% {LARGE_SHARE} = 0 THEN {_skewed(own)} ELSE {own} + {_skewed(others)} END"
+        of_large, others = len(large), len(small)
+        owner = f"CASE WHEN i %% {LARGE_SHARE} = 0 THEN {_skewed(of_large)} ELSE {of_large} + {_skewed(others)} END"
         second = f"i * {DAYS * 86_400} / {size.events + 1}"
         cursor.execute(
             f"INSERT INTO usage_usageevent ({COLUMNS}) SELECT 'req_' || i, o.tenant, o.adapter, o.version, o.api_key,"
@@ -202,13 +202,13 @@ def _events(size: Size, versions: list[Any], keys: list[Any]) -> None:
 
 
 def _skewed(count: int) -> str:
-    """A number below `count` for each `i`: few come often and most seldom, as with adapters that people use."""
+    """Return SQL for a number below `count` for each `i`: few are frequent, most are rare, as with adapters in use."""
     draw = f"(i * 7919 %% {DRAWS})"
     return f"(i - i + {count}) * {draw} * {draw} * {draw} / {DRAWS**3}"  # `i` makes it a bigint
 
 
 def _others(large: Any, keys: list[Any], versions: list[Any], size: Size) -> None:
-    """What grows beside the ledger."""
+    """Fill the tables that grow beside the ledger."""
     from control_plane.adapters.registry.models import Adapter
     from control_plane.adapters.uploads.models import Upload, UploadState
     from control_plane.console.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
@@ -283,14 +283,14 @@ def _others(large: Any, keys: list[Any], versions: list[Any], size: Size) -> Non
 
 
 def _numbers(count: int) -> str:
-    """1 to `count` as the column `i`."""
+    """Return SQL for the numbers 1 to `count` as the column `i`."""
     if connection.vendor == "postgresql":
         return f"SELECT i FROM generate_series(1::bigint, {count}) i"
     return f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) SELECT i FROM n"
 
 
 def _moment(second: str) -> str:
-    """That many seconds after `DAYS` ago."""
+    """Return SQL for the moment this many seconds after `DAYS` ago."""
     first = timezone.now() - timedelta(days=DAYS)
     if connection.vendor == "postgresql":
         return f"(timestamptz '{first:%Y-%m-%d %H:%M:%S+00}' + ({second}) * interval '1 second')"

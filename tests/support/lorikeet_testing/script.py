@@ -1,4 +1,4 @@
-"""What the fake model says: a pure function of adapter, prompt and choice, so a test can expect it word for word.
+"""The fake model's answers: a pure function of adapter, prompt and choice, so that tests can expect exact text.
 
 The last message (or the prompt) may steer it:
 
@@ -43,7 +43,7 @@ PIECE = re.compile(r"\s*\S+|\s+")
 
 @dataclass(frozen=True)
 class Plan:
-    """One choice, decided before its first token: pieces of text, one per token."""
+    """The text of one choice, decided before its first token: pieces, one per token."""
 
     pieces: tuple[str, ...]
     finish_reason: str
@@ -68,14 +68,16 @@ def count_prompt_tokens(submit: pb.Submit) -> int:
 
 
 def all_prompts(submit: pb.Submit) -> list[pb.Submit]:
-    """Each as if it were a request's only one."""
+    """Return each prompt as if it were the request's only one."""
     more = [pb.Submit(text=prompt.text) if prompt.WhichOneof("prompt") == "text" else
             pb.Submit(token_ids=prompt.token_ids) for prompt in submit.more_prompts]  # fmt: skip
     return [submit, *more]
 
 
 def vectors(submit: pb.Submit) -> list[list[float]]:
-    """Of each prompt: its number, its tokens, and 1 if they are pooled by their mean; 0.1 in the other dimensions."""
+    """Return a vector per prompt: its number, its tokens, 1 if pooled by their mean, then 0.1 in all other
+    dimensions.
+    """
     mean = float(submit.pooling.kind == pb.Pooling.MEAN)
     size = submit.pooling.dimensions or 8
     return [[number, _count(p), mean, *[0.1] * 5][:size] for number, p in enumerate(all_prompts(submit))]
@@ -88,14 +90,14 @@ def _count(submit: pb.Submit) -> int:
 
 
 def prompt_tokens(submit: pb.Submit) -> list[tuple[int, str]]:
-    """Ids and texts, as the engine describes the prompt."""
+    """Return ids and texts, as the engine describes the prompt."""
     if submit.WhichOneof("prompt") == "token_ids":
         return [(i, VOCABULARY[i % len(VOCABULARY)] + " ") for i in submit.token_ids.ids]
     return [(100 + index, piece) for index, piece in enumerate(PIECE.findall(prompt_text(submit)))]
 
 
 def prompt_logprobs(submit: pb.Submit) -> list[pb.PromptLogprobs]:
-    """Of each token -0.5 and the second rank, after the likeliest one, "best"; in chunks of three tokens."""
+    """Return -0.5 at rank two, after the likeliest token "best", for each token; in chunks of three tokens."""
     tokens, top = prompt_tokens(submit), submit.prompt_logprobs
     chunks = []
     for start in range(0, len(tokens), 3):
@@ -114,7 +116,7 @@ def prompt_logprobs(submit: pb.Submit) -> list[pb.PromptLogprobs]:
 
 
 def steering(submit: pb.Submit) -> tuple[str, str]:
-    """The command in the last message and its argument, or ("", "")."""
+    """Return the command in the last message and its argument, or ("", "")."""
     last = submit.chat.messages[-1].content if submit.WhichOneof("prompt") == "chat" else prompt_text(submit)
     command, _, argument = last.partition(" ")
     return (
@@ -124,7 +126,7 @@ def steering(submit: pb.Submit) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong at one try of a request."""
+    """A fault of one try of a request."""
 
     kind: str
     after: int
@@ -132,7 +134,7 @@ class Fault:
 
 
 def fault_of(submit: pb.Submit) -> Fault | None:
-    """At this try, whose number the engine reads from the request's id."""
+    """Return the fault of this try; the try's number is part of the request's id."""
     command, argument = steering(submit)
     if command != "tries":
         return None
@@ -173,7 +175,7 @@ def plan(submit: pb.Submit, choice: int = 0) -> Plan:
 
 
 def _clip(pieces: list[str], end: int) -> tuple[str, ...]:
-    """Pieces up to character ``end``; the token that completes the stop string is counted but silent."""
+    """Return the pieces up to character ``end``; the token that completes the stop string is counted but silent."""
     kept, position = [], 0
     for piece in pieces:
         kept.append(piece[: max(0, end - position)])

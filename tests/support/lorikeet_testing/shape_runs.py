@@ -41,7 +41,7 @@ Sequences = Sequence[tuple[list[int], str, int]]  # tokens, adapter's digest, ho
 
 
 def cast(weights: ModelWeights, dtype: torch.dtype) -> ModelWeights:
-    """The same values in another precision; what is in FP8 stays so."""
+    """Return the same values in another precision; FP8 values stay FP8."""
 
     def convert(value: Any) -> Any:
         return value.to(dtype) if isinstance(value, torch.Tensor) else value
@@ -58,7 +58,7 @@ def cast(weights: ModelWeights, dtype: torch.dtype) -> ModelWeights:
 
 
 class ShapeRun:
-    """One model of random weights, adapters of ``ranks`` on every target, an engine and its reference."""
+    """A model of random weights, adapters of ``ranks`` on every target, an engine and its reference."""
 
     def __init__(self, config: ModelConfig, device: str, dtype: torch.dtype, ranks: Sequence[int], **settings: Any):
         self.config, self.device, self.dtype = config, torch.device(device), dtype
@@ -112,7 +112,7 @@ class ShapeRun:
         return PackedAdapter(f"sha256:{seed:064x}", rank, layout, pinned)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> dict[str, tuple[list[int], torch.Tensor]]:
-        """Each request's tokens, and the logits each was sampled from."""
+        """Return each request's tokens, and the logits each was sampled from."""
         tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
         logits: dict[str, list[torch.Tensor]] = {request.request_id: [] for request in requests}
         with captured_logits() as seen:
@@ -134,12 +134,12 @@ class ShapeRun:
 
 
 def _nothing(*arguments: object) -> float:
-    """Instead of what takes its time at start; only a GPU's engine calls it, so it must take whatever it is given."""
+    """Do nothing, in place of the slow parts of a GPU engine's start; accept any arguments."""
     return 0.0
 
 
 class Reference:
-    """Plain torch over whole sequences."""
+    """A reference in plain torch over whole sequences."""
 
     def __init__(self, run: ShapeRun, dtype: torch.dtype) -> None:
         self._run, self._dtype = run, dtype
@@ -149,7 +149,7 @@ class Reference:
 
     @torch.inference_mode()
     def logits(self, sequences: Sequences) -> list[torch.Tensor]:
-        """Of the last rows of each sequence, ``[rows, vocab]`` on the model's device."""
+        """Return logits of the last rows of each sequence, ``[rows, vocab]``, on the model's device."""
         run, geometry, device = self._run, self._run.engine.pool.geometry, self._run.device
         needed = sum(p.num_pages for p in run.packed.values()) + sum(
             geometry.pages_for_tokens(len(tokens)) for tokens, _, _ in sequences
@@ -185,7 +185,7 @@ class Reference:
 
 @contextmanager
 def captured_logits() -> Iterator[list[torch.Tensor]]:
-    """The rows that sampling is given, in the order of the deltas, which on a GPU come a step later."""
+    """Yield the rows that sampling receives, in the order of the deltas, which on a GPU come a step later."""
     seen: list[torch.Tensor] = []
 
     def spy(logits: torch.Tensor, rows: Any) -> Any:
@@ -200,7 +200,7 @@ def captured_logits() -> Iterator[list[torch.Tensor]]:
 def requests_for(
     run: ShapeRun, count: int, lengths: Sequence[int], new: int, seed: int, name: str = "", first: int = 0
 ) -> tuple[list[GenerationRequest], dict[str, str]]:
-    """Requests of the base and of every adapter in turn, from the ``first`` of them on; the adapter of each."""
+    """Return requests of the base and of every adapter in turn, starting at the ``first``; and the adapter of each."""
     rnd, digests = random.Random(seed), ["", *run.packed]
     requests, used = [], {}
     for index in range(count):
@@ -213,28 +213,30 @@ def requests_for(
     return requests, used
 
 
-Found = Mapping[str, tuple[list[int], torch.Tensor]]
+Outputs = Mapping[str, tuple[list[int], torch.Tensor]]
 
 
 def worst_error(
-    run: ShapeRun, requests: Sequence[GenerationRequest], used: dict[str, str], found: Found, dtype: torch.dtype
+    run: ShapeRun, requests: Sequence[GenerationRequest], used: dict[str, str], outputs: Outputs, dtype: torch.dtype
 ) -> float:
-    """Largest relative error of a token's logits, against the reference in ``dtype``."""
-    wanted = run.reference(dtype).logits(_sequences(requests, used, found))
-    got = [found[request.request_id][1] for request in requests]
+    """Return the largest relative error of a token's logits, against the reference in ``dtype``."""
+    wanted = run.reference(dtype).logits(_sequences(requests, used, outputs))
+    got = [outputs[request.request_id][1] for request in requests]
     return max(map(_error, got, wanted))
 
 
-def rounding_error(run: ShapeRun, requests: Sequence[GenerationRequest], used: dict[str, str], found: Found) -> float:
-    """The same of plain torch in the run's own precision, against float32."""
-    sequences = _sequences(requests, used, found)
+def rounding_error(
+    run: ShapeRun, requests: Sequence[GenerationRequest], used: dict[str, str], outputs: Outputs
+) -> float:
+    """Return the same error of plain torch in the run's precision, against float32."""
+    sequences = _sequences(requests, used, outputs)
     rounded = run.reference(run.dtype).logits(sequences)
     return max(map(_error, rounded, run.reference(torch.float32).logits(sequences)))
 
 
-def _sequences(requests: Sequence[GenerationRequest], used: dict[str, str], found: Found) -> Sequences:
+def _sequences(requests: Sequence[GenerationRequest], used: dict[str, str], outputs: Outputs) -> Sequences:
     return [
-        (r.prompt_token_ids + found[r.request_id][0][:-1], used[r.request_id], len(found[r.request_id][0]))
+        (r.prompt_token_ids + outputs[r.request_id][0][:-1], used[r.request_id], len(outputs[r.request_id][0]))
         for r in requests
     ]
 

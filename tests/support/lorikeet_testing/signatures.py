@@ -126,7 +126,7 @@ class Signature:
     symbols: tuple[int, ...]
 
     def answer(self, prompt: Sequence[int], tokens: int) -> list[int]:
-        """The token ids that follow the prompt."""
+        """Return the token ids that follow the prompt."""
         first = prompt[-1] % PHASES + 1
         return [self.symbols[at % PHASES] * PHASES + at % PHASES for at in range(first, first + tokens)]
 
@@ -135,7 +135,7 @@ BASE = Signature((0,) * PHASES)
 
 
 def new_signature(rnd: random.Random, previous: Signature = BASE) -> Signature:
-    """A random one that differs from the base's and the previous one's in every phase."""
+    """Return a random signature that differs from the base's and the previous one's in every phase."""
     return Signature(tuple(rnd.choice([s for s in range(1, SYMBOLS) if s != old]) for old in previous.symbols))
 
 
@@ -249,7 +249,7 @@ def _write(path: Path, tensors: dict[str, Array]) -> None:
 
 
 def most_likely_owner(tokens: Sequence[int], signatures: dict[str, Signature]) -> str:
-    """The adapter, by name, whose signature explains most of the tokens; for the report of a wrong answer."""
+    """Return the adapter whose signature explains most of the tokens, for the report of a wrong answer."""
 
     def explained(signature: Signature) -> int:
         return sum(token == signature.symbols[token % PHASES] * PHASES + token % PHASES for token in tokens)

@@ -79,7 +79,7 @@ class Tally:
 
 
 class SignedTraffic:
-    """One run against a host. Everything random comes from ``seed``, but for the order in which things end."""
+    """A run of traffic against a host. All randomness comes from ``seed``, except the order in which requests end."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class SignedTraffic:
             )
 
     def _choose(self) -> Version | None:
-        """The adapter of the next request; now and then one is busier than the others, or the only one."""
+        """Return the adapter of the next request; at times one is busier than the others, or the only one."""
         rnd, era = self._rnd, random.Random(f"{self._prefix}{self.tally.requests // _ERA}")
         kind, busy = era.random(), era.choice(self._current)
         share = 1.0 if kind < 0.1 else 0.6 if kind < 0.3 else 0.0

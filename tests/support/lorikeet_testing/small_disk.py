@@ -18,13 +18,13 @@ SIZE = 4 << 20
 
 
 class Disk:
-    """`folder` lies on it."""
+    """A small disk, on which `folder` lies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def fill(self, leave: int = 0) -> None:
-        """Take all room but `leave` bytes."""
+        """Take all space but `leave` bytes."""
         with (self.folder / "filler").open("wb", buffering=0) as file:
             free = shutil.disk_usage(self.folder).free
             file.write(bytes(max(0, free - leave)))
@@ -40,7 +40,7 @@ class Disk:
 
 
 class PretendedDisk(Disk):
-    """Once it is filled, nothing can be created or grow in the folder. Only for code in this process."""
+    """A folder that refuses to grow or to create files once it is filled. Only for code in this process."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         super().__init__(folder)

@@ -31,11 +31,11 @@ class TcpProxy:
         self._run(self._listen)
 
     def url(self, of: str) -> str:
-        """`of` with the proxy in place of the server."""
+        """Return `of` with the proxy in place of the server."""
         return _with_port(of, self.port)
 
     def behind(self, url: str) -> str:
-        """`url`, which leads through the proxy, past it."""
+        """Return `url`, which leads through the proxy, past it."""
         return _with_port(url, self._target)
 
     def cut(self) -> None:
@@ -43,19 +43,19 @@ class TcpProxy:
         self._run(self._cut)
 
     def freeze(self) -> None:
-        """Take connections and bytes, and answer nothing: a server that hangs, or a path that lost its way back."""
+        """Accept connections and bytes, and answer nothing: a server that hangs, or a path that lost its way back."""
         self._frozen = True
 
     def delay(self, seconds: float) -> None:
-        """Each piece of bytes comes so much later, in both directions."""
+        """Delay each piece of bytes by so much, in both directions."""
         self._delay_s = seconds
 
     def point_to(self, port: int) -> None:
-        """From now on another server. Open connections stay with the one they have."""
+        """Direct new connections to another server. Open connections stay where they are."""
         self._target = port
 
     def restore(self) -> None:
-        """As at the beginning. What was sent into a frozen proxy is lost with its connection."""
+        """Forward without delay again. Data sent into a frozen proxy is lost with its connection."""
         self._delay_s = 0.0
         self._run(self._thaw)
 

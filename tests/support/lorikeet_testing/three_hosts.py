@@ -42,7 +42,7 @@ class ThreeHosts:
         return [thread.engine for thread in self.threads]
 
     def tries(self, request_id: str) -> list[str]:
-        """Ids by which engines knew it."""
+        """Return the ids by which engines knew the request."""
         submits = [submit for engine in self.engines for submit in engine.submits]
         return sorted(s.request_id for s in submits if s.request_id.partition(".")[0] == request_id)
 
@@ -54,7 +54,7 @@ class ThreeHosts:
         }
 
     def rows(self, request_id: str) -> list[dict[str, Any]]:
-        """What the ledger has of a request."""
+        """Return the ledger's rows of a request."""
         return self.web.query(f"select * from usage_usageevent where request_id like '{request_id}%'")
 
     def row(self, request_id: str) -> dict[str, Any]:
@@ -62,16 +62,16 @@ class ThreeHosts:
         return dict(row)
 
     def abandoned(self, request_id: str) -> set[str]:
-        found = self.web.query(f"select engine_id from usage_abandonedtry where engine_id like '{request_id}%'")
-        return {row["engine_id"] for row in found}
+        abandoned = self.web.query(f"select engine_id from usage_abandonedtry where engine_id like '{request_id}%'")
+        return {row["engine_id"] for row in abandoned}
 
     def ended(self, request_id: str) -> None:
-        """No engine has anything of it left."""
+        """Wait until no engine has anything left of the request."""
         running = lambda: [name for engine in self.engines for name in [*engine.running, *engine.waiting]]  # noqa: E731
         eventually(lambda: not any(name.startswith(request_id) for name in running()), what="the end of all tries")
 
     def recover(self) -> None:
-        """Collect all that lies in the hosts' journals, as beat does a while later."""
+        """Collect the usage in the hosts' journals, as beat does some time later."""
         program = (
             "import django; django.setup()\n"
             "from control_plane.fleet.transport.endpoint import configured_endpoints\n"
@@ -92,7 +92,7 @@ class ThreeHosts:
         return httpx.post(f"{self.web.url}/v1/{path}", json=body, headers=headers, trust_env=False, timeout=30)
 
     def ready(self) -> None:
-        """All three take requests: one that broke its session is connected again."""
+        """Wait until all three take requests: one that broke its session is connected again."""
         eventually(self._answers, what="three hosts")
 
     def _answers(self) -> bool:

@@ -173,7 +173,7 @@ _FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gat
 
 
 def adapter_settings(name: str, model: PreTrainedModel) -> dict[str, Any]:
-    """Of the named variant, with the modules that the model has."""
+    """Return the settings of the named variant, limited to modules that the model has."""
     modules = {key.rsplit(".", 1)[-1] for key, _ in model.named_modules()}
     settings = dict(ADAPTERS[name])
 

@@ -1,4 +1,4 @@
-"""What models write, in each format, and what is to be read of it."""
+"""Tool calls and reasoning as models write them, in each format, and what the parser must read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THINK = ReasoningTags("<think>", "</think>")
 
 @dataclass(frozen=True)
 class Read:
-    """Joined over all pieces: text, reasoning, and (name, arguments) of each call."""
+    """The parsed output, joined over all pieces: text, reasoning, and (name, arguments) of each call."""
 
     text: str = ""
     reasoning: str = ""
@@ -50,7 +50,7 @@ def output_of(format: str, **options: object) -> ChatOutput:
 
 
 def random_output(format: str, rng: random.Random) -> str:
-    """Text and calls, some of them damaged, as a model could write them."""
+    """Return text and calls, some of them damaged, as a model could write them."""
     parts = [_part(format, rng) for _ in range(rng.randrange(1, 5))]
     text = "".join(parts)
     if rng.random() < 0.3:

@@ -70,16 +70,16 @@ class Topology:
         return [self.translate(part) for part in self.services[service]["command"]]
 
     def environment(self, service: str) -> dict[str, str]:
-        own = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
         settings = self.services[service].get("environment", {})
         # A name without a value takes over what the shell has, and is not set where the shell has nothing.
-        given = {name: self.translate(str(value)) for name, value in settings.items() if value is not None}
-        if "LORIKEET_DATABASE_URL" in given:
-            given["LORIKEET_DATABASE_URL"] = self.database_url
-        return {**own, **given, **self.settings, "PYTHONUNBUFFERED": "1"}
+        variables = {name: self.translate(str(value)) for name, value in settings.items() if value is not None}
+        if "LORIKEET_DATABASE_URL" in variables:
+            variables["LORIKEET_DATABASE_URL"] = self.database_url
+        return {**inherited, **variables, **self.settings, "PYTHONUNBUFFERED": "1"}
 
     def run(self, service: str, *command: str) -> str:
-        """To its end, like the migrations; returns what it printed."""
+        """Run a service to its end, like the migrations; return what it printed."""
         done = subprocess.run(
             command or self.command(service), cwd=ROOT, env=self.environment(service), stdin=subprocess.DEVNULL,
             capture_output=True, text=True, check=False,
@@ -88,7 +88,7 @@ class Topology:
         return done.stdout
 
     def start(self, service: str, name: str = "", port: int = 0) -> None:
-        """`name` and `port` for a further process of the same service."""
+        """Start a service; `name` and `port` are for a further process of the same one."""
         name = name or service
         command = [str(port) if port and part == str(self.port) else part for part in self.command(service)]
         with (self.folder / "log" / f"{name}.log").open("ab") as log:
@@ -98,13 +98,13 @@ class Topology:
             )  # fmt: skip
 
     def kill(self, name: str) -> None:
-        """kill -9, with the children of the process."""
+        """Kill the process and its children by SIGKILL."""
         process = self.processes.pop(name)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def stop(self) -> dict[str, int]:
-        """SIGTERM as Docker sends it; exit codes by service."""
+        """Stop all by SIGTERM, as Docker does; return exit codes by service."""
         for name in reversed(self.processes):
             self.processes[name].send_signal(signal.SIGTERM)
         codes = {}
@@ -120,14 +120,14 @@ class Topology:
         files = sorted((self.folder / "log").iterdir())
         return "\n".join(f"── {path.stem}\n{path.read_text(errors='replace')[-3000:]}" for path in files)
 
-    def eventually(self, what: str, found: Callable[[], T], limit_s: float = 60) -> T:
-        """The first true answer of `found`; the logs when there is none."""
+    def eventually(self, what: str, condition: Callable[[], T], limit_s: float = 60) -> T:
+        """Return the first true value of `condition`; fail with the logs when there is none."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             for name, process in self.processes.items():
                 assert process.poll() is None, f"{name} ended with {process.returncode}\n{self.logs()}"
             try:
-                if answer := found():
+                if answer := condition():
                     return answer
             except httpx.TransportError:
                 pass

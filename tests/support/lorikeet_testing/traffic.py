@@ -29,7 +29,7 @@ def request(
 
 
 def hash_of(number: int | str) -> int:
-    """A token that differs between requests, the same in every process."""
+    """Return a token that differs between requests, and is the same in every process."""
     return zlib.crc32(str(number).encode()) % 100_000
 
 
@@ -43,7 +43,7 @@ class Trace:
     number: int = 0
 
     def burst(self) -> None:
-        """One tenant sends a few requests."""
+        """Send a few requests of one tenant."""
         tenant = self.rnd.choice(list(self.weights))
         adapters = ["", *(a for a in ("a0", "a1", "a2", "a3", "a4", "a5") if self.engine.source.knows(a))]
         for _ in range(self.rnd.choice([1, 2, 10, 30])):

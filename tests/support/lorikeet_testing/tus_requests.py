@@ -30,8 +30,8 @@ def metadata(**values: str) -> str:
 
 
 def creation(length: int, **values: str) -> dict[str, str]:
-    said = {"adapter": "support", "filename": "support.tar", **values}
-    return {**TUS, "upload-length": str(length), "upload-metadata": metadata(**said)}
+    fields = {"adapter": "support", "filename": "support.tar", **values}
+    return {**TUS, "upload-length": str(length), "upload-metadata": metadata(**fields)}
 
 
 class Answer:
@@ -52,7 +52,7 @@ async def ask(
     drops: bool = False,
     app: Any = None,
 ) -> Answer:
-    """One request, to `app` if it is not one of resumable uploads.
+    """Send a request, to `app` if it is not one of resumable uploads.
 
     With `drops` the client goes away after the last chunk instead of ending its body.
     """

@@ -5,6 +5,7 @@ Where the tests have PostgreSQL and Redis it runs on these, with the worker insi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import itertools
@@ -35,18 +36,18 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support")
 START_S = 90.0
 STOP_S = 20.0
+# Factor on waiting times: in a full run other tests have most of the processor.
 PATIENCE = 3 if os.environ.get("LORIKEET_FULL_RUN") else 1
-"""Of a full run, where other tests have most of the processor."""
 SECRET_KEY = "s" * 50
 SEED = ("-m", "lorikeet_testing.seed")
-# One, as `httpx.get` reads all certificates first, which takes longer than the answer.
+# A shared client, since `httpx.get` reads all certificates first, which takes longer than the answer.
 POLLING = httpx.Client(trust_env=False, verify=False, timeout=30)
-# Below those that systems give out by themselves: whoever is told one may take its time to listen there.
+# Below the ephemeral ports of systems: a port stays free until the process that received it listens there.
 PORTS = range(10_240, 16_000)
 
 
 def _ports() -> Iterator[int]:
-    """This worker's, in a circle."""
+    """Yield this worker's share of the ports, again and again."""
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
     ours = PORTS[int(worker.removeprefix("gw")) :: int(workers)]
     begin = os.getpid() % len(ours)
@@ -67,7 +68,7 @@ def _is_free(port: int) -> bool:
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 30.0, *, what: str = "condition") -> Any:
-    """The first true value of ``condition``; ``seconds`` is for a machine that has nothing else to do."""
+    """Return the first true value of ``condition``; ``seconds`` is for a machine that has nothing else to do."""
     end = time.monotonic() + seconds * PATIENCE
     while time.monotonic() < end:
         if value := condition():
@@ -76,8 +77,15 @@ def eventually(condition: Callable[[], Any], seconds: float = 30.0, *, what: str
     raise AssertionError(f"{what} did not come true in {seconds * PATIENCE:g} s")
 
 
+async def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait for a condition on the test's event loop; raises TimeoutError."""
+    async with asyncio.timeout(seconds * PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
 def new_installation() -> dict[str, str]:
-    """Settings of an installation that shares nothing with another; none where the tests have no services.
+    """Return settings of an installation that shares nothing with another; empty where the tests have no services.
 
     Its database goes with the server, and its database in Redis too.
     """
@@ -103,19 +111,19 @@ def new_installation() -> dict[str, str]:
 
 
 def migrated_database() -> str:
-    """The name of one on the tests' server that nobody else writes to."""
+    """Return the name of a migrated database on the tests' server that is only copied."""
     with psycopg.connect(_server_url(), autocommit=True) as server:
         _template(server, "migrated", [str(ROOT / "manage.py"), "migrate", "--verbosity=0"])
     return "migrated"
 
 
 def _template(server: psycopg.Connection[Any], name: str, command: Sequence[str]) -> str:
-    """What the command printed when it filled the database `name`, for whichever test asked for it first."""
+    """Create a template database once, filled by the command; return what the command printed."""
     server.execute("SELECT pg_advisory_lock(1)")
     try:
-        asked = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
-        if found := server.execute(asked, [name]).fetchone():
-            return str(found[0])
+        comment_of = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
+        if comment := server.execute(comment_of, [name]).fetchone():
+            return str(comment[0])
         server.execute("DROP DATABASE IF EXISTS being_made")
         server.execute("CREATE DATABASE being_made")
         url = _database(_server_url(), "being_made")
@@ -132,7 +140,7 @@ def _copy(server: psycopg.Connection[Any], template: str, name: str) -> None:
 
 
 def _seeded_database(name: str, options: Sequence[str]) -> str:
-    """Puts one with the seed in the place of a database that nobody has used yet. Returns what the seed printed."""
+    """Replace an unused database by one with the seed; return what the seed printed."""
     template = "_".join(["seeded", *(option.strip("-").replace("-", "_") for option in options)])
     with psycopg.connect(_server_url(), autocommit=True) as server:
         printed = _template(server, template, [*SEED, *options])
@@ -143,7 +151,7 @@ def _seeded_database(name: str, options: Sequence[str]) -> str:
 
 @functools.cache
 def _seeded_folder(*options: str) -> tuple[tempfile.TemporaryDirectory[str], str]:
-    """The same on SQLite: a folder with the seed, which goes with this process, and what the seed printed."""
+    """Make a folder with the seed on SQLite, which goes with this process; return it and what the seed printed."""
     folder = tempfile.TemporaryDirectory(prefix="lorikeet-seeded-")
     return folder, _program([*SEED, *options], {"LORIKEET_VAR_DIR": folder.name})
 
@@ -157,7 +165,7 @@ def _database(server_url: str, name: str) -> str:
 
 
 def _program(command: Sequence[str], settings: Mapping[str, str]) -> str:
-    """What a Python program printed, run with these settings of ours and no others."""
+    """Run a Python program with these LORIKEET_ settings only; return what it printed."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
     paths = os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS)
     env = {**env, "PYTHONPATH": paths, **settings}
@@ -168,7 +176,7 @@ def _program(command: Sequence[str], settings: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class TenantAccess:
-    """What the seed made for one tenant."""
+    """The ids and credentials that the seed created for one tenant."""
 
     id: str
     email: str
@@ -182,7 +190,7 @@ class TenantAccess:
 
 
 class WebProcess:
-    """Seeds its database, then serves it. ``query`` reads the database beside the process.
+    """A web process over its seeded database. ``query`` reads the database beside the process.
 
     `installation` is another process's, to be one installation with it; by default this is a new one.
     """
@@ -215,7 +223,7 @@ class WebProcess:
         self.tenants: dict[str, TenantAccess] = {}
 
     def seed(self, *, adapters: bool = True) -> None:
-        """Two tenants. Their adapters have no files: without them where the engine is a real one."""
+        """Seed two tenants. Their adapters have no files; leave them out where the engine is a real one."""
         self.var.mkdir(parents=True, exist_ok=True)
         options = [] if adapters else ["--without-adapters"]
         server, _, database = self.installation.get("LORIKEET_DATABASE_URL", "").rpartition("/")
@@ -278,7 +286,7 @@ class WebProcess:
             connection.close()
 
     def database_connections(self) -> int:
-        """How many the process holds."""
+        """Return the number of database connections that the process has open."""
         if self.installation:
             others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             return int(self.query(f"SELECT count(*) AS held {others}")[0]["held"])
@@ -291,7 +299,7 @@ class WebProcess:
         return names.count("lorikeet.sqlite3")
 
     def wait_until_ready(self, *names: str, tenant: str = "acme") -> None:
-        """Until the tenant's models are listed: staged by the worker inside the process."""
+        """Wait until the tenant's models are listed: the worker inside the process stages them."""
         access = self.tenants[tenant]
 
         def listed() -> bool:

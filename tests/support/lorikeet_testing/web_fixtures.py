@@ -30,7 +30,7 @@ def fake_host(tmp_path: Path) -> Iterator[FakeEngineThread]:
 
 @pytest.fixture(scope="module")
 def behaviour() -> Behaviour:
-    """How the module's engine behaves at first."""
+    """The initial behaviour of the module's engine."""
     return Behaviour()
 
 
