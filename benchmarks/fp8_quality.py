@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +21,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
-from lorikeet_testing.quantising_ops import QuantisingOps
-from lorikeet_testing.tiny_models import (
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+import torch  # noqa: E402
+from lorikeet_testing.quantising_ops import QuantisingOps  # noqa: E402
+from lorikeet_testing.tiny_models import (  # noqa: E402
     ENGINE_SETTINGS,
     FAMILIES,
     VOCAB,
@@ -31,19 +35,19 @@ from lorikeet_testing.tiny_models import (
     save_adapter,
     save_model,
 )
-from rows import commit, parser_of
+from rows import commit, parser_of  # noqa: E402
 
-from lora_engine.adapters.source import LoadedAdapters
-from lora_engine.config import EngineConfig
-from lora_engine.engine import Engine
-from lora_engine.model.batch import LoraSpan, PrefillSpan
-from lora_engine.model.loading import prefill_batch
-from lora_engine.model.parallel import Parallel
-from lora_engine.model.weights import load_weights
-from lora_engine.request import GenerationRequest, SamplingParams
-from lora_engine.text import ChatTemplate
+from lora_engine.adapters.source import LoadedAdapters  # noqa: E402
+from lora_engine.config import EngineConfig  # noqa: E402
+from lora_engine.engine import Engine  # noqa: E402
+from lora_engine.model.batch import LoraSpan, PrefillSpan  # noqa: E402
+from lora_engine.model.loading import prefill_batch  # noqa: E402
+from lora_engine.model.parallel import Parallel  # noqa: E402
+from lora_engine.model.weights import load_weights  # noqa: E402
+from lora_engine.request import GenerationRequest, SamplingParams  # noqa: E402
+from lora_engine.text import ChatTemplate  # noqa: E402
 
-DEMO = Path(__file__).resolve().parent.parent / "demo"
+DEMO = ROOT / "demo"
 BASE = "lorikeet-demo"
 
 

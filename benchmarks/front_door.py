@@ -35,17 +35,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import httpx
-import torch
-from lorikeet_testing.web import WebProcess, free_port
-from offline_throughput import ATTENTION, MIXED, MODELS, tokenizer_folder
-from rest_throughput import cpu_seconds
-from rows import Rows, parser_of
-from safetensors.torch import save, save_file
-
-from lora_engine.model.config import ModelConfig
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+import httpx  # noqa: E402
+import torch  # noqa: E402
+from lorikeet_testing.web import WebProcess, free_port  # noqa: E402
+from offline_throughput import ATTENTION, MIXED, MODELS, tokenizer_folder  # noqa: E402
+from rest_throughput import cpu_seconds  # noqa: E402
+from rows import Rows, parser_of  # noqa: E402
+from safetensors.torch import save, save_file  # noqa: E402
+
+from lora_engine.model.config import ModelConfig  # noqa: E402
+
 TINY: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 2048,
