@@ -9,6 +9,7 @@ the watcher's interval."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -92,7 +93,7 @@ def following(adapters: int, tenants: int, changed: float) -> tuple[pb.HostStatu
     return whole, part, microseconds(lambda: changes.message(next(alternating)), 20)
 
 
-def measure(hosts: int, adapters: int, tenants: int, changed: float) -> dict[str, Any]:
+async def measure(hosts: int, adapters: int, tenants: int, changed: float) -> dict[str, Any]:
     full, later, reduce_us = following(adapters, tenants, changed)
     load = heartbeat(adapters, tenants, load_only=True)
     whole, part = later.SerializeToString(), load.SerializeToString()
@@ -144,7 +145,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for hosts in args.hosts:
-        result = measure(hosts, args.adapters, args.tenants, args.changed)
+        result = asyncio.run(measure(hosts, args.adapters, args.tenants, args.changed))
         print(result, flush=True)
         rows.append(row("fleet_scale", f"{hosts} hosts", "choice", result["choice_us"], "us", {**machine(), **result}))
     append(RESULTS, rows, dry=args.dry)
