@@ -129,7 +129,7 @@ def test_a_suspended_tenant_only_reads(acme: Any, operator: APIClient, committin
     assert slugs(operator, "state=suspended") == ["acme"]
     assert "acme" not in slugs(operator, "state=active")
     row = last_row("tenant.suspend")
-    assert (row.tenant, row.actor_label) == (acme.tenant, "viewer@globex.example")
+    assert (row.tenant, row.actor_label) == (acme.tenant, "ops@example.org")
 
     assert ask(operator, "delete", "tenants/acme/suspension").json()["state"] == "active"
     assert keyed(secret).get(acme.path("adapters")).status_code == 200
@@ -193,7 +193,7 @@ def test_a_look_is_in_the_tenants_log_once_an_hour(acme: Any, operator: APIClien
     assert detail["invitation_count"] == len(detail["invitations"]) == 0
     assert (detail["weight"], detail["objectives"]["first_token_ms"]) == (1.0, None)
     looks = AuditEvent.objects.filter(action="tenant.open", tenant=acme.tenant)
-    assert [row.actor_label for row in looks] == ["viewer@globex.example"]
+    assert [row.actor_label for row in looks] == ["ops@example.org"]
     shown = acme.client(Role.ADMIN).get(acme.path("audit")).json()["events"]
     assert shown[0]["action"] == "tenant.open"
     AuditEvent.objects.filter(pk=looks[0].pk)._raw_delete(using="default")  # type: ignore[attr-defined]
@@ -210,7 +210,7 @@ def test_what_is_decided_about_it(acme: Any, operator: APIClient) -> None:
     detail = ask(operator, "get", "tenants/acme").json()
     assert (detail["weight"], detail["objectives"]["first_token_ms"]) == (2.5, 300)
     assert [one["email"] for one in detail["invitations"]] == ["new@acme.example"]
-    assert last_row("slo.update").actor_label == "viewer@globex.example"
+    assert last_row("slo.update").actor_label == "ops@example.org"
 
 
 def test_its_adapters_come_in_pages(acme: Any, globex: Any, operator: APIClient) -> None:

@@ -172,7 +172,7 @@ def test_prices_do_not_change_what_was_shown(operator: APIClient, acme: Any) -> 
     body = {"effective_on": "2020-01-01", "currency": "USD", "input_per_million": 1, "cached_input_per_million": 1,
             "output_per_million": 2, "storage_per_gb_month": 3}  # fmt: skip
     assert operator.post("/api/operator/prices", body, format="json").status_code == 201
-    assert AuditEvent.objects.get(action="prices.publish").actor_label == "viewer@acme.example"
+    assert AuditEvent.objects.get(action="prices.publish").actor_label == "ops@example.org"
     refusals = [
         ({**body}, 409, "effective_on"),
         ({**body, "effective_on": str(today())}, 409, "effective_on"),
