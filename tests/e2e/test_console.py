@@ -106,12 +106,10 @@ def page(browser: Browser, access: Access, session: StorageState) -> Iterator[Pa
     opened.close()
 
 
-@pytest.fixture(scope="module", params=THEMES)
-def themed_page(
-    request: pytest.FixtureRequest, browser: Browser, access: Access, session: StorageState
-) -> Iterator[Page]:
-    """One for all pages in a theme: a new one would fetch and compile the console again."""
-    opened = context(browser, access, request.param, session)
+@pytest.fixture(scope="module")
+def shared_page(browser: Browser, access: Access, session: StorageState) -> Iterator[Page]:
+    """A page for all of the console: a new one would fetch and compile the console again."""
+    opened = context(browser, access, session=session)
     yield opened.new_page()
     opened.close()
 
@@ -211,11 +209,16 @@ def test_a_wrong_password_is_told_so(browser: Browser, access: Access) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_accessible_in_both_themes(themed_page: Page, name: str) -> None:
-    themed_page.goto(f"{TENANT}{PAGES[name]}")
-    expect(themed_page.get_by_role("heading", level=1)).to_be_visible()
-    themed_page.wait_for_load_state("networkidle")
-    assert broken_rules(themed_page) == []
+def test_every_page_is_accessible_in_both_themes(shared_page: Page, name: str) -> None:
+    shared_page.emulate_media(color_scheme="light")
+    shared_page.goto(f"{TENANT}{PAGES[name]}")
+    expect(shared_page.get_by_role("heading", level=1)).to_be_visible()
+    shared_page.wait_for_load_state("networkidle")
+    assert broken_rules(shared_page) == []
+    # The page follows the device at once, and only its colours change.
+    shared_page.emulate_media(color_scheme="dark")
+    expect(shared_page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert broken_rules(shared_page, COLOURS) == []
 
 
 @pytest.mark.parametrize("path", DIALOGS)

@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lorikeet_testing.fuzzing import LONG, examples
 
 from lora_engine.adapters.layout import AdapterLayout, PackedAdapter, TargetShapes
 from lora_engine.config import EngineConfig
@@ -32,6 +33,8 @@ from lora_engine.model.parallel import Parallel
 from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestFinished, SamplingParams, Slo
 from lora_engine.scheduling.queue_policies import queue_policies
 from lora_engine.scheduling.sequence import MAX_SPANS
+
+pytestmark = [pytest.mark.long] if LONG else []
 
 VOCAB = 251
 PAGE_TOKENS = 4
@@ -320,7 +323,7 @@ def assert_map_has_what_the_pool_counts(engine: Engine) -> None:
     prefetch=st.integers(0, 8),
     lateness=st.integers(0, 6),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_output_is_right_whatever_the_schedule(
     seed: int,
     pages: int,

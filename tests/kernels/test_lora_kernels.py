@@ -138,7 +138,7 @@ def test_decode_all_distinct_and_shared_adapters(group: Group, dtype: torch.dtyp
 )
 def test_prefill_tiles(group: Group, dtype: torch.dtype) -> None:
     adapters = Adapters(3, dtype, random.Random(2))
-    check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 90), (3, 90, 130)], group, KernelVariant.PREFILL, dtype)
+    check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 75), (3, 75, 95)], group, KernelVariant.PREFILL, dtype)
 
 
 @pytest.mark.parametrize("rank", [256, pytest.param(512, marks=pytest.mark.long)])

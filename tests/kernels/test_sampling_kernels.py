@@ -191,11 +191,12 @@ def test_masks_of_other_rows_are_refused() -> None:
         sample_tokens(torch.zeros(2, 50, device=DEVICE), None, token_mask_rows([mask_of({1}, 50)]))
 
 
-def test_the_kernels_compile_for_a_gpu() -> None:
+@pytest.mark.parametrize("which", [(), pytest.param(("every",), marks=pytest.mark.long)], ids=["pairs", "every"])
+def test_the_kernels_compile_for_a_gpu(which: tuple[str, ...]) -> None:
     """The interpreter takes what the compiler does not. In a process of its own, which has no interpreter."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     env["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-m", "lorikeet_testing.compiled_sampling"]
+    command = [sys.executable, "-m", "lorikeet_testing.compiled_sampling", *which]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -10,16 +10,18 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from lorikeet_testing.fuzzing import LONG, examples
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from lora_engine.peft_format import TARGETS, BaseGeometry, SafetensorsFile, inspect_adapter, resolve_patterns
 from lora_engine.peft_format.geometry import module_key
 
+pytestmark = [pytest.mark.long] if LONG else []
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=FIXTURES)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=FIXTURES)
 @given(weights=st.binary(max_size=400), config=st.binary(max_size=200))
 def test_random_bytes_are_reported(tmp_path, geometry, weights, config):
     (tmp_path / "adapter_model.safetensors").write_bytes(weights)
@@ -29,7 +31,7 @@ def test_random_bytes_are_reported(tmp_path, geometry, weights, config):
     json.dumps(report.to_json())
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=FIXTURES)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=FIXTURES)
 @given(data=st.data())
 def test_mutated_weights_are_reported(tmp_path, geometry, tensors, save, data):
     path = save(tmp_path, tensors()) / "adapter_model.safetensors"
@@ -51,13 +53,13 @@ FIELDS = ["r", "lora_alpha", "target_modules", "exclude_modules", "rank_pattern"
           "init_lora_weights", "base_model_name_or_path", "modules_to_save", "anything"]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=FIXTURES)
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=FIXTURES)
 @given(change=st.dictionaries(st.sampled_from(FIELDS), JSON, min_size=1))
 def test_any_json_in_the_config_is_reported(tmp_path, geometry, tensors, save, change):
     json.dumps(inspect_adapter(save(tmp_path, tensors(), **change), geometry).to_json())
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=FIXTURES)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=FIXTURES)
 @given(header=st.dictionaries(st.text(max_size=8), JSON, max_size=4))
 def test_any_json_in_the_header_is_reported(tmp_path, geometry, tensors, save, raw_safetensors, header):
     save(tmp_path, tensors())
@@ -111,7 +113,7 @@ def peft_model(config: LoraConfig, family: str):
         return get_peft_model(model_class(config_class(**SHAPE)), config)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=FIXTURES)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=FIXTURES)
 @given(
     config=lora_configs(),
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),

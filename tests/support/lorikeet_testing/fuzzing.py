@@ -45,6 +45,12 @@ GROWTH_BYTES = 1 << 30
 
 VARIANTS = 4
 
+
+def examples(count: int) -> int:
+    """Return how many examples a property test draws: `count` in `make test-long`, a third of it in an ordinary run."""
+    return count if LONG else max(1, count // 3)
+
+
 T = TypeVar("T")
 
 
