@@ -168,7 +168,7 @@ async def test_idle_sockets_stay(webs: list[WebProcess], engine: FakeEngine) -> 
     """Each waits for messages of the channel layer, five seconds at a time."""
     async with AsyncExitStack() as stack:
         sockets = [(await stack.enter_async_context(opened(webs[1])))[0] for _ in range(50)]
-        await asyncio.sleep(11)
+        await asyncio.sleep(6)
         for socket in sockets:
             await socket.send('{"type": "ping"}')
             assert (await receive(socket))["type"] == "pong"

@@ -256,7 +256,7 @@ async def test_draining(engine_thread: FakeEngineThread, tmp_path_factory: pytes
     person = await asyncio.to_thread(owner, own)
     async with page_socket(own.url, "/ws/inference", person.ticket("acme")) as socket:
         assert (await receive(socket))["type"] == "hello"
-        request = {"model": "support", "messages": [{"role": "user", "content": "words 400"}]}
+        request = {"model": "support", "messages": [{"role": "user", "content": "words 150"}]}
         await socket.send(json.dumps({"type": "generate", "id": "g", "request": request}))
         while (await receive(socket))["type"] != "delta":
             pass
