@@ -100,6 +100,9 @@ class Soak:
             self.finished += 1
             assert (outcome, told) == ("finished", wanted)
 
+    def met_everything(self) -> bool:
+        return self.finished > 20 and bool(self.aborted and self.preempted and self.dropped)
+
 
 def soak(tmp_path: Path, seconds: float, **settings: object) -> Soak:
     reference = save_model("llama3-scaled-rope-tied", tmp_path / "model")
@@ -121,7 +124,7 @@ def soak(tmp_path: Path, seconds: float, **settings: object) -> Soak:
     digests = {name: adapter.digest for name, adapter in adapters.items()}
     run = Soak(engine, digests, references(tmp_path / "model", adapters, questions))
     until = time.monotonic() + seconds
-    while time.monotonic() < until or (run.finished <= 20 and time.monotonic() < until + 30):
+    while time.monotonic() < until or (not run.met_everything() and time.monotonic() < until + 30):
         run.step()
     assert run.finished > 20
     assert run.aborted

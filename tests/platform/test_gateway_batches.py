@@ -354,10 +354,10 @@ def test_a_killed_process_neither_loses_nor_doubles_a_line(
 ) -> None:
     """Killed while lines run: the next one goes on, and result and usage of every line are there once."""
     engine.behaviour.steps_per_second = 60
-    lines = [line(n, f"words {5 + n % 20}") for n in range(30 * min(kills, 4))]
+    lines = [line(n, f"words {5 + n % 20}") for n in range(120)]
     batch = batch_of(openai_client, lines)
     for kill in range(1, kills + 1):
-        reached = len(lines) * kill // (kills + 2)
+        reached = min(100, 100 * kill // (kills + 1))
 
         def far_enough(reached: int = reached) -> bool:
             counts = openai_client.batches.retrieve(batch.id).request_counts
@@ -389,7 +389,7 @@ def test_an_evaluation_outlives_killed_processes(web: WebProcess, openai_client:
     """Killed twice while its requests run, with the worker inside: it goes on, and ends once, with one score."""
     path, headers = "/api/tenants/acme", web.tenants["acme"].bearer
     with httpx.Client(base_url=web.url, headers=headers, trust_env=False, timeout=30) as api:
-        items = b"".join(b'{"prompt": "words %d", "expected": "x"}\n' % (5 + n % 20) for n in range(20))
+        items = b"".join(b'{"prompt": "words %d", "expected": "x"}\n' % (5 + n % 20) for n in range(40))
         form = {"name": "killed", "metric": "contains"}
         sent = {"file": ("killed.jsonl", items)}
         assert api.post(f"{path}/evaluation-sets", data=form, files=sent).status_code == 201
@@ -399,7 +399,7 @@ def test_an_evaluation_outlives_killed_processes(web: WebProcess, openai_client:
         own = f"{path}/evaluations/{made['id']}"
         eventually(lambda: api.get(own).json()["batch"], 30, what="its batch")
         batch = api.get(own).json()["batch"]
-        for reached in (5, 20):
+        for reached in (10, 40):
 
             def far_enough(reached: int = reached) -> bool:
                 return bool(http_get(web, f"/v1/batches/{batch}")["request_counts"]["completed"] >= reached)
@@ -411,7 +411,7 @@ def test_an_evaluation_outlives_killed_processes(web: WebProcess, openai_client:
         engine.behaviour.steps_per_second = 1000
         eventually(lambda: api.get(own).json()["state"] not in ("waiting", "running"), 90, what="its end")
         ended = api.get(own).json()
-        assert (ended["state"], ended["batch"], ended["score"]["items"]) == ("completed", batch, 20), ended
+        assert (ended["state"], ended["batch"], ended["score"]["items"]) == ("completed", batch, 40), ended
         scores = api.get(f"{path}/adapters/support/versions/1").json()["evaluations"]
         assert [score["evaluation"] for score in scores] == [made["id"]]
     told = [row["action"] for row in web.query("SELECT action FROM audit_auditevent")]
@@ -421,4 +421,4 @@ def test_an_evaluation_outlives_killed_processes(web: WebProcess, openai_client:
     file = http_get(web, f"/v1/batches/{batch}")["output_file_id"]
     ids = {answer["response"]["request_id"] for answer in results(openai_client, file).values()}
     rows = [row["request_id"] for row in web.query("SELECT request_id FROM usage_usageevent WHERE batch")]
-    assert len(ids) == 40 == len([row for row in rows if row in ids]), "each prompt by both models, and billed once"
+    assert len(ids) == 80 == len([row for row in rows if row in ids]), "each prompt by both models, and billed once"
