@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 CONTENTS = 2
-SECONDS, TIMEOUT_S = 6.0, 150.0
+SECONDS, TIMEOUT_S = 3.0, 150.0
 LEAST = 4
 
 
