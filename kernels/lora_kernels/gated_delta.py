@@ -289,7 +289,7 @@ class DeltaInputs:
         return DeltaInputs(self.qkv[start:stop], self.a[start:stop], self.b[start:stop], self.z[start:stop])
 
 
-def _check(inputs: DeltaInputs, weights: DeltaWeights, shape: DeltaShape, rows: StateRows) -> dict[str, int | float]:
+def _check(inputs: DeltaInputs, weights: DeltaWeights, shape: DeltaShape, rows: StateRows) -> dict[str, int]:
     tokens = len(inputs.qkv)
     sizes = {
         "qkv": (inputs.qkv, shape.channels), "a": (inputs.a, shape.heads), "b": (inputs.b, shape.heads),
@@ -308,7 +308,6 @@ def _check(inputs: DeltaInputs, weights: DeltaWeights, shape: DeltaShape, rows: 
         "HEADS": shape.heads, "KEY_HEADS": shape.key_heads, "KEY_DIM": shape.key_dim, "VALUE_DIM": shape.value_dim,
         "KEY_PAD": max(16, triton.next_power_of_2(shape.key_dim)),
         "VALUE_PAD": max(16, triton.next_power_of_2(shape.value_dim)),
-        "SCALE": shape.key_dim**-0.5,
     }  # fmt: skip
 
 
@@ -341,7 +340,7 @@ def delta_tokens(
     _decode_kernel[(len(out), shape.heads)](
         qkv, a, b, z, weights.a_log, weights.dt_bias, weights.norm, pool, table, positions, out,
         qkv.stride(0), a.stride(0), z.stride(0), table.stride(0), out.stride(0),
-        EPS=shape.eps, BETA_SCALE=shape.beta_scale,
+        EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5,
         num_warps=8 if sizes["KEY_PAD"] * sizes["VALUE_PAD"] >= 128 * 128 else 4,
         **sizes, **_places(rows),
     )  # fmt: skip
@@ -378,14 +377,16 @@ def delta_spans(
     decays = torch.empty(*places, dtype=torch.float32, device=qkv.device)
     _chunk_kernel[(len(chunks), shape.heads)](
         qkv, a, b, weights.a_log, weights.dt_bias, chunks, w, u, scores, decays, qkv.stride(0), a.stride(0),
-        BETA_SCALE=shape.beta_scale, FIELDS=CHUNK_FIELDS, CHUNK=CHUNK, PRECISION=precision, SOLVE=solve, num_warps=4,
+        BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, FIELDS=CHUNK_FIELDS, CHUNK=CHUNK, PRECISION=precision,
+        SOLVE=solve, num_warps=4,
         **sizes,
     )  # fmt: skip
     columns = min(_SCAN_COLUMNS, sizes["VALUE_PAD"])
     _scan_kernel[(len(spans), shape.heads, triton.cdiv(shape.value_dim, columns))](
         qkv, w, u, scores, decays, spans, first_chunks, pool, table, out,
         qkv.stride(0), table.stride(0), out.stride(0),
-        CHUNK=CHUNK, COLUMNS=columns, PRECISION=precision, num_warps=4, **sizes, **_places(rows),
+        CHUNK=CHUNK, COLUMNS=columns, SCALE=shape.key_dim**-0.5, PRECISION=precision, num_warps=4,
+        **sizes, **_places(rows),
     )  # fmt: skip
 
 
