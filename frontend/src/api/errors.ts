@@ -38,8 +38,8 @@ export function errorFrom(body: unknown, status: number): ApiError {
   return new ApiError(
     {
       code: "unexpected_answer",
-      message: `The server answered ${status} without saying why.`,
-      fix: "Try again; if it stays, look at the server's log at this time.",
+      message: `The server answered with status ${status} and no explanation.`,
+      fix: "Try again. If the error persists, check the server log for this time.",
     },
     status,
   );
@@ -60,8 +60,8 @@ export function asApiError(cause: unknown): ApiError {
   return new ApiError(
     {
       code: "console_error",
-      message: cause instanceof Error ? cause.message : "Something in the console failed.",
-      fix: "Reload the page. If it happens again, report it with what you did last.",
+      message: cause instanceof Error ? cause.message : "The console failed unexpectedly.",
+      fix: "Reload the page. If the error persists, report it and describe your last action.",
     },
     0,
   );

@@ -44,7 +44,7 @@ export default function CommandPalette({ mode, onClose }: { mode: PaletteMode; o
               />
             </div>
             <Command.List className="scroll-quiet max-h-[min(24rem,60vh)] overflow-y-auto p-1.5">
-              <Command.Empty className="px-3 py-8 text-center text-ink-3">Nothing found.</Command.Empty>
+              <Command.Empty className="px-3 py-8 text-center text-ink-3">No results.</Command.Empty>
               {mode === "all" && (
                 <>
                   <Pages onDone={onClose} />

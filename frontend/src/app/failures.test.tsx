@@ -20,7 +20,7 @@ it("keeps what is shown, and what is typed, when it cannot be read again", async
   await user.type(name, "half a na");
   server.use(http.get(KEYS, down));
   await client.invalidateQueries();
-  expect(await screen.findByText(/Not up to date: The database cannot be reached/)).toBeInTheDocument();
+  expect(await screen.findByText(/Data may be out of date: The database cannot be reached/)).toBeInTheDocument();
   expect(name).toHaveValue("half a na");
   await user.keyboard("{Escape}");
   expect(screen.getByRole("button", { name: `Edit ${data.key.name}` })).toBeVisible();

@@ -33,7 +33,7 @@ export function NotRefreshed() {
       {cause && (
         <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b bg-amber-soft px-4 py-2.5 text-sm sm:px-7">
           <p className="min-w-0 flex-1 basis-64 break-words">
-            <span className="font-medium text-amber-text">Not up to date: {message}</span>{" "}
+            <span className="font-medium text-amber-text">Data may be out of date: {message}</span>{" "}
             <span className="text-ink-2">{fix}</span>
           </p>
           <Button size="sm" onClick={() => void client.refetchQueries({ predicate: isOld })}>

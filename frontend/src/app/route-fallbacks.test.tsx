@@ -23,7 +23,7 @@ describe("a page that could not be shown", () => {
     new Error("Unable to preload CSS for /assets/a.css"),
   ])("asks for a reload after %s", (error) => {
     shown(error);
-    expect(screen.getByRole("alert")).toHaveTextContent("This part of the console did not arrive");
+    expect(screen.getByRole("alert")).toHaveTextContent("This part of the console could not be loaded");
     expect(screen.getByRole("button", { name: "Reload" })).toBeVisible();
   });
 

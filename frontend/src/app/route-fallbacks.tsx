@@ -45,10 +45,10 @@ function NotLoaded() {
       <Empty
         icon={<RefreshCw />}
         heading="h1"
-        title="This part of the console did not arrive"
+        title="This part of the console could not be loaded"
         action={<Button onClick={() => location.reload()}>Reload</Button>}
       >
-        The connection broke, or the console was updated meanwhile. Reload to go on.
+        The connection was lost, or the console was updated. Reload the page to continue.
       </Empty>
     </div>
   );
@@ -59,14 +59,14 @@ export function NotFound() {
     <Empty
       icon={<Compass />}
       heading="h1"
-      title="There is nothing at this address"
+      title="Page not found"
       action={
         <Button asChild>
           <Link to="/">Back to the overview</Link>
         </Button>
       }
     >
-      The link may be old, or it belongs to a tenant you are not in.
+      The link may be outdated, or it belongs to a tenant that you are not a member of.
     </Empty>
   );
 }

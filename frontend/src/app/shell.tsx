@@ -85,7 +85,7 @@ function Suspended() {
         {current.name} is suspended{current.suspended_for && `: ${current.suspended_for}`}
       </span>{" "}
       <span className="text-ink-2">
-        Its API keys are refused. You can still read everything here; the operator of this installation can end it.
+        Its API keys are refused. You can still read all data. The operator of this installation can end the suspension.
       </span>
     </div>
   );

@@ -16,7 +16,7 @@ export async function loaded<T>(load: () => Promise<T>): Promise<T> {
     }
   }
   return load().catch((cause: unknown) => {
-    throw new PartNotLoadedError("A part of the console did not arrive.", { cause });
+    throw new PartNotLoadedError("A part of the console could not be loaded.", { cause });
   });
 }
 

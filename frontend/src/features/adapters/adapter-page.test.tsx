@@ -57,7 +57,7 @@ describe("adapter page", () => {
     const notice = await screen.findByTestId("base-confirmation");
     expect(notice).toHaveTextContent("It names org/other as its base model, but lorikeet-demo is served.");
     expect(screen.queryByRole("button", { name: "Make live" })).not.toBeInTheDocument();
-    await user.click(within(notice).getByRole("button", { name: "It is the same base model" }));
+    await user.click(within(notice).getByRole("button", { name: "Confirm base model" }));
     await waitFor(() => expect(confirmed).toBe(true));
   });
 
@@ -243,7 +243,7 @@ describe("adapter page", () => {
     expect(notice).toHaveTextContent("Try it as support@v2.");
     expect(screen.getByRole("link", { name: /v2 to confirm/ })).toBeVisible();
     expect(screen.queryByRole("button", { name: "Make live" })).not.toBeInTheDocument();
-    await user.click(within(notice).getByRole("button", { name: "It may be live as it is" }));
+    await user.click(within(notice).getByRole("button", { name: "Accept result" }));
     expect(await screen.findByRole("button", { name: "Make live" })).toBeVisible();
     expect(confirmed).toBe(true);
   });
@@ -304,7 +304,7 @@ describe("adapter page", () => {
     const { user } = openConsole("/t/acme/adapters/support?version=3");
     const shown = await screen.findByTestId("agreement");
     expect(within(shown).getByRole("row", { name: "With this version 1 of 2 0.500 0.90" })).toBeVisible();
-    expect(within(shown).getByRole("row", { name: "The base alone 2 of 2 0.100 0.40" })).toBeVisible();
+    expect(within(shown).getByRole("row", { name: "Base model only 2 of 2 0.100 0.40" })).toBeVisible();
     expect(within(shown).getByText("Yes")).toHaveClass("bg-amber-soft");
     expect(shown).toHaveTextContent("By more than the base.");
     expect(screen.getByTestId("effect-warning")).toHaveTextContent("Differs on the quantised base");
@@ -327,7 +327,7 @@ describe("adapter page", () => {
     serve(adapter({}, [version(2, { chat_template }), version(1)]));
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     const shown = await screen.findByTestId("chat-template");
-    await user.click(within(shown).getByText("Its own chat template"));
+    await user.click(within(shown).getByText("Adapter’s chat template"));
     expect(within(shown).getByLabelText("Template")).toHaveTextContent("{{ messages }}");
     expect(within(shown).getByLabelText("Template for requests with tools")).toHaveTextContent("{{ tools }}");
     expect(shown).toHaveTextContent("eos_token <|im_end|>");

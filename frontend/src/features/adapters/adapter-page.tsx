@@ -109,7 +109,7 @@ function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void })
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Archive ${name}?`}
-      description="It can no longer be called, leaves every host, and its name becomes free. For a while it can be restored as it is; then it is deleted. Its usage stays in the ledger."
+      description="The adapter can no longer be called. It is removed from all hosts, and its name becomes available. You can restore it for a limited time; after that it is deleted. Its usage stays in the ledger."
       action="Archive adapter"
       busy={archive.isPending}
       onConfirm={() => archive.mutate(undefined)}
@@ -143,14 +143,14 @@ function NoVersions({ adapter }: { adapter: Adapter }) {
   const tenant = useTenant();
   return (
     <Card className="p-6 text-sm text-ink-2">
-      This adapter has no version yet.{" "}
+      This adapter has no versions.{" "}
       <Link
         to="/t/$tenant/upload"
         params={{ tenant }}
         search={{ name: adapter.name }}
         className="font-medium text-accent-text underline underline-offset-2"
       >
-        Upload one
+        Upload a version
       </Link>
       .
     </Card>
@@ -242,7 +242,7 @@ function Overflowed({ at }: { at: string }) {
           Overflows since <RelativeTime at={at} />
         </p>
         <p className="mt-0.5 text-ink-2">
-          With this version the model’s numbers grew too large and requests ended with{" "}
+          With this version the model’s values overflowed, and requests failed with{" "}
           <code className="font-mono text-xs">adapter_overflow</code>. Train or export it with smaller weights or a
           smaller lora_alpha, and upload it as a new version.
         </p>
@@ -283,7 +283,7 @@ function ChatTemplate({ template }: { template: NonNullable<Version["chat_templa
   ].filter(({ source }) => source);
   return (
     <details className="mt-4 rounded-lg border bg-fill/60 text-sm" data-testid="chat-template">
-      <summary className="cursor-pointer px-3.5 py-2 text-ink-2 select-none">Its own chat template</summary>
+      <summary className="cursor-pointer px-3.5 py-2 text-ink-2 select-none">Adapter’s chat template</summary>
       <div className="grid gap-3 border-t px-3.5 py-3">
         {sources.map(({ title, source }) => (
           <div key={title}>
@@ -349,7 +349,7 @@ function Promote({ adapter, version }: { adapter: Adapter; version: VersionSumma
       busy={promote.isPending}
       onClick={() =>
         promote.mutate(version.number, {
-          onSuccess: () => toast.good(`v${version.number} is live`, `“${adapter.name}” now means this version.`),
+          onSuccess: () => toast.good(`v${version.number} is live`, `“${adapter.name}” now refers to this version.`),
           onError: toast.bad,
         })
       }
@@ -366,7 +366,7 @@ function CallIt({ adapter, version }: { adapter: Adapter; version: VersionSummar
     <Card>
       <CardHeader
         title="Call it"
-        note={live ? `“${adapter.name}” always means the live version.` : `Pinned to version ${version.number}.`}
+        note={live ? `“${adapter.name}” always refers to the live version.` : `Pinned to version ${version.number}.`}
       />
       <div className="p-4">
         <Snippets model={model} origin={location.origin} />

@@ -35,7 +35,7 @@ it("asks the server for a page of adapters, searched, filtered and sorted, all i
 it("tells no adapters from none that fit", async () => {
   serve(0);
   const { user } = openConsole("/t/acme/adapters?q=nothing");
-  expect(await screen.findByText("Nothing matches")).toBeVisible();
+  expect(await screen.findByText("No matches")).toBeVisible();
   await user.click(screen.getByRole("button", { name: "Show all adapters" }));
   expect(await screen.findByText("No adapters yet")).toBeVisible();
 });

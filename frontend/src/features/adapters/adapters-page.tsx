@@ -43,7 +43,7 @@ export function AdaptersPage() {
   return (
     <Page
       title="Adapters"
-      note="Each name can be called as a model. Versions never change; the live one can."
+      note="Each adapter can be called as a model by its name. Versions are immutable; you choose which one is live."
       actions={data && !none ? upload : null}
     >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
@@ -73,8 +73,8 @@ function NoAdapters({ upload, tenant }: { upload: ReactNode; tenant: string }) {
   return (
     <Card>
       <Empty icon={<Boxes />} title="No adapters yet" action={upload} command={command}>
-        Upload the folder that PEFT wrote. It is checked against the base model in seconds and can be called as soon as
-        it is staged.
+        Upload the folder written by PEFT. It is validated against the base model in seconds and can be called once it
+        is staged.
       </Empty>
     </Card>
   );
@@ -127,10 +127,10 @@ function List({ adapters, total, search, show }: ListProps) {
         ) : (
           <Empty
             icon={<Search />}
-            title="Nothing matches"
+            title="No matches"
             action={<Button onClick={() => show({ q: undefined, status: undefined })}>Show all adapters</Button>}
           >
-            No adapter with this name, description and status.
+            No adapter matches this search and status.
           </Empty>
         )}
         <Pager

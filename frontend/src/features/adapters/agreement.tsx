@@ -9,7 +9,8 @@ export function AgreementView({ agreement, effect }: { agreement: Agreement; eff
       <h4 className="text-sm font-medium">Agreement with the unquantised base</h4>
       {outcome === "pending" && (
         <p className="text-sm text-ink-3">
-          Being measured: the host reads the unquantised weights beside its requests. It is shown here by itself.
+          Measurement in progress. The host reads the unquantised weights while it serves requests; the result appears
+          here automatically.
         </p>
       )}
       {outcome === "not_measured" && <p className="text-sm text-ink-2">Not measured. {agreement.reason}</p>}
@@ -18,8 +19,8 @@ export function AgreementView({ agreement, effect }: { agreement: Agreement; eff
           {outcome === "differs" && <p className="text-sm text-amber-text">{agreement.reason}</p>}
           <Figures base={base} adapter={adapter} />
           <p className="text-xs text-ink-3">
-            Which tokens the unquantised model chooses too, behind the same text, and how far log-probabilities on the
-            prompts are from its own. {reference(agreement)}
+            The share of tokens that the unquantised model also chooses after the same text, and the distance between
+            the log-probabilities of both on the prompts. {reference(agreement)}
           </p>
           <OtherTokens agreement={agreement} effect={effect} />
         </>
@@ -30,8 +31,8 @@ export function AgreementView({ agreement, effect }: { agreement: Agreement; eff
 
 const reference = ({ dequantised }: Agreement) =>
   dequantised
-    ? "The base’s checkpoint is quantised: it is compared with its own weights, dequantised."
-    : "The base’s checkpoint has the unquantised weights.";
+    ? "The base checkpoint is quantised; it is compared with its dequantised weights."
+    : "The base checkpoint holds the unquantised weights.";
 
 function Figures({
   base,
@@ -42,7 +43,7 @@ function Figures({
 }) {
   const rows = [
     { name: "With this version", figures: adapter },
-    { name: "The base alone", figures: base },
+    { name: "Base model only", figures: base },
   ];
   return (
     <div className="overflow-x-auto">
@@ -52,7 +53,7 @@ function Figures({
             <th className="py-1 pr-3 font-normal">
               <span className="sr-only">Model</span>
             </th>
-            <th className="py-1 pr-3 text-right font-normal">Tokens that agree</th>
+            <th className="py-1 pr-3 text-right font-normal">Matching tokens</th>
             <th className="py-1 pr-3 text-right font-normal">Distance, mean</th>
             <th className="py-1 text-right font-normal">largest</th>
           </tr>

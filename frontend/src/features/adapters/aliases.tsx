@@ -22,7 +22,7 @@ export function Aliases({ adapter }: { adapter: Adapter }) {
     <Card aria-label="Aliases">
       <CardHeader
         title="Aliases"
-        note={`“${adapter.name}” alone is ${adapter.name}@live. Requests that run keep the version they started with.`}
+        note={`“${adapter.name}” without an alias refers to ${adapter.name}@live. Running requests keep the version they started with.`}
         actions={
           may && (
             <Button size="sm" onClick={() => setAdding(true)} disabled={ready(adapter).length === 0}>
@@ -33,7 +33,7 @@ export function Aliases({ adapter }: { adapter: Adapter }) {
       />
       {adapter.aliases.length === 0 && (
         <p className="px-4 py-3 text-sm text-ink-3">
-          None yet. The first version that is ready becomes “live”, unless something about it has to be confirmed.
+          No aliases yet. The first version that is ready becomes “live”, unless it requires confirmation.
         </p>
       )}
       <ul className="divide-y">
@@ -119,7 +119,7 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
           open
           onOpenChange={setRemoving}
           title={`Remove ${adapter.name}@${alias.name}?`}
-          description="Requests that name it are refused from now on, as there is no such model. The version stays."
+          description="Requests that use this alias are refused from now on. The version is kept."
           action="Remove alias"
           busy={remove.isPending}
           onConfirm={() =>
@@ -160,7 +160,7 @@ function NewAlias({ adapter, onClose }: { adapter: Adapter; onClose: () => void 
       open
       onOpenChange={(open) => !open && onClose()}
       title="Point an alias at a version"
-      description="An alias that exists is moved; its canary ends."
+      description="An existing alias is moved and its canary ends."
     >
       <form
         className="grid gap-4"

@@ -26,8 +26,8 @@ export function BaseConfirmation({ version, className }: { version: Version; cla
           <span className="block font-medium">
             It names {version.named_base} as its base model, but {version.base_model} is served.
           </span>
-          Its shapes fit, which is no proof. Try it as {model}; it can be made live once somebody confirms that both are
-          the same model.
+          The shapes match, but that does not prove that the base is the same. Test it as {model}; it can be made live
+          after you confirm that both are the same model.
         </span>
       </p>
       {confirm.error && <ErrorNotice error={asApiError(confirm.error)} />}
@@ -38,7 +38,7 @@ export function BaseConfirmation({ version, className }: { version: Version; cla
           busy={confirm.isPending}
           onClick={() => confirm.mutate(version.number, { onSuccess: () => toast.good(`${model}: base confirmed`) })}
         >
-          It is the same base model
+          Confirm base model
         </Button>
       )}
     </div>

@@ -27,7 +27,7 @@ export function Canary({ adapter, alias, may }: CanaryProps) {
       {may ? (
         <Share key={alias.canary_percent} adapter={adapter} alias={alias} />
       ) : (
-        <p className="text-sm">{`v${alias.canary} takes ${alias.canary_percent}% of the requests.`}</p>
+        <p className="text-sm">{`v${alias.canary} receives ${alias.canary_percent}% of requests.`}</p>
       )}
       {data?.canary && data.own && (
         <Figures alias={alias} canary={data.canary} own={data.own} least={data.least_requests} />
@@ -109,7 +109,7 @@ function Figures({ alias, canary, own: current, least }: FiguresProps) {
   ];
   return (
     <div>
-      <Table label="Canary and own version since the canary began">
+      <Table label="Canary and current version since the canary started">
         <thead>
           <tr>
             <Th className="bg-transparent pl-0!">Version</Th>
@@ -132,8 +132,8 @@ function Figures({ alias, canary, own: current, least }: FiguresProps) {
         </tbody>
       </Table>
       <p className="mt-2 text-xs text-ink-3">
-        Medians, without the adapter’s loading. It ends by itself when its errors or times speak against it; nothing is
-        judged below {least} requests.
+        Median latencies without adapter loading. The canary ends automatically when its error rate or latency is too
+        high. It is not evaluated below {least} requests.
       </p>
     </div>
   );
@@ -164,7 +164,7 @@ function CanaryActions({ adapter, alias }: Omit<CanaryProps, "may">) {
         busy={stop.isPending}
         onClick={() =>
           stop.mutate(alias.name, {
-            onSuccess: () => toast.good(`All of ${name} goes to v${alias.version} again`),
+            onSuccess: () => toast.good(`All requests for ${name} go to v${alias.version} again`),
             onError: toast.bad,
           })
         }
@@ -191,7 +191,7 @@ export function StartCanary({ adapter, alias, versions, onClose }: StartProps) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Canary for ${adapter.name}@${alias.name}`}
-      description={`A share of its requests goes to another version; the rest stays with v${alias.version}.`}
+      description={`A share of requests goes to another version; the rest goes to v${alias.version}.`}
     >
       <form
         className="grid gap-4"

@@ -14,15 +14,15 @@ import { useConfirmEffect } from "./queries";
 const WARNINGS = {
   changes_nothing: {
     title: "Changes nothing",
-    text: "The host tried this version, and the base model’s answers stayed as they are. Was it trained, and saved after that? Compare its lora_B weights with zero.",
+    text: "The host tested this version, and the base model’s answers did not change. Check that it was saved after training and that its lora_B weights are not zero.",
   },
   overflows: {
     title: "Overflows",
-    text: "The host tried this version, and the model’s numbers were not finite with it: requests would end with adapter_overflow. Train or export it with a smaller lora_alpha.",
+    text: "The host tested this version, and the model produced values that are not finite. Requests would fail with adapter_overflow. Train or export it with a smaller lora_alpha.",
   },
   differs: {
     title: "Differs on the quantised base",
-    text: "The host compared this version with itself on the unquantised base: quantisation costs it more than it costs the base, or more than it does itself. Compare both on an evaluation set, or serve it from a host whose base is not quantised.",
+    text: "The host compared this version with the unquantised base. Quantisation changes its answers more than it changes the base model’s, or more than the adapter itself does. Compare both on an evaluation set, or serve it from a host with an unquantised base.",
   },
 };
 
@@ -68,9 +68,7 @@ export function EffectConfirmation({ adapter, version, live, className }: Confir
   const model = `${adapter}@v${version.number}`;
   return (
     <div data-testid="effect-confirmation" className={cn("grid gap-3 text-sm", className)}>
-      <p className="break-words text-ink-2">
-        Try it as {model}. It can be made live once somebody says that it may be as it is.
-      </p>
+      <p className="break-words text-ink-2">Try it as {model}. It can be made live after you accept this result.</p>
       {confirm.error && <ErrorNotice error={asApiError(confirm.error)} />}
       {may && (
         <Button
@@ -79,7 +77,7 @@ export function EffectConfirmation({ adapter, version, live, className }: Confir
           busy={confirm.isPending}
           onClick={() => confirm.mutate(version.number, { onSuccess: () => toast.good(`${model} may be live`) })}
         >
-          It may be live as it is
+          Accept result
         </Button>
       )}
     </div>
@@ -92,8 +90,8 @@ export function EffectView({ effect, state }: { effect: VersionEffect | null; st
     return (
       <p className="text-sm text-ink-3">
         {state === "ready"
-          ? "Not tried yet: the host was busy. It is tried by itself."
-          : "A host tries it when it is staged."}
+          ? "Not tested yet because the host was busy. The test runs automatically."
+          : "A host tests each version when it is staged."}
       </p>
     );
   }

@@ -62,7 +62,7 @@ describe("keeping an adapter loaded", () => {
     openConsole("/t/acme/adapters/support");
     const pin = await card();
     expect(await pin.findByRole("switch")).toBeDisabled();
-    expect(pin.getByText("The operator has granted this tenant no device memory for it.")).toBeVisible();
+    expect(pin.getByText("The operator has not granted this tenant device memory for pins.")).toBeVisible();
   });
 
   it("shows why the server refused, with what to do", async () => {

@@ -17,7 +17,7 @@ export function Pin({ name }: { name: string }) {
     <Card aria-label="Pinned">
       <CardHeader
         title="Kept loaded"
-        note="The live version stays in the device memory of its hosts, so that no request waits for it."
+        note="Keeps the live version in the device memory of its hosts, so that no request waits for it to load."
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-12" />}
@@ -53,7 +53,9 @@ function PinSwitch({ name, pin }: { name: string; pin: PinState }) {
       </label>
       {set.error && <ErrorNotice error={asApiError(set.error)} />}
       {pinned && pin.hosts.length === 0 && (
-        <p className="text-xs text-ink-3">No host has the live version now. It is kept once one has.</p>
+        <p className="text-xs text-ink-3">
+          No host has the live version now. It will be kept loaded on the next host that loads it.
+        </p>
       )}
       {pinned && pin.hosts.length > 0 && (
         <ul className="flex flex-wrap gap-2" aria-label="Hosts">
@@ -72,8 +74,8 @@ function PinSwitch({ name, pin }: { name: string; pin: PinState }) {
 
 /** What speaks against pinning it, as far as the server has said. */
 function whyNot(pin: PinState): string | null {
-  if (!pin.limit_bytes) return "The operator has granted this tenant no device memory for it.";
-  if (pin.bytes === null || pin.hosts.length === 0) return "Nothing is live on a host yet.";
+  if (!pin.limit_bytes) return "The operator has not granted this tenant device memory for pins.";
+  if (pin.bytes === null || pin.hosts.length === 0) return "No live version is on a host yet.";
   return null;
 }
 

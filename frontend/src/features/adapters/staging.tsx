@@ -58,11 +58,11 @@ export function Staging({ version }: { version: Version }) {
 }
 
 const WAITING: Record<Version["state"], string> = {
-  validated: "Waiting for a host to take it.",
-  staging: "Waiting for a host to take it.",
+  validated: "Waiting for a host.",
+  staging: "Waiting for a host.",
   ready: "Ready.",
-  failed: "No host has it.",
-  archived: "Archived versions are on no host.",
+  failed: "Not on any host.",
+  archived: "Archived versions are not on any host.",
   deleted: "Deleted.",
 };
 
@@ -87,7 +87,7 @@ function HostStaging({ placement }: { placement: Placement }) {
           <p className="font-medium text-danger-text">{placement.error.message}</p>
           <p className="text-ink-2">{placement.error.fix}</p>
           {placement.phase !== "failed" && (
-            <p className="mt-1 text-xs text-ink-2">Attempt {placement.attempts}; it is tried again by itself.</p>
+            <p className="mt-1 text-xs text-ink-2">Attempt {placement.attempts}; it is retried automatically.</p>
           )}
         </div>
       )}
@@ -175,9 +175,9 @@ function Retry({ version }: { version: Version }) {
       <div>
         <Button
           busy={restage.isPending}
-          onClick={() => restage.mutate(version.number, { onSuccess: () => toast.good("Staging again") })}
+          onClick={() => restage.mutate(version.number, { onSuccess: () => toast.good("Staging restarted") })}
         >
-          <RotateCw /> Stage again
+          <RotateCw /> Retry staging
         </Button>
       </div>
     </div>

@@ -31,7 +31,7 @@ export function Storage() {
     <Card aria-label="Storage">
       <CardHeader
         title={`Storage: ${bytes(used)}${limit === null ? "" : ` of ${bytes(limit)}`}`}
-        note={`Content that versions share counts once.${archived > 0 ? ` ${bytes(archived)} more are archived and count against nothing.` : ""}`}
+        note={`Content shared by versions counts once.${archived > 0 ? ` ${bytes(archived)} of archived content do not count.` : ""}`}
       />
       {limit !== null && (
         <Progress
@@ -74,10 +74,10 @@ export function Storage() {
 }
 
 const ORDERS: Record<(typeof ARCHIVED_SORTS)[number], string> = {
-  "-archived_at": "Latest archived first",
-  archived_at: "First archived first",
+  "-archived_at": "Recently archived first",
+  archived_at: "Oldest archived first",
   name: "By name",
-  "-name": "By name, backwards",
+  "-name": "By name, Z to A",
 };
 
 interface ArchivedProps {
@@ -95,7 +95,7 @@ export function Archived({ search, show }: ArchivedProps) {
     <Card aria-label="Archived adapters">
       <CardHeader
         title="Archived"
-        note="They come back with their versions and aliases until the day that is shown; then they are deleted."
+        note="You can restore an adapter with its versions and aliases until the date shown; after that it is deleted."
       />
       {(data.total > ARCHIVED_PAGE || search.archived) && (
         <div
@@ -104,12 +104,12 @@ export function Archived({ search, show }: ArchivedProps) {
           className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_14rem]"
         >
           <SearchInput
-            label="Name or description of an archived one"
+            label="Name or description"
             value={search.archived ?? ""}
             onChange={(archived) => find({ archived: archived || undefined })}
           />
           <Select
-            aria-label="Order of archived ones"
+            aria-label="Sort order"
             value={search.archived_sort ?? "-archived_at"}
             onChange={({ target }) =>
               find({ archived_sort: ARCHIVED_SORTS.find((one) => one === target.value && one !== "-archived_at") })
@@ -124,9 +124,7 @@ export function Archived({ search, show }: ArchivedProps) {
         </div>
       )}
       {data.total === 0 && (
-        <p className="px-4 py-6 text-center text-sm text-ink-3">
-          No archived adapter has that in its name or description.
-        </p>
+        <p className="px-4 py-6 text-center text-sm text-ink-3">No archived adapter matches this search.</p>
       )}
       <ul className="divide-y">
         {data.adapters.map((adapter) => (
@@ -170,7 +168,7 @@ function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
         busy={restore.isPending}
         aria-label={`Restore ${adapter.name}`}
         onClick={() =>
-          restore.mutate(adapter.id, { onSuccess: () => toast.good(`${adapter.name} is back`), onError: toast.bad })
+          restore.mutate(adapter.id, { onSuccess: () => toast.good(`Restored ${adapter.name}`), onError: toast.bad })
         }
       >
         <ArchiveRestore /> Restore
@@ -189,7 +187,7 @@ function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
           open
           onOpenChange={setConfirming}
           title={`Delete ${adapter.name} for good?`}
-          description="All its versions go. Its usage stays in the ledger. This cannot be undone."
+          description="All its versions are deleted. Its usage stays in the ledger. This cannot be undone."
           action="Delete adapter"
           busy={remove.isPending}
           onConfirm={() => remove.mutate(adapter.id, { onSuccess: () => toast.good(`Deleted ${adapter.name}`) })}

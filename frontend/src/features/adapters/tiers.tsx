@@ -32,8 +32,8 @@ export function Tiers({ version }: { version: Version }) {
     <section className="border-t pt-4">
       <h3 className="px-4 text-sm font-semibold">Cold start</h3>
       <p className="mt-1 mb-2 px-4 text-xs text-ink-3">
-        What a request would wait for the adapter, beside the queue: predicted from the time that loads have taken on
-        each host since its engine started.
+        How long a request would wait for the adapter to load, without the queue. Predicted from the load times of each
+        host since its engine started.
       </p>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-16" />}
@@ -72,7 +72,7 @@ export function Tiers({ version }: { version: Version }) {
       )}
       {many && (
         <div className="flex flex-wrap items-center gap-3 border-t px-4 py-2 text-xs text-ink-3">
-          Where it is nearest to the device.
+          Hosts where the adapter is closest to the device.
           <Button size="sm" variant="ghost" onClick={() => setAll(true)}>
             Show all {data.length} hosts
           </Button>

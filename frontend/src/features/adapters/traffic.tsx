@@ -21,13 +21,13 @@ export function Traffic({ name }: { name: string }) {
     <Card aria-label="Traffic">
       <CardHeader
         title="Traffic"
-        note="Of all versions. Drag over a chart to zoom."
+        note="All versions. Drag across a chart to zoom."
         actions={<TimeRangeControl range={range} />}
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-80" />}
       {data && data.totals.requests === 0 && (
-        <p className="px-4 py-6 text-sm text-ink-3">No request called this adapter in this time.</p>
+        <p className="px-4 py-6 text-sm text-ink-3">No requests to this adapter in this time range.</p>
       )}
       {data && data.totals.requests > 0 && (
         <>

@@ -27,7 +27,7 @@ export function ValidationReportView({ report }: { report: ValidationReport }) {
       </p>
       {report.problems.length > 0 && <Problems report={report} />}
       {hidden > 0 && (
-        <p className="text-xs text-ink-3">and {plural(hidden, "more problem")}, most likely of the same kind.</p>
+        <p className="text-xs text-ink-3">and {plural(hidden, "more problem")}, probably of the same kind.</p>
       )}
       <ul className="grid gap-x-6 gap-y-1.5 sm:grid-cols-2">
         {report.checks.map((check) => (

@@ -70,7 +70,7 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
           open
           onOpenChange={(open) => !open && close()}
           title={`Archive ${adapter.name}@${name}?`}
-          description="It can no longer be called, leaves every host and counts against no limit. For a while it can be restored; then it is deleted."
+          description="The version can no longer be called. It is removed from all hosts and does not count against limits. You can restore it for a limited time; after that it is deleted."
           action="Archive version"
           busy={archive.isPending}
           onConfirm={() => archive.mutate(version.number, { onSuccess: close })}
@@ -83,7 +83,7 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
           open
           onOpenChange={(open) => !open && close()}
           title={`Delete ${adapter.name}@${name} for good?`}
-          description="Its files are removed, unless another version has the same content. Its usage stays in the ledger. This cannot be undone."
+          description="Its files are deleted unless another version has the same content. Its usage stays in the ledger. This cannot be undone."
           action="Delete version"
           busy={remove.isPending}
           onConfirm={() => remove.mutate(version.number, { onSuccess: removed })}
@@ -119,7 +119,7 @@ function InUse({ name, users, onClose }: { name: string; users: string[]; onClos
       open
       onOpenChange={(open) => !open && onClose()}
       title={`${name} is in use`}
-      description="Point each alias at another version and end its canary first, or archive the whole adapter."
+      description="Point each alias at another version and end its canary first, or archive the entire adapter."
     >
       <ul className="list-disc pl-5 text-sm">
         {users.map((user) => (

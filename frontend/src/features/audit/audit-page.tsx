@@ -45,7 +45,7 @@ export function AuditPage() {
     <AuditLog
       scope={{ tenant: useTenant() }}
       title="Audit log"
-      note="Every change in this tenant: who, what, when. Nothing here can be edited or removed."
+      note="All changes in this tenant, with the person and time of each. Entries cannot be edited or deleted."
     />
   );
 }
@@ -147,7 +147,7 @@ function Filters({
       </Select>
       <SearchInput
         label="Who"
-        hint="Who: an address or key"
+        hint="Person: address or API key"
         value={filters.actor ?? ""}
         onChange={(actor) => onChange({ actor: actor || undefined })}
       />
@@ -177,10 +177,10 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
   return (
     <Empty
       icon={<ScrollText />}
-      title={filtered ? "Nothing matches" : "Nothing has happened yet"}
+      title={filtered ? "No matches" : "No changes yet"}
       action={filtered && <Button onClick={onClear}>Clear filters</Button>}
     >
-      {filtered ? "No change fits these filters." : "The first change appears here."}
+      {filtered ? "No change matches these filters." : "The first change appears here."}
     </Empty>
   );
 }

@@ -51,7 +51,7 @@ export function BatchesPage() {
   return (
     <Page
       title="Batches"
-      note="Files of requests that run at their own price when the GPUs have nothing else to do, within a day."
+      note="Files of requests that run at a separate price within one day, when the GPUs are otherwise idle."
       actions={data?.total ? add : null}
     >
       <div className="grid gap-4">
@@ -81,8 +81,8 @@ function Batches({ data: { batches, total }, add, search, onSearch }: BatchesPro
     <Card>
       {total === 0 && (
         <Empty icon={<Layers />} title="No batches yet" action={add}>
-          Thousands of requests that may wait, in one file: sent here, by the <code>lorikeet batches</code> command, or
-          with any OpenAI client.
+          Send thousands of requests that are not urgent as one file: here, with the <code>lorikeet batches</code>{" "}
+          command, or with any OpenAI client.
         </Empty>
       )}
       <ul className="divide-y" aria-label="Batches">
@@ -254,7 +254,7 @@ function Cancel({ batch }: { batch: Batch }) {
         open={asking}
         onOpenChange={setAsking}
         title="Cancel this batch?"
-        description="What has run stays, is billed, and is in the results. The other requests never run, and are listed in the file of errors."
+        description="Requests that have run are billed and included in the results. The remaining requests do not run and are listed in the error file."
         action="Cancel batch"
         busy={cancel.isPending}
         onConfirm={confirm}

@@ -19,10 +19,10 @@ export function FilesCard({ page, onPage }: { page: number; onPage: (page: numbe
   const { data, error, refetch } = useQuery(filesQuery(useTenant(), page));
   return (
     <Card>
-      <CardHeader title="Files" note="They hold prompts and answers, and are deleted when they expire" />
+      <CardHeader title="Files" note="Files contain prompts and answers, and are deleted when they expire" />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
-      {data?.total === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No files are kept.</p>}
+      {data?.total === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No files.</p>}
       {data && data.total > 0 && (
         <>
           <Files files={data.files} />
@@ -83,7 +83,7 @@ function Actions({ file }: { file: StoredFile }) {
         open={asking}
         onOpenChange={setAsking}
         title={`Delete ${file.name}?`}
-        description="It cannot be brought back. A file that a running batch reads stays until the batch is over."
+        description="This cannot be undone. A file used by a running batch is kept until the batch ends."
         action="Delete file"
         busy={removeFile.isPending}
         onConfirm={() => removeFile.mutate(file.id, { onSuccess: () => setAsking(false) })}

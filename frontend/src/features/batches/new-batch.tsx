@@ -45,7 +45,7 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
       open
       onOpenChange={(open) => !open && onClose()}
       title="New batch"
-      description="Requests that run within a day, when nobody else’s wait."
+      description="Requests run within one day, after all other requests."
     >
       <form
         className="grid grid-cols-[minmax(0,1fr)] gap-4"
@@ -57,13 +57,13 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
         {error && <ErrorNotice error={asApiError(error)} />}
         {usable?.length === 0 && (
           <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
-            A batch runs as an API key, and no active key may infer.{" "}
+            A batch needs an active API key with the infer scope, and there is none.{" "}
             <Link to="/t/$tenant/keys" params={{ tenant }} className="underline underline-offset-2">
-              Make one
+              Create a key
             </Link>
           </p>
         )}
-        <Field label="File" hint="JSON lines, one request each, with its own custom_id.">
+        <Field label="File" hint="JSON Lines with one request per line, each with its own custom_id.">
           {(control) => (
             <Input
               {...control}

@@ -34,7 +34,11 @@ export function BudgetsCard() {
   );
   return (
     <Card>
-      <CardHeader title="Budgets" note="In money, by the price list; those of keys are set below" actions={edit} />
+      <CardHeader
+        title="Budgets"
+        note="Spending limits at the prices of this installation. Budgets of keys are set below."
+        actions={edit}
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
       {data && <Budgets report={data} />}
@@ -70,14 +74,10 @@ function Budgets({ report }: { report: BudgetReport }) {
   const shown = allBudgets(report);
   if (report.currency === null)
     return (
-      <p className="px-4 py-4 text-sm text-ink-3">
-        The operator has published no prices, so there is nothing to count against a budget.
-      </p>
+      <p className="px-4 py-4 text-sm text-ink-3">The operator has not published prices, so budgets cannot be used.</p>
     );
   if (shown.length === 0)
-    return (
-      <p className="px-4 py-4 text-sm text-ink-3">No budget is set: what is spent is told afterwards, under Usage.</p>
-    );
+    return <p className="px-4 py-4 text-sm text-ink-3">No budgets set. Usage shows what was spent.</p>;
   return (
     <ul className="divide-y" aria-label="Budgets" data-testid="budgets">
       {shown.map((each) => (
@@ -122,6 +122,6 @@ function BudgetRow({ whose, span, budget, currency }: ShownBudget & { currency: 
 }
 
 function consequence(full: boolean, atLimit: "warn" | "refuse"): string {
-  if (atLimit === "warn") return full ? "spent: only told, requests go on" : "only tells when it is spent";
-  return full ? "spent: further requests are refused" : "refuses requests that do not fit";
+  if (atLimit === "warn") return full ? "used up: notifies only" : "notifies when used up";
+  return full ? "used up: refuses further requests" : "refuses requests that exceed it";
 }

@@ -66,7 +66,7 @@ describe("budgets", () => {
       within(list).getByRole("progressbar", { name: /granted by the operator, this month: 82% spent/ }),
     ).toBeVisible();
     expect(list).toHaveTextContent("€8.20 of €10.00");
-    expect(list).toHaveTextContent("Key cispent: only told, requests go on");
+    expect(list).toHaveTextContent("Key ciused up: notifies only");
   });
 
   it("sets a key's, in money as people write it", async () => {
@@ -86,7 +86,7 @@ describe("budgets", () => {
     expect(await screen.findByText(/An amount like 25/)).toBeVisible();
     await userEvent.clear(screen.getByTestId("budget-month"));
     await userEvent.type(screen.getByTestId("budget-month"), "12,50");
-    await userEvent.selectOptions(screen.getByLabelText("When it is spent, per month"), "warn");
+    await userEvent.selectOptions(screen.getByLabelText("When used up, per month"), "warn");
     await userEvent.clear(screen.getByLabelText("Tell at, per month"));
     await userEvent.type(screen.getByLabelText("Tell at, per month"), "75 %, 100");
     await userEvent.click(screen.getByTestId("budgets-save"));

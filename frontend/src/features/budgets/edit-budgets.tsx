@@ -15,10 +15,15 @@ import { type BudgetSpan, SPANS } from "./spans";
 
 const AMOUNT = z
   .string()
-  .check(z.regex(/^\s*(\d{1,9}([.,]\d{1,6})?)?\s*$/, "An amount like 25 or 0.50, or nothing for no budget."));
+  .check(
+    z.regex(
+      /^\s*(\d{1,9}([.,]\d{1,6})?)?\s*$/,
+      "Enter an amount such as 25 or 0.50, or leave the field empty for no budget.",
+    ),
+  );
 const ALERTS = z
   .string()
-  .check(z.regex(/^\s*(\d{1,3}\s*%?\s*(,\s*\d{1,3}\s*%?\s*){0,7})?$/, "Per cents like 50, 80, 100."));
+  .check(z.regex(/^\s*(\d{1,3}\s*%?\s*(,\s*\d{1,3}\s*%?\s*){0,7})?$/, "Enter percentages such as 50, 80, 100."));
 const SCHEMA = z.object({
   day: AMOUNT,
   month: AMOUNT,
@@ -98,7 +103,7 @@ function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Budgets of ${whose}`}
-      description="An empty amount is no budget. What a request may cost at most is set aside while it runs. In force within two seconds."
+      description="Leave an amount empty for no budget. The maximum cost of a request is reserved while it runs. Changes take effect within two seconds."
     >
       <form onSubmit={submit} noValidate className="grid gap-5">
         {set.error && <ErrorNotice error={asApiError(set.error)} />}
@@ -117,29 +122,29 @@ function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {
                 />
               )}
             </Field>
-            <Field label="When it is spent">
+            <Field label="When used up">
               {(control) => (
                 <Select
                   {...control}
                   {...form.register(`${span}_limit`)}
-                  aria-label={`When it is spent, ${LABELS[span][0].toLowerCase()}`}
+                  aria-label={`When used up, ${LABELS[span][0].toLowerCase()}`}
                 >
                   <option value="refuse">Refuse requests (402)</option>
-                  <option value="warn">Only tell</option>
+                  <option value="warn">Notify only</option>
                 </Select>
               )}
             </Field>
             <div className="sm:col-span-2">
               <Field
-                label="Tell at, % of it"
-                hint="By webhook (budget.alert) and in the console, once each."
+                label="Notify at, % of budget"
+                hint="One notification per threshold, by webhook (budget.alert) and in the console."
                 error={errors[`${span}_alerts`]?.message}
               >
                 {(control) => (
                   <Input
                     {...control}
                     {...form.register(`${span}_alerts`)}
-                    aria-label={`Tell at, ${LABELS[span][0].toLowerCase()}`}
+                    aria-label={`Notify at, ${LABELS[span][0].toLowerCase()}`}
                     autoComplete="off"
                     placeholder="never"
                   />

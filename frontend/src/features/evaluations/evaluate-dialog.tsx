@@ -52,10 +52,10 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
     <>
       {keys.data && usable.length === 0 && (
         <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
-          An evaluation runs as an API key, and no active key may infer.
+          An evaluation needs an active API key with the infer scope, and there is none.
         </p>
       )}
-      <Field label="Evaluation set" hint="A set never changes, so that scores can be compared.">
+      <Field label="Evaluation set" hint="Sets are immutable, so that scores can be compared.">
         {(control) => (
           <Select {...control} value={set} onChange={(event) => setSet(event.target.value)}>
             {sets.data?.map(({ name, metric: by, items }) => (
@@ -75,7 +75,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
           busy={actions.removeSet.isPending}
           onClick={() =>
             actions.removeSet.mutate(set, {
-              onSuccess: () => (setSet(undefined), toast.good(`${set} is deleted; its scores stay`)),
+              onSuccess: () => (setSet(undefined), toast.good(`Deleted ${set}; its scores are kept`)),
             })
           }
         >
@@ -84,7 +84,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
       )}
       {set === NEW && (
         <>
-          <Field label="File" hint="JSON lines, each with a prompt or messages, and what is expected.">
+          <Field label="File" hint="JSON Lines, each with a prompt or messages and the expected answer.">
             {(control) => (
               <Input
                 {...control}
@@ -113,7 +113,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
           </Field>
         </>
       )}
-      <Field label="Run as" hint="The requests count against this key’s limits, and run when nobody else’s wait.">
+      <Field label="Run as" hint="The requests count against this key’s limits and run after all other requests.">
         {(control) => (
           <Select
             {...control}
@@ -149,7 +149,7 @@ export function EvaluateDialog({ subject, onClose }: { subject: Subject; onClose
       open
       onOpenChange={(open) => !open && onClose()}
       title="Evaluate"
-      description="Prompts with expected answers, asked of this version, the live one and the base model."
+      description="Sends prompts with expected answers to this version, the live version and the base model."
     >
       <form
         className="grid grid-cols-[minmax(0,1fr)] gap-4"
@@ -193,7 +193,7 @@ export function RuleDialog({
       open
       onOpenChange={(open) => !open && onClose()}
       title="Promotion rule"
-      description={`What a version must score before it is live, or a canary of it. New versions of ${adapter} are evaluated by themselves.`}
+      description={`The score that a version needs before it can become live or a canary. New versions of ${adapter} are evaluated automatically.`}
     >
       <form
         className="grid grid-cols-[minmax(0,1fr)] gap-4"
@@ -211,7 +211,11 @@ export function RuleDialog({
       >
         {failed && <ErrorNotice error={asApiError(failed)} />}
         {fields}
-        <Field label="Least score" hint="Empty: any." error={Number.isNaN(least) ? "A number, like 0.8." : undefined}>
+        <Field
+          label="Minimum score"
+          hint="Leave empty for no minimum."
+          error={Number.isNaN(least) ? "Enter a number such as 0.8." : undefined}
+        >
           {(control) => (
             <Input
               {...control}

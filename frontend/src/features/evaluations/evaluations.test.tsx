@@ -159,8 +159,8 @@ describe("evaluations of a version", () => {
     const dialog = await screen.findByRole("dialog");
     await waitFor(() => expect(within(dialog).getByLabelText("Evaluation set")).toHaveValue("words"));
     await waitFor(() => expect(within(dialog).getByLabelText("Run as")).toHaveValue(data.key.id));
-    await user.clear(within(dialog).getByLabelText("Least score"));
-    await user.type(within(dialog).getByLabelText("Least score"), "0.9");
+    await user.clear(within(dialog).getByLabelText("Minimum score"));
+    await user.type(within(dialog).getByLabelText("Minimum score"), "0.9");
     await user.click(within(dialog).getByRole("button", { name: "Set rule" }));
     await waitFor(() =>
       expect(requests).toEqual({ set: "words", key: data.key.id, minimum: 0.9, not_worse_than_live: true }),

@@ -43,7 +43,8 @@ export function Evaluations({ subject, rule }: { subject: Subject; rule?: Promot
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {rows?.length === 0 && (
         <p className="text-sm text-ink-3">
-          Not evaluated. A set of prompts with expected answers is scored on it, the live version and the base model.
+          Not evaluated. An evaluation scores this version, the live version and the base model on a set of prompts with
+          expected answers.
         </p>
       )}
       <ul className="grid grid-cols-[minmax(0,1fr)] gap-3">
@@ -118,7 +119,7 @@ function Score({ score }: { score: EvaluationScore }) {
       </dl>
       {score.worst.length > 0 && (
         <details className="mt-2">
-          <summary className="cursor-pointer text-xs text-ink-3">Answered worst</summary>
+          <summary className="cursor-pointer text-xs text-ink-3">Lowest scores</summary>
           <ul className="mt-2 grid grid-cols-[minmax(0,1fr)] gap-2">
             {score.worst.map((item) => (
               <li key={item.line} className="grid grid-cols-[auto_minmax(0,1fr)] gap-x-3 font-mono text-xs">

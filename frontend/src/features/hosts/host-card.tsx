@@ -55,7 +55,7 @@ export function HostDetails({ host, range }: HostProps) {
       <QuarantineNotice host={host} />
       {!isHeard(host) && host.last_seen && (
         <p role="note" className="border-b bg-fill px-4 py-2 text-sm text-ink-2">
-          Figures, memory and adapters are those of when it was last heard, <RelativeTime at={host.last_seen} />.
+          The host is not connected. Figures, memory and adapters are as of <RelativeTime at={host.last_seen} />.
         </p>
       )}
       <dl className="grid grid-cols-2 gap-px border-b bg-line sm:grid-cols-4">
@@ -112,7 +112,7 @@ const TIER_ORDER = Object.keys(TIERS);
 
 function Residents({ host: { name, adapters, load_times: times = [] } }: { host: Host }) {
   if (adapters.length === 0)
-    return <p className="border-t px-4 py-3 text-sm text-ink-3">None of your adapters is on this host.</p>;
+    return <p className="border-t px-4 py-3 text-sm text-ink-3">None of your adapters are on this host.</p>;
   const sorted = adapters.toSorted(
     (a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || a.name.localeCompare(b.name),
   );
@@ -151,8 +151,8 @@ function Residents({ host: { name, adapters, load_times: times = [] } }: { host:
         </tbody>
       </Table>
       <p className="px-4 py-2.5 text-xs text-ink-3">
-        Cold start: what a request would wait for its adapter, beside the queue.{" "}
-        {loadRates(times) ? `Measured here: ${loadRates(times)}.` : "This engine has loaded none yet."}
+        Cold start: how long a request would wait for its adapter to load, without the queue.{" "}
+        {loadRates(times) ? `Measured here: ${loadRates(times)}.` : "This engine has not loaded an adapter yet."}
       </p>
     </div>
   );

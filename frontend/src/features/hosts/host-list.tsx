@@ -75,7 +75,7 @@ export function HostList({ hosts, range }: HostListProps) {
         {matches.length === 0 && (
           <Empty
             icon={<Search />}
-            title="Nothing matches"
+            title="No matches"
             action={<Button onClick={() => show({ q: undefined, use: undefined })}>Show all hosts</Button>}
           >
             No host with this name, model, device and use.

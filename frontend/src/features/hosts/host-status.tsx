@@ -58,7 +58,7 @@ export function QuarantineNotice({ host, named = [] }: QuarantineProps) {
           )}
           {quarantine.message}
         </p>
-        <p className="mt-0.5 break-words text-ink-2">It gets neither adapters nor requests. {quarantine.fix}</p>
+        <p className="mt-0.5 break-words text-ink-2">It receives no adapters and no requests. {quarantine.fix}</p>
       </div>
     </div>
   );

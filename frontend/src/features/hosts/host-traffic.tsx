@@ -29,7 +29,9 @@ export function HostTraffic({ host, range, everybody }: HostTrafficProps) {
       </h3>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-44" />}
-      {data && data.totals.requests === 0 && <p className="px-4 pt-1 pb-3 text-sm text-ink-3">None in this time.</p>}
+      {data && data.totals.requests === 0 && (
+        <p className="px-4 pt-1 pb-3 text-sm text-ink-3">No requests in this time range.</p>
+      )}
       {data && data.totals.requests > 0 && (
         <Suspense fallback={<Skeleton className="m-4 h-44" />}>
           <SeriesCharts report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} show={["tokens", "first_token"]} />

@@ -19,7 +19,7 @@ export function HostsPage() {
   return (
     <Page
       title="Hosts & GPUs"
-      note="Every engine process, and how its one memory pool is divided between conversations and adapters."
+      note="All engine processes and how each memory pool is divided between KV cache and adapters."
       actions={<TimeRangeControl range={range} />}
     >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}

@@ -68,7 +68,7 @@ describe("a host with another base model", () => {
     expect(card.getByText("quarantine")).toBeVisible();
     expect(card.getByRole("note", { name: "Quarantine of gpu2" })).toHaveTextContent(quarantine.message);
     expect(card.getByRole("note")).toHaveTextContent(
-      "It gets neither adapters nor requests. Start the engine with the right model.",
+      "It receives no adapters and no requests. Start the engine with the right model.",
     );
     const other = within(screen.getByLabelText("Host gpu1"));
     expect(other.getByText("online")).toBeVisible();

@@ -5,12 +5,12 @@ import { number, percent, short } from "@/lib/format";
 
 /** Why a tenant's next request waits, as the engine's codes say it. */
 const REASONS: Record<string, string> = {
-  adapter_loading: "its adapter is being loaded",
-  no_room: "memory is full: running requests must end first",
+  adapter_loading: "its adapter is loading",
+  no_room: "memory is full until running requests end",
   background: "batches run after all other requests",
-  tenant_cap: "it runs as many requests as it may",
-  own_queue: "behind its own requests",
-  own_quota: "others have been served less for their weight",
+  tenant_cap: "the tenant runs its maximum number of requests",
+  own_queue: "behind the tenant’s other requests",
+  own_quota: "other tenants have received less service for their weight",
   batch_full: "next, when a running request ends",
   queue: "behind earlier requests",
 };

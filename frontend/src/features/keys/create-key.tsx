@@ -14,8 +14,12 @@ import { KeySecret } from "./secret";
 const SCHEMA = z.object({
   name: z
     .string()
-    .check(z.trim(), z.minLength(1, "Name the key after what will use it."), z.maxLength(80, "At most 80 characters.")),
-  scopes: z.array(z.enum(["view", "infer", "adapters.write"])).check(z.minLength(1, "Choose at least one.")),
+    .check(
+      z.trim(),
+      z.minLength(1, "Enter a name that says what will use the key."),
+      z.maxLength(80, "At most 80 characters."),
+    ),
+  scopes: z.array(z.enum(["view", "infer", "adapters.write"])).check(z.minLength(1, "Select at least one.")),
   days: z.enum(["0", "30", "90", "365"]),
 });
 type Form = z.infer<typeof SCHEMA>;

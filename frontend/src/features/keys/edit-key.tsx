@@ -15,8 +15,12 @@ import { Scopes } from "./scopes";
 const SCHEMA = z.object({
   name: z
     .string()
-    .check(z.trim(), z.minLength(1, "Name the key after what uses it."), z.maxLength(80, "At most 80 characters.")),
-  scopes: z.array(z.enum(["view", "infer", "adapters.write"])).check(z.minLength(1, "Choose at least one.")),
+    .check(
+      z.trim(),
+      z.minLength(1, "Enter a name that says what uses the key."),
+      z.maxLength(80, "At most 80 characters."),
+    ),
+  scopes: z.array(z.enum(["view", "infer", "adapters.write"])).check(z.minLength(1, "Select at least one.")),
   /** A day, "" for never. */
   expires: z.string(),
 });
@@ -51,7 +55,7 @@ export function EditKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => vo
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Edit ${apiKey.name}`}
-      description="The secret stays. What the key may do changes at once."
+      description="The secret does not change. New scopes take effect immediately."
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {change.error && <ErrorNotice error={asApiError(change.error)} />}
@@ -59,7 +63,7 @@ export function EditKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => vo
           {(control) => <Input {...control} {...form.register("name")} autoComplete="off" />}
         </Field>
         <Scopes control={form.control} name="scopes" error={form.formState.errors.scopes?.message} />
-        <Field label="Last day" hint="Empty: it never expires.">
+        <Field label="Last day" hint="Leave empty for a key that never expires.">
           {(control) => <Input {...control} {...form.register("expires")} type="date" />}
         </Field>
         <div className="flex justify-end gap-2">

@@ -46,7 +46,7 @@ export function KeysPage() {
   return (
     <Page
       title="API keys"
-      note="Keys call the API as this tenant. A secret is shown once, when its key is made."
+      note="API keys authenticate requests as this tenant. The secret is shown only once, when the key is created."
       actions={data && !none ? create : null}
     >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
@@ -64,12 +64,12 @@ export function KeysPage() {
           {!data && <SkeletonRows rows={4} />}
           {none && (
             <Empty icon={<KeyRound />} title="No API keys yet" action={create}>
-              Make one for each application, so that each can be revoked alone. Any OpenAI client works with it.
+              Create one key per application, so that you can revoke each separately. Keys work with any OpenAI client.
             </Empty>
           )}
           {data?.total === 0 && search.q && (
-            <Empty icon={<KeyRound />} title="Nothing fits">
-              No key of this tenant has that in its name.
+            <Empty icon={<KeyRound />} title="No matches">
+              No key matches this search.
             </Empty>
           )}
           {data && data.total > 0 && <KeyTable keys={data.keys} />}
@@ -200,7 +200,7 @@ function Revoke({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Revoke ${apiKey.name}?`}
-      description="Every application that uses this key is refused from now on. This cannot be undone; a new key has to be made instead."
+      description="Requests from every application that uses this key are refused immediately. This cannot be undone."
       action="Revoke key"
       busy={revoke.isPending}
       onConfirm={confirm}

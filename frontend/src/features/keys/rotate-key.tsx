@@ -10,7 +10,7 @@ import { useRotateKey } from "./queries";
 import { KeySecret } from "./secret";
 
 const GRACES: [seconds: number, label: string][] = [
-  [0, "Not at all: it may have leaked"],
+  [0, "Not at all (it may have leaked)"],
   [3600, "For an hour"],
   [86_400, "For a day"],
   [604_800, "For a week"],
@@ -27,7 +27,7 @@ export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => 
       open
       onOpenChange={(open) => !open && onClose()}
       title={made ? `New secret of ${apiKey.name}` : `Rotate ${apiKey.name}`}
-      description={made ? undefined : "The key gets a new secret. Its name, scopes, limits and usage stay."}
+      description={made ? undefined : "The key gets a new secret and keeps its name, scopes, limits and usage."}
       className={made ? "max-w-2xl!" : undefined}
     >
       {made ? (
@@ -35,10 +35,7 @@ export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => 
       ) : (
         <div className="grid gap-4">
           {rotate.error && <ErrorNotice error={asApiError(rotate.error)} />}
-          <Field
-            label="The old secret still works"
-            hint="Time to bring the new one to every application that uses the key."
-          >
+          <Field label="Old secret remains valid" hint="Time to update every application that uses the key.">
             {(control) => (
               <Select
                 {...control}

@@ -13,7 +13,7 @@ export function KeySecret({ created, onClose }: { created: CreatedApiKey; onClos
   return (
     <div className="grid gap-4">
       <Secret value={created.secret} label="Copy secret" testId="key-secret">
-        Copy it now and keep it where your application reads its secrets. It cannot be shown again.
+        Copy the secret now and store it safely. It is not shown again.
       </Secret>
       <div className="min-w-0">
         <h3 className="mb-2 text-sm font-semibold">Use it</h3>

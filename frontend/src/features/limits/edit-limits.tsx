@@ -13,13 +13,15 @@ import { parseBytes, typedBytes } from "@/lib/format";
 import { z } from "@/lib/zod";
 import { useSetKeyLimits, useSetTenantLimits } from "./queries";
 
-const WHOLE = z.string().check(z.regex(/^\s*\d{0,15}\s*$/, "A whole number, or nothing for no limit."));
+const WHOLE = z
+  .string()
+  .check(z.regex(/^\s*\d{0,15}\s*$/, "Enter a whole number, or leave the field empty for no limit."));
 const SIZE = z
   .string()
   .check(
     z.refine(
       (text) => text.trim() === "" || parseBytes(text) !== null,
-      "A size like 10 GiB or 500 MB, or nothing for no limit.",
+      "Enter a size such as 10 GiB or 500 MB, or leave the field empty for no limit.",
     ),
   );
 const BYTES = ["storage_bytes", "pinned_bytes"];
@@ -43,7 +45,7 @@ const OF_TENANT: FieldOf<TenantLimits>[] = [
   [
     "pinned_bytes",
     "Pinned memory",
-    "Device memory of each host for adapters and prefixes that stay there; empty: none may.",
+    "Device memory per host for pinned adapters and prefixes. Leave empty to allow none.",
   ],
 ];
 
@@ -106,7 +108,7 @@ function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onCl
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Limits of ${whose}`}
-      description="An empty field is no limit. In force within two seconds; running requests go on."
+      description="Leave a field empty for no limit. Changes take effect within two seconds and do not affect running requests."
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {set.error && <ErrorNotice error={asApiError(set.error)} />}

@@ -53,7 +53,7 @@ export function LimitMeter({ name, used, allowed }: { name: LimitName; used: num
         </dd>
       )}
       <dd className={cn("text-xs", full ? "text-danger-text" : "text-ink-3")}>
-        {full ? "used up: further requests are refused" : used === null ? "not counted: nothing limits it" : note}
+        {full ? "used up: further requests are refused" : used === null ? "not counted because it has no limit" : note}
       </dd>
     </div>
   );

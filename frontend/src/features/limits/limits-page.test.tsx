@@ -59,7 +59,7 @@ describe("limits", () => {
       "85",
     );
     expect(card).toHaveTextContent("used up: further requests are refused");
-    expect(card).toHaveTextContent("not counted: nothing limits it");
+    expect(card).toHaveTextContent("not counted because it has no limit");
     expect(card).toHaveTextContent("Adapters up to rank 64");
     expect(within(card).queryByRole("progressbar", { name: /Storage/ })).toBeNull();
     expect(screen.getByRole("row", { name: /ci .* 1 of 2/ })).toBeVisible();
@@ -84,7 +84,7 @@ describe("limits", () => {
     await userEvent.click(await screen.findByRole("button", { name: "Edit limits of ci" }));
     await userEvent.type(await screen.findByLabelText("Requests per minute"), "sixty");
     await userEvent.click(screen.getByTestId("limits-save"));
-    expect(await screen.findByText("A whole number, or nothing for no limit.")).toBeVisible();
+    expect(await screen.findByText("Enter a whole number, or leave the field empty for no limit.")).toBeVisible();
     await userEvent.clear(screen.getByLabelText("Requests per minute"));
     await userEvent.type(screen.getByLabelText("Requests per minute"), "60");
     await userEvent.clear(screen.getByLabelText("Concurrent choices"));
@@ -112,7 +112,9 @@ describe("limits, as an operator", () => {
     expect(await screen.findByLabelText("Rank")).toHaveValue("64");
     await userEvent.type(screen.getByLabelText("Storage"), "10 bushels");
     await userEvent.click(screen.getByTestId("limits-save"));
-    expect(await screen.findByText("A size like 10 GiB or 500 MB, or nothing for no limit.")).toBeVisible();
+    expect(
+      await screen.findByText("Enter a size such as 10 GiB or 500 MB, or leave the field empty for no limit."),
+    ).toBeVisible();
     await userEvent.clear(screen.getByLabelText("Storage"));
     await userEvent.type(screen.getByLabelText("Storage"), "1.5 GiB");
     await userEvent.type(screen.getByLabelText("Pinned memory"), "512 MiB");

@@ -28,8 +28,8 @@ const COUNTERS_AWAY = new ApiError(
   {
     code: "limits_unavailable",
     message:
-      "The counters cannot be reached, so what is used this minute is not known. Requests of limited callers are refused meanwhile.",
-    fix: "Ask the operator to look at Redis; budgets by day and month below are from the ledger.",
+      "The usage counters are unreachable, so current usage is unknown. Requests from callers with limits are refused.",
+    fix: "Ask the operator to check Redis. Daily and monthly figures below come from the ledger.",
   },
   503,
 );
@@ -43,7 +43,7 @@ export function LimitsPage() {
   return (
     <Page
       title="Limits"
-      note="What this tenant and each of its keys may use, and what is used of it now. A request must fit both."
+      note="Limits of this tenant and its API keys, with current usage. A request must be within both."
     >
       <div className="grid gap-5">
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
@@ -85,7 +85,7 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
           <LimitMeter key={name} name={name} used={tenant.used[name]} allowed={tenant.limits[name] ?? null} />
         ))}
         <div className="grid content-start gap-1.5 bg-surface px-4 py-3.5">
-          <dt className="text-xs text-ink-3">Of one request</dt>
+          <dt className="text-xs text-ink-3">Per request</dt>
           <dd className="text-sm">
             {output == null ? "Output up to the model's context" : `At most ${short(output)} tokens of output`}
           </dd>
@@ -96,7 +96,7 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
         <div className="col-span-full grid content-start gap-1.5 bg-surface px-4 py-3.5">
           <dt className="text-xs text-ink-3">Pinned adapters and prefixes</dt>
           <dd className="text-sm">
-            {pinned ? `Up to ${bytes(pinned)} of each host’s device memory` : "None may be kept in device memory"}
+            {pinned ? `Up to ${bytes(pinned)} of each host’s device memory` : "Pinning is not allowed"}
           </dd>
         </div>
       </dl>
@@ -129,7 +129,7 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
   const mayBudget = useMayBudget();
   return (
     <Card>
-      <CardHeader title="By key" note="Set by members; the tenant's limits hold besides" />
+      <CardHeader title="By key" note="Set by members. The tenant's limits also apply." />
       {(total > LIMITS_PAGE || search.q) && (
         <div role="search" aria-label="Keys" className="border-b px-4 py-3 sm:max-w-96">
           <SearchInput
@@ -140,12 +140,12 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
         </div>
       )}
       {total === 0 && search.q ? (
-        <Empty icon={<KeyRound />} title="Nothing fits">
-          No key that can be used has that in its name.
+        <Empty icon={<KeyRound />} title="No matches">
+          No active key matches this search.
         </Empty>
       ) : total === 0 ? (
         <Empty icon={<KeyRound />} title="No keys to limit">
-          Make one under API keys; its limits are set here.
+          Create a key under API keys, then set its limits here.
         </Empty>
       ) : (
         <Table label="Limits by key">

@@ -28,13 +28,13 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
   const { data, error, refetch } = useQuery(invitationsQuery(useTenant(), search));
   return (
     <Card>
-      <CardHeader title="Invitations" note="Sent, and not accepted yet" />
+      <CardHeader title="Invitations" note="Sent and not yet accepted" />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!data && !error && <SkeletonRows rows={2} />}
       {data && (data.total > INVITATIONS_PAGE || search.invited) && (
         <div role="search" aria-label="Invitations" className="border-b px-4 py-3">
           <SearchInput
-            label="Address of who is invited"
+            label="E-mail address"
             value={search.invited ?? ""}
             onChange={(invited) => show({ invited: invited || undefined, invitations: undefined })}
           />
@@ -42,7 +42,7 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
       )}
       {data?.total === 0 && (
         <p className="px-4 py-5 text-center text-sm text-ink-3">
-          {search.invited ? "Nobody with that address is invited." : "No open invitations."}
+          {search.invited ? "No invitation matches this address." : "No open invitations."}
         </p>
       )}
       {data && data.total > 0 && (
@@ -85,7 +85,7 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
   const late = Date.parse(invitation.expires_at) < now;
   const end = () =>
     revoke.mutate(invitation.id, {
-      onSuccess: () => toast.good(`Took back the invitation of ${invitation.email}`),
+      onSuccess: () => toast.good(`Withdrew the invitation of ${invitation.email}`),
       onError: toast.bad,
     });
   return (
@@ -113,11 +113,11 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
           <Button
             size="sm"
             variant="ghost"
-            aria-label={`Take back the invitation of ${invitation.email}`}
+            aria-label={`Withdraw the invitation of ${invitation.email}`}
             busy={revoke.isPending}
             onClick={end}
           >
-            Take back
+            Withdraw
           </Button>
         )}
       </Td>

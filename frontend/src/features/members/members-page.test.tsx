@@ -63,8 +63,8 @@ describe("members", () => {
 
   it("says whose address nobody has proven", async () => {
     openConsole("/t/acme/members");
-    expect(await screen.findByRole("row", { name: /bob@example.org.*address not proven/ })).toBeVisible();
-    expect(screen.getAllByText("address not proven")).toHaveLength(1);
+    expect(await screen.findByRole("row", { name: /bob@example.org.*address not verified/ })).toBeVisible();
+    expect(screen.getAllByText("address not verified")).toHaveLength(1);
   });
 
   it("shows an invitation's link once", async () => {
@@ -114,7 +114,7 @@ describe("members", () => {
       http.get("/api/tenants/acme/members", () => HttpResponse.json([], { headers: { "X-Total-Count": "0" } })),
     );
     openConsole("/t/acme/members?q=zzz");
-    expect(await screen.findByText("Nobody fits")).toBeVisible();
+    expect(await screen.findByText("No matches")).toBeVisible();
     expect(screen.getByRole("searchbox", { name: "Name or address" })).toHaveValue("zzz");
   });
 

@@ -44,7 +44,7 @@ export function MembersPage() {
     </Button>
   );
   return (
-    <Page title="Members" note="People who can open this tenant, and what each may do." actions={invite}>
+    <Page title="Members" note="People with access to this tenant and their roles." actions={invite}>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       <div className="grid gap-4">
         {data && (data.total > MEMBERS_PAGE || search.q) && (
@@ -97,12 +97,12 @@ function useAssignableRoles(): Role[] {
 
 function Nobody({ searched }: { searched: boolean }) {
   return searched ? (
-    <Empty icon={<Users />} title="Nobody fits">
-      No member of this tenant has that in the name or address.
+    <Empty icon={<Users />} title="No matches">
+      No member matches this search.
     </Empty>
   ) : (
     <Empty icon={<Users />} title="No members">
-      This tenant is reached by API key only.
+      This tenant is used by API keys only.
     </Empty>
   );
 }
@@ -225,8 +225,8 @@ function Remove({ member, you, onClose }: { member: Member; you: boolean; onClos
       title={you ? "Leave this tenant?" : `Remove ${member.name || member.email}?`}
       description={
         you
-          ? "You lose access at once. Somebody has to invite you to come back."
-          : "Their pages and streams here end at once. Keys that they made belong to the tenant and keep working: revoke those that should not."
+          ? "You lose access immediately. To return, you need a new invitation."
+          : "Their sessions in this tenant end immediately. API keys that they created belong to the tenant and keep working; revoke them if necessary."
       }
       action={you ? "Leave" : "Remove"}
       busy={remove.isPending || leave.isPending}
@@ -252,7 +252,7 @@ function Person({ member, you }: { member: Member; you: boolean }) {
       <span className="min-w-0">
         <span className="block truncate font-medium">
           {name} {you && <span className="font-normal text-ink-3">(you)</span>}{" "}
-          {!member.address_proven && <Badge tone="amber">address not proven</Badge>}
+          {!member.address_proven && <Badge tone="amber">address not verified</Badge>}
         </span>
         {member.name && <span className="block truncate text-xs text-ink-3">{member.email}</span>}
       </span>

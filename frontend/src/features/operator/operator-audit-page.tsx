@@ -5,7 +5,7 @@ export function OperatorAuditPage() {
     <AuditLog
       scope="everybody"
       title="Audit of all tenants"
-      note="Every change of everybody, and who signed in. Nothing here can be edited or removed."
+      note="All changes and sign-ins of all tenants. Entries cannot be edited or deleted."
     />
   );
 }

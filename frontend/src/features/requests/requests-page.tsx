@@ -124,7 +124,7 @@ function Following({ search }: { search: RequestsSearch }) {
 
 function NothingFits({ onClear }: { onClear: () => void }) {
   return (
-    <Empty icon={<Activity />} title="Nothing fits" action={<Button onClick={onClear}>Clear filters</Button>}>
+    <Empty icon={<Activity />} title="No matches" action={<Button onClick={onClear}>Clear filters</Button>}>
       No request has all that the filters ask for. What was refused before an engine ran it is among the refusals.
     </Empty>
   );

@@ -343,7 +343,7 @@ describe("upload page", () => {
     await screen.findByText(/Nothing wrong/);
     await user.click(screen.getByTestId("upload-submit"));
     expect(await screen.findByText("Free some space.")).toBeVisible();
-    await user.click(screen.getByRole("button", { name: "Stage again" }));
+    await user.click(screen.getByRole("button", { name: "Retry staging" }));
     await waitFor(() => expect(restaged).toBe(true));
   });
 });

@@ -20,7 +20,7 @@ export function NewSecret({ secret, note, onClose }: { secret: string; note: str
       <div className="grid gap-4">
         <div className="flex gap-2.5 rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
           <TriangleAlert className="mt-0.5 size-4 shrink-0" aria-hidden />
-          Copy it now; it is not shown again. {note}
+          Copy the secret now. It is not shown again. {note}
         </div>
         <div className="flex items-center gap-2 rounded-lg border border-line-2 bg-fill py-1.5 pr-1.5 pl-3.5">
           <code data-testid="webhook-secret" className="min-w-0 flex-1 font-mono text-sm break-all">
