@@ -61,7 +61,7 @@ DIALOGS = {
         "Suspend",
         "Delete",
     ],
-    "/operator/hosts": ["Cordon", "Drain", "Restart", "Add a host"],
+    "/operator/hosts": ["Cordon", "Drain", "Restart", "Add host"],
 }
 THEMES = ("light", "dark")
 

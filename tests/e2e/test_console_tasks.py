@@ -393,7 +393,7 @@ def test_an_operator_makes_weighs_suspends_and_deletes_a_tenant(keyboard: Keyboa
     keyboard.do(page.get_by_role("button", name="Change weight"))
     keyboard.enter(page.get_by_test_id("weight"), "2.5")
     keyboard.press("Enter")
-    expect(page.get_by_label("What is decided")).to_contain_text("2.5")
+    expect(page.get_by_label("Settings by operators")).to_contain_text("2.5")
     keyboard.do(page.get_by_test_id("suspend"))
     keyboard.enter(page.get_by_test_id("suspend-reason"), "Bills.")
     keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Suspend"))
@@ -470,8 +470,8 @@ def test_an_operator_cordons_a_host_and_takes_it_back(keyboard: Keyboard) -> Non
     dialog = page.get_by_role("alertdialog")
     expect(dialog).to_contain_text("No other host serves")
     keyboard.do(dialog.get_by_role("button", name="Cordon"))
-    keyboard.do(host.get_by_role("button", name="Back in service"))
-    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Back in service"))
+    keyboard.do(host.get_by_role("button", name="Uncordon"))
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Uncordon"))
     expect(host.get_by_role("button", name="Cordon")).to_be_visible()
 
 
@@ -483,9 +483,9 @@ def test_an_operator_drains_a_host_and_takes_it_back(keyboard: Keyboard) -> None
     keyboard.dialog("takes nothing from anybody")
     keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Drain"))
     expect(host).to_contain_text("can be stopped")
-    keyboard.do(host.get_by_role("button", name="Back in service"))
+    keyboard.do(host.get_by_role("button", name="Uncordon"))
     keyboard.dialog("It gets requests again")
-    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Back in service"))
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Uncordon"))
     expect(host.get_by_role("button", name="Drain")).to_be_visible()
     expect(host).to_contain_text("online")
 
@@ -500,7 +500,7 @@ def test_an_operator_restarts_a_host(keyboard: Keyboard, platform: Access) -> No
     keyboard.press("ArrowUp")
     expect(dialog.get_by_role("combobox")).to_have_value("60")
     keyboard.do(dialog.get_by_role("button", name="Restart"))
-    expect(host.get_by_role("status")).to_contain_text("Restart asked")
+    expect(host.get_by_role("status")).to_contain_text("Restart requested ")
     expect(page.get_by_text("local is back", exact=True)).to_be_visible(timeout=60_000)
     body = {"model": "pirate", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]}
 
@@ -515,7 +515,7 @@ def test_an_operator_restarts_a_host(keyboard: Keyboard, platform: Access) -> No
 def test_an_operator_makes_a_token_for_a_host_and_takes_it_back(keyboard: Keyboard) -> None:
     page = keyboard.page
     keyboard.open("Hosts & staging")
-    keyboard.do(page.get_by_role("button", name="Add a host"))
+    keyboard.do(page.get_by_role("button", name="Add host"))
     page.wait_for_url(re.compile("add=true"))
     name = f"gpu-{uuid.uuid4().hex[:6]}"
     keyboard.dialog("one machine joins, once")

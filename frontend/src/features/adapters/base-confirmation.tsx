@@ -24,7 +24,7 @@ export function BaseConfirmation({ version, className }: { version: Version; cla
         <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
         <span className="min-w-0 break-words">
           <span className="block font-medium">
-            It names {version.named_base} as its base model, but {version.base_model} is served.
+            The configuration names {version.named_base} as its base model, but {version.base_model} is served.
           </span>
           The shapes match, but that does not prove that the base is the same. Test it as {model}; it can be made live
           after you confirm that both are the same model.

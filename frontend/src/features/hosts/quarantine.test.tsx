@@ -118,7 +118,7 @@ describe("the base model, for operators", () => {
     const card = within(await screen.findByLabelText("Base model"));
     expect(await card.findByText(/decided by ada@example.org/)).toBeVisible();
     expect(card.getByRole("note", { name: "Quarantine of gpu2" })).toHaveTextContent(`gpu2: ${quarantine.message}`);
-    await user.click(card.getByRole("button", { name: "Serve this one" }));
+    await user.click(card.getByRole("button", { name: "Serve this model" }));
     const dialog = within(await screen.findByRole("alertdialog", { name: "Serve mistral of gpu2?" }));
     await user.click(dialog.getByLabelText(/Keep the adapters of llama/));
     await user.click(dialog.getByRole("button", { name: "Serve this model" }));
@@ -149,7 +149,7 @@ describe("the base model, for operators", () => {
       ),
     );
     const { user } = openConsole("/t/acme/operator");
-    await user.click(await screen.findByRole("button", { name: "Serve this one" }));
+    await user.click(await screen.findByRole("button", { name: "Serve this model" }));
     await user.click(await screen.findByRole("button", { name: "Serve this model" }));
     expect(await screen.findByText("It has other shapes.")).toBeVisible();
   });
@@ -166,7 +166,7 @@ describe("the base model, for operators", () => {
     );
     const { user } = openConsole("/t/acme/operator");
     expect(await screen.findByText(/Not decided yet/)).toBeVisible();
-    await user.click(await screen.findByRole("button", { name: "Serve this one" }));
+    await user.click(await screen.findByRole("button", { name: "Serve this model" }));
     expect(screen.queryByLabelText(/Keep the adapters/)).not.toBeInTheDocument();
     await user.click(screen.getByRole("button", { name: "Serve this model" }));
     await waitFor(() => expect(requests).toEqual([{ host: "gpu2", keep_adapters: false }]));

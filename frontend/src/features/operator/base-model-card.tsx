@@ -30,7 +30,7 @@ export function BaseModelCard() {
       ) : (
         <CardHeader
           title="Base model"
-          note={base.data === undefined ? "Which one this installation serves" : <Served base={base.data} />}
+          note={base.data === undefined ? "The base model that this installation serves" : <Served base={base.data} />}
         />
       )}
       {error && <ErrorNotice error={asApiError(error)} onRetry={retry} className="m-4" />}
@@ -48,7 +48,7 @@ export function BaseModelCard() {
 
 function Served({ base }: { base: BaseModel | null }): ReactNode {
   if (!base)
-    return "Not decided yet: it will be that of the first host in LORIKEET_ENGINE_HOSTS, or of the one chosen here";
+    return "Not decided yet. It will be the base model of the first host in LORIKEET_ENGINE_HOSTS, or the one that you choose here";
   return (
     <>
       {base.name} <span className="font-mono">{shortDigest(base.digest)}</span>, decided by {base.decided_by}{" "}
@@ -66,7 +66,7 @@ function Several({ count }: { count: number }): ReactNode {
   const tenant = useTenant();
   return (
     <>
-      {count} are served. They are admitted, renamed and withdrawn under{" "}
+      {count} are served. Manage them under{" "}
       <Link to="/t/$tenant/operator/hosts" params={{ tenant }} className="underline underline-offset-2">
         Hosts & staging
       </Link>
@@ -134,7 +134,7 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
               <Td className="text-right">
                 {host.quarantine && (
                   <Button size="sm" onClick={() => onChoose(host)}>
-                    Serve this one
+                    Serve this model
                   </Button>
                 )}
               </Td>
@@ -163,7 +163,7 @@ function Decide({ host, current, others, onClose }: DecideProps) {
       { host: host.name, keep_adapters: keep },
       {
         onSuccess: (base) => {
-          toast.good(`${base.name} is the base model now`);
+          toast.good(`${base.name} is now the base model`);
           onClose();
         },
       },
@@ -175,10 +175,10 @@ function Decide({ host, current, others, onClose }: DecideProps) {
       title={`Serve ${host.model} of ${host.name}?`}
       description={
         others
-          ? "It takes the place of all base models that are served now: their hosts go into quarantine at once. To serve it beside them, admit it under Hosts & staging."
+          ? "It replaces all base models served now, and their hosts go into quarantine immediately. To serve it in addition, admit it under Hosts & staging."
           : current
-            ? "Hosts with anything else go into quarantine at once: they get neither adapters nor requests until they are started with this model."
-            : "From now on this installation serves this model; hosts with another one go into quarantine."
+            ? "Hosts with another base model go into quarantine immediately: they receive no adapters and no requests until they are started with this model."
+            : "This installation will serve this model. Hosts with another base model go into quarantine."
       }
       action="Serve this model"
       busy={decide.isPending}
@@ -195,8 +195,8 @@ function Decide({ host, current, others, onClose }: DecideProps) {
           <span>
             Keep the adapters of {others ? "all of them" : current.name}
             <span className="block text-xs text-ink-3">
-              Only if it is the same model, saved anew. Otherwise they fail, and their owners upload adapters for this
-              one.
+              Choose this only if it is the same model saved again. Otherwise the adapters fail, and their owners must
+              upload adapters for this model.
             </span>
           </span>
         </label>

@@ -42,11 +42,11 @@ export function BaseModels() {
     <Card>
       <CardHeader
         title="Base models"
-        note="A host with a base model that is not served is in quarantine: admit its model to serve it beside the others."
+        note="A host whose base model is not served is in quarantine. Admit the model to serve it in addition to the others."
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
-      {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No host has been seen yet.</p>}
+      {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No host has connected yet.</p>}
       {data && data.length > 0 && (
         <Table label="Base models">
           <thead>
@@ -174,8 +174,8 @@ function Admit({ base, onClose }: StepProps) {
     <Confirm
       open
       onOpenChange={(open) => !open && onClose()}
-      title={`Serve ${base.name} too?`}
-      description={`It is listed with the other models from now on, and ${base.hosts.join(", ")} gets its adapters and requests.`}
+      title={`Admit ${base.name}?`}
+      description={`It is listed with the other models, and ${base.hosts.join(", ")} receives its adapters and requests.`}
       action="Admit"
       busy={admit.isPending}
       disabled={name.trim() === ""}
@@ -197,7 +197,7 @@ function Rename({ base, onClose }: StepProps) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Rename ${base.name}?`}
-      description="At once, for everybody: callers that use the old name are told that there is no such model."
+      description="The new name takes effect immediately for all tenants. Requests that use the old name fail."
       action="Rename"
       busy={rename.isPending}
       disabled={name.trim() === ""}
@@ -220,8 +220,8 @@ function Sleep({ base, onClose }: StepProps) {
     <Confirm
       open
       onOpenChange={(open) => !open && onClose()}
-      title={`When may ${base.name} sleep?`}
-      description="One that sleeps needs no host: whoever scales the hosts may stop them all. A request for it waits while one is started, and wakes it."
+      title={`Sleep settings of ${base.name}`}
+      description="A sleeping base model needs no host, so your autoscaler may stop all of them. A request wakes it and waits until a host has started."
       action="Save"
       busy={change.isPending}
       onConfirm={() =>
@@ -229,7 +229,10 @@ function Sleep({ base, onClose }: StepProps) {
       }
     >
       <div className="mt-3 grid gap-3">
-        <Field label="Sleeps" hint="Without a scaler that reads lorikeet_base_model_wanted nothing stops or starts.">
+        <Field
+          label="Sleeps"
+          hint="Requires an autoscaler that reads lorikeet_base_model_wanted; without one, no host is stopped or started."
+        >
           {(control) => (
             <Select {...control} value={minutes} onChange={(event) => setMinutes(Number(event.target.value))}>
               <option value={0}>Never</option>
@@ -254,10 +257,10 @@ function Withdraw({ base, onClose }: StepProps) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Withdraw ${base.name}?`}
-      description={`Its hosts go into quarantine, and its ${number(base.adapters)} adapters are not called any more. Admitting it again undoes that.`}
+      description={`Its hosts go into quarantine, and its ${number(base.adapters)} adapters can no longer be called. Admit it again to undo this.`}
       action="Withdraw"
       busy={withdraw.isPending}
-      onConfirm={() => withdraw.mutate(base.digest, done(`${base.name} is not served any more`, onClose))}
+      onConfirm={() => withdraw.mutate(base.digest, done(`${base.name} is no longer served`, onClose))}
     >
       {withdraw.error && <ErrorNotice error={asApiError(withdraw.error)} className="mt-3" />}
     </Confirm>

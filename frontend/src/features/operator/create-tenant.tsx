@@ -10,7 +10,7 @@ import { z } from "@/lib/zod";
 import { useCreateTenant } from "./queries";
 
 const SCHEMA = z.object({
-  name: z.string().check(z.regex(/^\s*\S.{0,119}$/u, "A name of at most 120 characters.")),
+  name: z.string().check(z.regex(/^\s*\S.{0,119}$/u, "Enter a name of at most 120 characters.")),
   slug: z
     .string()
     .check(z.regex(/^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$/, "1 to 48 lower-case letters, digits and hyphens.")),
@@ -34,8 +34,8 @@ export function CreateTenant({ onClose }: { onClose: () => void }) {
       >
         <div className="grid gap-4">
           <Secret value={create.data.link} label="Copy link" testId="tenant-link">
-            The invitation is on its way to {form.getValues("owner")}. Should the mail not arrive, hand the link over
-            yourself: it is shown only now, and whoever opens it can join as owner.
+            The invitation was sent to {form.getValues("owner")}. If the e-mail does not arrive, copy the link and send
+            it yourself. It is not shown again, and anyone who opens it can join as owner.
           </Secret>
           <div className="flex justify-end">
             <Button variant="primary" onClick={onClose}>
@@ -51,7 +51,7 @@ export function CreateTenant({ onClose }: { onClose: () => void }) {
       open
       onOpenChange={(open) => !open && onClose()}
       title="Create a tenant"
-      description="Its first owner gets an invitation by mail and sets up the rest."
+      description="The first owner receives an invitation by e-mail and completes the setup."
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {create.error && <ErrorNotice error={asApiError(create.error)} />}
@@ -62,7 +62,7 @@ export function CreateTenant({ onClose }: { onClose: () => void }) {
         </Field>
         <Field
           label="Short name"
-          hint="In addresses and on statements. It never changes and is never given again."
+          hint="Used in addresses and on statements. It cannot be changed or reused."
           error={errors.slug?.message}
         >
           {(control) => (

@@ -35,7 +35,7 @@ export function FairShares() {
     <Card aria-label="Fair shares">
       <CardHeader
         title="Fair shares"
-        note="Owed: the weight’s share among tenants in the engine. Received: of the last 10 to 20 s. Ahead: priced tokens per weight more than the one served least."
+        note="Owed: share by weight among tenants with requests in the engine. Received: share of the last 10 to 20 s. Ahead: priced tokens per weight more than the least served tenant."
         actions={
           many &&
           first && (
@@ -51,7 +51,7 @@ export function FairShares() {
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
       {data && hosts.length === 0 && (
-        <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine now.</p>
+        <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine.</p>
       )}
       {shown.map(({ name, shares = [] }) => (
         <section key={name} aria-label={`Shares on ${name}`} className="border-t first:border-0">
@@ -83,14 +83,14 @@ function Gaps() {
     <section aria-label="Service gap" className="border-t p-4">
       <h3 className="text-sm font-semibold">Service gap</h3>
       <p className="mt-1 max-w-3xl text-xs text-ink-3">
-        How much more service per weight one tenant has had than another while both waited and could run, as a share of
-        what the fair order allows: twice the cost of the longest prompt or of a full pool, whichever is more (VTC’s
-        bound), and the slack. The widest of each step; looked at with every heartbeat.
+        The difference in service per weight between two tenants that both waited and could run, as a share of what fair
+        scheduling allows: twice the cost of the longest prompt or of a full pool, whichever is larger (the bound of
+        VTC), plus slack. Shows the largest gap of each step, sampled with every heartbeat.
       </p>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="mt-3" />}
       {!error && !data && <Skeleton className="mt-3 h-44" />}
       {data?.hosts.length === 0 && (
-        <p className="mt-3 text-sm text-ink-3">No two tenants waited on one host in this time.</p>
+        <p className="mt-3 text-sm text-ink-3">No two tenants waited on the same host in this time range.</p>
       )}
       {data &&
         nearest(data.hosts)
@@ -100,7 +100,7 @@ function Gaps() {
           ))}
       {data && !all && data.hosts.length > MAX_HOSTS_IN_FULL && (
         <Button size="sm" className="mt-4" onClick={() => setAll(true)}>
-          Show {data.hosts.length - MAX_HOSTS_IN_FULL} more, further from their bounds
+          Show {data.hosts.length - MAX_HOSTS_IN_FULL} more
         </Button>
       )}
     </section>
@@ -121,13 +121,13 @@ function HostGap({ host, stepS, onZoom, onZoomOut }: HostGapProps) {
     <div className="mt-4">
       <p className="mb-3 text-sm">
         <span className="font-medium break-all">{host.name}</span>:{" "}
-        {host.now ? `now ${describe(host.now)}` : "no two tenants wait now"}
+        {host.now ? `now ${describe(host.now)}` : "no two tenants are waiting"}
         {most && `; at most ${describe(most)}`}.
       </p>
       {most && (
         <Suspense fallback={<Skeleton className="h-44" />}>
           <TimeChart
-            title="Widest gap, of its bound"
+            title="Largest gap, share of its bound"
             at={host.points.map(({ at }) => Date.parse(at))}
             stepS={stepS}
             kind="lines"

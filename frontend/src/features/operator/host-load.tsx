@@ -35,7 +35,7 @@ export function HostLoad() {
       <Card aria-label="Load">
         <CardHeader
           title="Load"
-          note="Requests by when they came in. Drag over a chart to zoom."
+          note="Requests by arrival time. Drag across a chart to zoom."
           actions={
             <>
               <div className="w-36">
@@ -53,7 +53,7 @@ export function HostLoad() {
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
         {!error && !data && <Skeleton className="m-4 h-80" />}
         {data && data.totals.requests === 0 && (
-          <p className="px-4 py-6 text-sm text-ink-3">No request ended in an engine in this time.</p>
+          <p className="px-4 py-6 text-sm text-ink-3">No requests ended in an engine in this time range.</p>
         )}
         {data && data.totals.requests > 0 && (
           <>
@@ -100,7 +100,7 @@ function FairnessChart({
     <div className="border-t p-4">
       <Suspense fallback={<Skeleton className="h-44" />}>
         <TimeChart
-          title="GPU time per weight, of those with most"
+          title="GPU time per weight, tenants with the most"
           at={report.points.map(({ at }) => Date.parse(at))}
           stepS={report.step_s}
           series={series}

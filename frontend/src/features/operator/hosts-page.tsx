@@ -36,7 +36,7 @@ export function OperatorHostsPage() {
   return (
     <Page
       title="Hosts & staging"
-      note="Take hosts out and back, and see what they did and what is on its way to any of them."
+      note="Manage engine hosts, and see their load and the adapters that are being staged."
     >
       <div className="grid gap-5">
         <Hosts />
@@ -117,10 +117,10 @@ function Hosts() {
     <Card aria-label="Hosts">
       <CardHeader
         title="Hosts"
-        note="A cordoned host gets nothing new. A drained one can be stopped when nothing runs or waits there."
+        note="A cordoned host receives no new requests or adapters. A drained host can be stopped when it has no running or waiting requests."
         actions={
           <Button size="sm" onClick={() => setAdding(true)}>
-            Add a host
+            Add host
           </Button>
         }
       />
@@ -128,7 +128,7 @@ function Hosts() {
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">
-          There is no engine host. Add one, or name it in LORIKEET_ENGINE_HOSTS.
+          No engine hosts. Add a host, or list one in LORIKEET_ENGINE_HOSTS.
         </p>
       )}
       {data && data.length > 0 && (
@@ -205,7 +205,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
       <span className="flex flex-wrap gap-2">
         {!revoked && host.service !== "serving" && (
           <Button size="sm" onClick={() => onChange("serving")}>
-            Back in service
+            Uncordon
           </Button>
         )}
         {!revoked && host.service === "serving" && (
@@ -242,7 +242,7 @@ function LastEnd({ host: { last_end: end } }: { host: OperatorHost }) {
   if (!end) return null;
   return (
     <p role="note" className="basis-full text-xs break-words text-ink-2">
-      Its engine was started anew. The one before did not end as it should
+      The engine was restarted because the previous one ended unexpectedly
       {end.at && (
         <>
           {" "}
@@ -260,10 +260,10 @@ const TITLES: Record<HostService, (name: string) => string> = {
   drained: (name) => `Drain ${name}?`,
 };
 const CONSEQUENCES: Record<HostService, string> = {
-  serving: "It gets requests again within a second, and what was uploaded meanwhile is staged there.",
-  cordoned: "It gets no new requests and no new adapters. What runs there goes on to its end, and what it holds stays.",
+  serving: "It receives requests again within a second, and adapters uploaded in the meantime are staged there.",
+  cordoned: "It receives no new requests and no new adapters. Running requests continue, and loaded adapters stay.",
   drained:
-    "It gets nothing new, and its engine takes nothing from anybody, also after a restart. What runs there goes on to its end; then it can be stopped.",
+    "It receives nothing new, and its engine refuses new work, even after a restart. When its running requests have ended, you can stop it.",
 };
 const ACTIONS: Record<HostService, string> = { serving: "Back in service", cordoned: "Cordon", drained: "Drain" };
 
@@ -276,7 +276,7 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
       { host: host.name, service },
       {
         onSuccess: () => {
-          toast.good(takes ? `${host.name} gets nothing new` : `${host.name} is back in service`);
+          toast.good(takes ? `${host.name} receives no new requests` : `${host.name} is back in service`);
           onClose();
         },
       },
@@ -298,7 +298,7 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
       )}
       {takes && !last && host.only_here > 0 && (
         <p className="mt-2 text-sm font-medium text-danger-text">
-          {plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.
+          {plural(host.only_here, "adapter version")} that are on no other host cannot be called until then.
         </p>
       )}
       {set.error && <ErrorNotice error={asApiError(set.error)} className="mt-3" />}
@@ -316,7 +316,7 @@ function Staging() {
   const counts = data && PHASES.map((phase) => `${number(data.phases[phase] ?? 0)} ${phase}`).join(", ");
   return (
     <Card aria-label="Staging">
-      <CardHeader title="Staging" note={counts ?? "Versions on their way to hosts"} />
+      <CardHeader title="Staging" note={counts ?? "Versions that are being staged on hosts"} />
       <div
         role="search"
         aria-label="Staging"
@@ -351,10 +351,10 @@ function Staging() {
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={3} />}
       {data?.total === 0 && (
-        <Empty icon={<HardDriveDownload />} title="Nothing is on its way">
+        <Empty icon={<HardDriveDownload />} title="Nothing is being staged">
           {search.q || search.phase || search.host
-            ? "Nothing fits these filters."
-            : "Every version is ready on every host that should have it."}
+            ? "No placement matches these filters."
+            : "All versions are ready on their hosts."}
         </Empty>
       )}
       {data && data.total > 0 && (
@@ -377,11 +377,11 @@ function Staging() {
 }
 
 function waiting(row: StagingRow) {
-  if (row.waits_for === "host_offline") return "Waits for the host, which is offline.";
-  if (row.waits_for === "host_cordoned") return "Waits for the host, which is cordoned.";
-  if (row.waits_for === "slot") return "Waits for its turn.";
-  if (row.waits_for === "retry" && row.next_attempt_at) return `Tried again at ${fullTime(row.next_attempt_at)}.`;
-  return row.phase === "ready" ? null : "A worker has it in hand.";
+  if (row.waits_for === "host_offline") return "Waiting for the host, which is offline.";
+  if (row.waits_for === "host_cordoned") return "Waiting for the host, which is cordoned.";
+  if (row.waits_for === "slot") return "Queued.";
+  if (row.waits_for === "retry" && row.next_attempt_at) return `Next attempt at ${fullTime(row.next_attempt_at)}.`;
+  return row.phase === "ready" ? null : "A worker is processing it.";
 }
 
 const speed = ({ bytes_per_second, remaining_s }: StagingRow) =>
@@ -389,7 +389,7 @@ const speed = ({ bytes_per_second, remaining_s }: StagingRow) =>
 
 function Row({ row }: { row: StagingRow }) {
   const retry = useRetryStaging();
-  const again = () => retry.mutate(row.id, { onSuccess: () => toast.good("It is tried now"), onError: toast.bad });
+  const again = () => retry.mutate(row.id, { onSuccess: () => toast.good("Retry started"), onError: toast.bad });
   const idle = row.phase === "failed" || row.waits_for === "retry";
   return (
     <li className="flex flex-wrap items-start gap-x-4 gap-y-2 px-4 py-2.5 text-sm">

@@ -29,7 +29,7 @@ export function AddHost({ onClose }: { onClose: () => void }) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={made ? "Start its engine" : "Add a host"}
-      description={made ? undefined : "Makes a token with which one machine joins, once."}
+      description={made ? undefined : "Creates a token that one machine can use once to join."}
       className={made ? "max-w-2xl!" : undefined}
     >
       {made ? <JoinCommand made={made} onClose={onClose} /> : <TokenForm create={create} onClose={onClose} />}
@@ -51,7 +51,7 @@ function TokenForm({ create, onClose }: { create: ReturnType<typeof useCreateJoi
       {create.error && <ErrorNotice error={asApiError(create.error)} />}
       <Field
         label="Name (optional)"
-        hint="The name of a host that there is: the machine takes its place. Left empty, the machine says its own, which must be new."
+        hint="Enter the name of an existing host to replace it. If empty, the machine chooses its own name, which must be new."
       >
         {(control) => (
           <Input
@@ -63,7 +63,7 @@ function TokenForm({ create, onClose }: { create: ReturnType<typeof useCreateJoi
           />
         )}
       </Field>
-      <Field label="Can be used for">
+      <Field label="Valid for">
         {(control) => (
           <Select {...control} value={seconds} onChange={(event) => setSeconds(Number(event.target.value))}>
             {LIFETIMES.map((lifetime) => (
@@ -77,7 +77,7 @@ function TokenForm({ create, onClose }: { create: ReturnType<typeof useCreateJoi
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>Cancel</Button>
         <Button type="submit" variant="primary" busy={create.isPending}>
-          Make a token
+          Create token
         </Button>
       </div>
     </form>
@@ -89,12 +89,12 @@ function JoinCommand({ made, onClose }: { made: CreatedJoinToken; onClose: () =>
   return (
     <div className="grid gap-4">
       <Secret value={command} label="Copy the command" testId="join-command">
-        The token is shown this once. It lets one machine join, until {fullTime(made.expires_at)}.
+        The token is not shown again. It lets one machine join until {fullTime(made.expires_at)}.
       </Secret>
       <p className="text-sm text-ink-2">
-        Run this on the new machine, with the folder of its model and the extra{" "}
+        Run this command on the new machine, with the folder of its model and the extra{" "}
         <code className="font-mono text-xs">join</code> installed. The host appears here a few seconds after its model
-        is loaded. Started again, it needs no token.
+        is loaded. Later restarts do not need the token.
       </p>
       <div className="flex justify-end">
         <Button variant="primary" onClick={onClose}>
@@ -140,7 +140,7 @@ function Withdraw({ token, onClose }: { token: JoinToken; onClose: () => void })
   const confirm = () =>
     withdraw.mutate(token.id, {
       onSuccess: () => {
-        toast.good("Nobody joins with it any more");
+        toast.good("Token withdrawn");
         onClose();
       },
     });
@@ -149,7 +149,7 @@ function Withdraw({ token, onClose }: { token: JoinToken; onClose: () => void })
       open
       onOpenChange={(open) => !open && onClose()}
       title="Withdraw this token?"
-      description={`The machine that was to join with it${token.host && ` as ${token.host}`} is refused, and needs a new one. It was made by ${token.created_by} and could be used until ${fullTime(token.expires_at)}.`}
+      description={`The machine that would use it${token.host && ` as ${token.host}`} cannot join and needs a new token. ${token.created_by} created it; it is valid until ${fullTime(token.expires_at)}.`}
       action="Withdraw"
       busy={withdraw.isPending}
       onConfirm={confirm}
@@ -188,7 +188,7 @@ export function RevokeDialog({
   const confirm = () =>
     change.mutate(host.name, {
       onSuccess: () => {
-        toast.good(revoked ? `${host.name} is forgotten` : `${host.name} is revoked`);
+        toast.good(revoked ? `Removed ${host.name}` : `Revoked ${host.name}`);
         onClose();
       },
     });
@@ -196,11 +196,11 @@ export function RevokeDialog({
     <Confirm
       open
       onOpenChange={(open) => !open && onClose()}
-      title={revoked ? `Forget ${host.name}?` : `Revoke ${host.name}?`}
+      title={revoked ? `Remove ${host.name}?` : `Revoke ${host.name}?`}
       description={
         revoked
-          ? "It leaves this list, and its name is free again."
-          : "Its credential is worth nothing from now on: nothing connects to it any more, and its requests go on at other hosts. It can only come back with a new join token for its name. To take it out for a while, drain it instead."
+          ? "It is removed from this list, and its name becomes available."
+          : "Its credential becomes invalid and its requests continue on other hosts. It can return only with a new join token for its name. To take it out of service temporarily, drain it instead."
       }
       action={revoked ? "Forget" : "Revoke"}
       busy={change.isPending}
@@ -213,7 +213,8 @@ export function RevokeDialog({
       )}
       {isUsed(host) && others.some(isUsed) && host.only_here > 0 && (
         <p className="mt-3 text-sm font-medium text-danger-text">
-          {plural(host.only_here, "adapter version")} on no other host cannot be called until staged elsewhere.
+          {plural(host.only_here, "adapter version")} that are on no other host cannot be called until they are staged
+          elsewhere.
         </p>
       )}
       {change.error && <ErrorNotice error={asApiError(change.error)} className="mt-3" />}

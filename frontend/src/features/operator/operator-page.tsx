@@ -36,7 +36,7 @@ export function OperatorPage() {
   return (
     <Page
       title="All tenants"
-      note="What everybody used, what it cost, how long they waited, and whose time the GPUs spent. Days are UTC."
+      note="Usage, cost, latency and GPU time of all tenants. Days are in UTC."
       actions={
         <>
           <BaseModelSelect
@@ -142,12 +142,12 @@ function Tenants({ report }: { report: OperatorReport }) {
         title="Tenants"
         note={
           report.tenants > report.by_tenant.length
-            ? `The ${report.by_tenant.length} with most GPU time; the CSV has all`
+            ? `The ${report.by_tenant.length} tenants with the most GPU time; the CSV file has all`
             : "By GPU time"
         }
       />
       {report.by_tenant.length === 0 && (
-        <p className="px-4 py-8 text-center text-sm text-ink-3">Nobody used anything in this time.</p>
+        <p className="px-4 py-8 text-center text-sm text-ink-3">No usage in this time range.</p>
       )}
       {report.by_tenant.length > 0 && (
         <Table label="Tenants by GPU time">
@@ -197,8 +197,10 @@ function Tenants({ report }: { report: OperatorReport }) {
 function TopAdapters({ report }: { report: OperatorReport }) {
   return (
     <Card>
-      <CardHeader title="Adapters that took most GPU time" />
-      {report.top_adapters.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">None was used.</p>}
+      <CardHeader title="Adapters with the most GPU time" />
+      {report.top_adapters.length === 0 && (
+        <p className="px-4 py-8 text-center text-sm text-ink-3">No adapters were used.</p>
+      )}
       {report.top_adapters.length > 0 && (
         <Table label="Adapters by GPU time">
           <thead>

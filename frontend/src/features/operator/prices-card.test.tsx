@@ -105,7 +105,7 @@ describe("prices of base models, for operators", () => {
     openConsole("/t/acme/operator");
     const table = within(await screen.findByRole("table", { name: "Prices" }));
     expect(
-      table.getByRole("row", { name: /3 to come llama-70b 2999-01-01 has no prices of its own any more/ }),
+      table.getByRole("row", { name: /3 to come llama-70b 2999-01-01 no longer has separate prices/ }),
     ).toBeVisible();
     expect(table.getByRole("row", { name: /2 now llama-70b .* \$0\.90 \$0\.05 \$0\.60 –/ })).toBeVisible();
     expect(table.getByRole("row", { name: /1 now all others .* \$0\.20 \$0\.05 \$0\.60 \$0\.25/ })).toBeVisible();
@@ -117,10 +117,10 @@ describe("prices of base models, for operators", () => {
     const { user } = openConsole("/t/acme/operator");
     await user.click(await screen.findByRole("button", { name: "Publish prices" }));
     const dialog = within(await screen.findByRole("dialog"));
-    expect(dialog.getByLabelText("Adapter storage, a GB for a month")).toHaveValue("0.25");
+    expect(dialog.getByLabelText("Adapter storage, per GB-month")).toHaveValue("0.25");
     await user.selectOptions(dialog.getByLabelText("Base model"), "llama-70b");
-    expect(dialog.queryByLabelText("Adapter storage, a GB for a month")).toBeNull();
-    const input = dialog.getByLabelText("Input, a million tokens");
+    expect(dialog.queryByLabelText("Adapter storage, per GB-month")).toBeNull();
+    const input = dialog.getByLabelText("Input, per million tokens");
     expect(input).toHaveValue("0.2");
     await user.clear(input);
     await user.type(input, "1.5");

@@ -19,13 +19,13 @@ import { baseModelsQuery, pricesQuery, useEndPrices, usePublishPrices } from "./
 
 /** As the form and as the table calls them; the table says once that tokens are counted in millions. */
 const AMOUNTS = [
-  ["input_per_million", "Input, a million tokens", "Input"],
-  ["cached_input_per_million", "Cached input, a million tokens", "Cached"],
-  ["output_per_million", "Output, a million tokens", "Output"],
-  ["storage_per_gb_month", "Adapter storage, a GB for a month", "GB-month"],
-  ["batch_input_per_million", "Input of batches, a million tokens", "Batch input"],
-  ["batch_cached_input_per_million", "Cached input of batches, a million tokens", "Batch cached"],
-  ["batch_output_per_million", "Output of batches, a million tokens", "Batch output"],
+  ["input_per_million", "Input, per million tokens", "Input"],
+  ["cached_input_per_million", "Cached input, per million tokens", "Cached"],
+  ["output_per_million", "Output, per million tokens", "Output"],
+  ["storage_per_gb_month", "Adapter storage, per GB-month", "GB-month"],
+  ["batch_input_per_million", "Batch input, per million tokens", "Batch input"],
+  ["batch_cached_input_per_million", "Cached batch input, per million tokens", "Batch cached"],
+  ["batch_output_per_million", "Batch output, per million tokens", "Batch output"],
 ] as const;
 
 /** A base model's own list says nothing of these. */
@@ -39,7 +39,7 @@ export function PricesCard() {
     <Card>
       <CardHeader
         title="Prices"
-        note="For a million tokens. A version holds from midnight UTC of its day; what was used before keeps its price. A base model's own prices count before those of all."
+        note="Prices per million tokens. A price list takes effect at midnight UTC of its date; earlier usage keeps its price. Prices of a base model override the general prices."
         actions={
           data && (
             <Button size="sm" onClick={() => setPublishing(true)}>
@@ -52,7 +52,7 @@ export function PricesCard() {
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">
-          No prices yet: every cost is zero. The first list may begin in the past.
+          No prices yet, so every cost is zero. The first price list may start in the past.
         </p>
       )}
       {data && data.length > 0 && <Versions versions={data} onEnd={setEnding} />}
@@ -120,7 +120,7 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
             <Td>{version.effective_on}</Td>
             {version.inherits ? (
               <Td colSpan={AMOUNTS.length} className="text-ink-3">
-                has no prices of its own any more
+                no longer has separate prices
               </Td>
             ) : (
               AMOUNTS.map(([name]) => (
@@ -139,7 +139,7 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
                 {version.base_model_digest && !version.inherits && last.has(version.number) && (
                   <Button
                     size="sm"
-                    aria-label={`End the own prices of ${version.base_model}`}
+                    aria-label={`End the prices of ${version.base_model}`}
                     onClick={() => onEnd(version)}
                   >
                     End
@@ -167,8 +167,8 @@ function End({ version, onClose }: { version: PriceVersion; onClose: () => void 
     <Confirm
       open
       onOpenChange={(open) => !open && onClose()}
-      title={`End the own prices of ${version.base_model}?`}
-      description="From that day on it costs what all others cost. What was used before keeps its price."
+      title={`End the prices of ${version.base_model}?`}
+      description="From that day the general prices apply. Earlier usage keeps its price."
       action="End its prices"
       busy={end.isPending}
       disabled={!day}
@@ -187,14 +187,19 @@ function End({ version, onClose }: { version: PriceVersion; onClose: () => void 
 /** Typed as money, sent as whole millionths; at most six places, so that nothing is rounded away. */
 const amount = z
   .string()
-  .check(z.regex(/^\d{1,3}(\.\d{1,6})?$/, "A number up to 999 with at most six places, like 0.15."));
+  .check(z.regex(/^\d{1,3}(\.\d{1,6})?$/, "Enter a number up to 999 with at most six decimal places, such as 0.15."));
 const amountOrNone = z
   .string()
-  .check(z.regex(/^(\d{1,3}(\.\d{1,6})?)?$/, "A number like 0.15, or nothing: as of other requests."));
+  .check(
+    z.regex(
+      /^(\d{1,3}(\.\d{1,6})?)?$/,
+      "Enter a number such as 0.15, or leave the field empty to use the price of other requests.",
+    ),
+  );
 const SCHEMA = z.object({
   base_model_digest: z.string(),
   effective_on: z.string().check(z.regex(/^\d{4}-\d{2}-\d{2}$/, "Choose a day.")),
-  currency: z.string().check(z.regex(/^[A-Z]{3}$/, "Three capitals, like USD.")),
+  currency: z.string().check(z.regex(/^[A-Z]{3}$/, "Enter three capital letters, such as USD.")),
   input_per_million: amount,
   cached_input_per_million: amount,
   output_per_million: amount,
@@ -254,7 +259,7 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
   };
   const submit = form.handleSubmit(({ base_model_digest, effective_on, currency, ...amounts }) => {
     if (!base_model_digest && !amounts.storage_per_gb_month) {
-      form.setError("storage_per_gb_month", { message: "A number, like 0.15; 0 if storage is free." });
+      form.setError("storage_per_gb_month", { message: "Enter a number such as 0.15, or 0 if storage is free." });
       return;
     }
     publish.mutate(
@@ -278,7 +283,7 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
       open
       onOpenChange={(open) => !open && onClose()}
       title="Publish prices"
-      description="They cannot be changed afterwards, only followed by others."
+      description="Published prices cannot be changed, only replaced by a later price list."
     >
       <form onSubmit={submit} noValidate className="grid gap-4 sm:grid-cols-2">
         {publish.error && <ErrorNotice error={asApiError(publish.error)} className="sm:col-span-2" />}
@@ -286,11 +291,11 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
           <div className="min-w-0 sm:col-span-2">
             <Field
               label="Base model"
-              hint={digest ? "Its own prices count before those of all others. Storage has one price." : undefined}
+              hint={digest ? "These prices override the general prices. Storage has one price for all." : undefined}
             >
               {(control) => (
                 <Select {...control} value={digest} onChange={(event) => choose(event.target.value)}>
-                  <option value="">All that have no prices of their own</option>
+                  <option value="">All base models without separate prices</option>
                   {bases.map((base) => (
                     <option key={base.digest} value={base.digest}>
                       {base.state === "withdrawn" ? `${base.name} (withdrawn)` : base.name}

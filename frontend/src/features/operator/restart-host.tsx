@@ -34,7 +34,7 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Restart ${host.name}?`}
-      description="Its engine takes nothing new, lets what runs there end, and ends. What supervises it (make run, Docker, Kubernetes, systemd) starts it again; then its adapters are loaded anew. It stays as it is otherwise: serving, cordoned or drained."
+      description="The engine stops accepting requests, finishes running ones and exits. Its supervisor (make run, Docker, Kubernetes, systemd) starts it again, and it reloads its adapters. Its service state (serving, cordoned or drained) does not change."
       action="Restart"
       busy={restart.isPending}
       onConfirm={confirm}
@@ -42,7 +42,7 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
       <div className="mt-4">
         <Field
           label={`Wait for requests there (${number(host.running + host.waiting)} now)`}
-          hint="Answers that are cut off go on at another host, or here when it is back."
+          hint="Interrupted answers continue on another host, or here after the restart."
         >
           {(control) => (
             <Select {...control} value={wait} onChange={(event) => setWait(Number(event.target.value))}>
@@ -62,7 +62,7 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
       )}
       {!last && host.only_here > 0 && (
         <p className="mt-3 text-sm font-medium text-danger-text">
-          {plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.
+          {plural(host.only_here, "adapter version")} that are on no other host cannot be called until then.
         </p>
       )}
       {restart.error && <ErrorNotice error={asApiError(restart.error)} className="mt-3" />}
@@ -77,7 +77,7 @@ export function RestartProgress({ host }: { host: OperatorHost }) {
   const since = Math.max(0, now - Date.parse(host.restart.asked_at));
   return (
     <p role="status" className="basis-full text-xs text-ink-2">
-      Restart asked {wholeSeconds(since)} ago: {describe(host, host.restart, since)}
+      Restart requested {wholeSeconds(since)} ago: {describe(host, host.restart, since)}
     </p>
   );
 }
@@ -87,16 +87,14 @@ const wholeSeconds = (ms: number) => (ms < 60_000 ? `${Math.floor(ms / 1000)} s`
 function describe(host: OperatorHost, { phase, wait_s }: NonNullable<OperatorHost["restart"]>, since: number): string {
   const busy = host.running + host.waiting;
   const left = wait_s * 1000 - since;
-  if (phase === "asked") return "its engine is being told.";
+  if (phase === "asked") return "waiting for the engine to confirm.";
   if (phase === "starting") {
     const hint =
-      since - wait_s * 1000 > LONG_MS
-        ? " Nothing has started it so far: start it where it runs, and look into its log."
-        : "";
-    return `its engine has ended and is waited for.${hint}`;
+      since - wait_s * 1000 > LONG_MS ? " The engine has not started. Start it on its machine and check its log." : "";
+    return `the engine has exited; waiting for it to start.${hint}`;
   }
-  if (busy === 0) return "nothing runs there any more; its engine ends.";
-  return `${plural(busy, "request")} may still end${left > 0 ? `, for ${wholeSeconds(left + 999)} at most` : ""}.`;
+  if (busy === 0) return "no requests are running; the engine is shutting down.";
+  return `${plural(busy, "request")} still running${left > 0 ? `, for ${wholeSeconds(left + 999)} at most` : ""}.`;
 }
 
 /** Says so when a host that was restarted is back. */
@@ -110,7 +108,7 @@ export function useRestartToast(hosts: OperatorHost[] | undefined): void {
         restarting.current.delete(host.name);
         toast.good(
           `${host.name} is back`,
-          `${wholeSeconds(Date.now() - Date.parse(requestedAt))} after the restart was asked for.`,
+          `${wholeSeconds(Date.now() - Date.parse(requestedAt))} after the restart was requested.`,
         );
       }
     }

@@ -17,13 +17,13 @@ export function TenantLife({ tenant }: { tenant: TenantDetail }) {
   const [step, setStep] = useState<Step | null>(null);
   const close = () => setStep(null);
   return (
-    <Card aria-label="The tenant itself">
-      <CardHeader title="The tenant itself" />
+    <Card aria-label="Manage tenant">
+      <CardHeader title="Manage tenant" />
       <div className="flex flex-wrap gap-2 px-4 py-3.5">
         <Button onClick={() => setStep("rename")}>Rename</Button>
         {tenant.state === "suspended" && (
           <Button onClick={() => setStep("resume")} data-testid="resume">
-            End the suspension
+            End suspension
           </Button>
         )}
         <Button variant="danger" onClick={() => setStep("suspend")} data-testid="suspend">
@@ -61,7 +61,7 @@ function Rename({ tenant, onClose }: StepProps) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Rename ${tenant.name}?`}
-      description={`Only the name that people see changes. ${tenant.slug} stays in addresses, in the API and on statements.`}
+      description={`Only the display name changes. ${tenant.slug} remains in addresses, in the API and on statements.`}
       action="Rename"
       busy={rename.isPending}
       disabled={name.trim() === "" || name.length > 120}
@@ -93,14 +93,14 @@ function Suspend({ tenant, onClose }: StepProps) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Suspend ${tenant.name}?`}
-      description={`Within a second its ${plural(tenant.keys, "API key")} are refused with 403, its websockets are closed, and its ${plural(tenant.members, "member")} can only read. Requests that run go on to their end and are billed. It can be ended at any time.`}
+      description={`Within a second its ${plural(tenant.keys, "API key")} are refused with 403, its websockets are closed, and its ${plural(tenant.members, "member")} can only read. Running requests finish and are billed. You can end the suspension at any time.`}
       action="Suspend"
       busy={suspend.isPending}
       disabled={reason.trim() === ""}
       onConfirm={() => suspend.mutate({ reason }, done(`Suspended ${tenant.name}`, onClose))}
     >
       <div className="mt-3 grid gap-3">
-        <Field label="Reason" hint="Its members and callers are told.">
+        <Field label="Reason" hint="Shown to its members and callers.">
           {(control) => (
             <Input
               {...control}
@@ -126,8 +126,8 @@ function Resume({ tenant, onClose }: StepProps) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`End the suspension of ${tenant.name}?`}
-      description="Its keys work and its members may do what their roles say again, within a second."
-      action="End it"
+      description="Its API keys and the permissions of its members work again within a second."
+      action="End suspension"
       busy={resume.isPending}
       onConfirm={() => resume.mutate(undefined, done(`${tenant.name} is active again`, onClose))}
     >
@@ -147,9 +147,9 @@ function Delete({ tenant, onClose }: StepProps) {
       description={
         <>
           This cannot be undone. {plural(tenant.members, "member")} leave, {plural(tenant.keys, "API key")} are revoked,
-          kept prompts and answers are deleted, {plural(tenant.adapters, "adapter")} leave the hosts and their files
-          follow when the time of archived ones is over. Requests that run go on to their end. Usage, statements and the
-          audit log stay, and the short name is never given again.
+          kept prompts and answers are deleted, {plural(tenant.adapters, "adapter")} are removed from all hosts, and
+          their files are deleted after the retention time. Running requests finish. Usage, statements and the audit log
+          are kept, and the short name cannot be reused.
         </>
       }
       action="Delete for good"

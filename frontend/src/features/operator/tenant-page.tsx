@@ -65,7 +65,7 @@ export function TenantPage() {
     <Page
       title={data?.name ?? slug}
       heading={heading}
-      note={`${slug} · Its audit log says that you looked, once an hour.`}
+      note={`${slug} · Your visit is recorded in its audit log, once per hour.`}
       actions={<Back />}
     >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
@@ -80,7 +80,7 @@ function Back() {
   return (
     <Button asChild>
       <Link to="/t/$tenant/operator/tenants" params={{ tenant }}>
-        Back to the list
+        Back to tenants
       </Link>
     </Button>
   );
@@ -137,12 +137,14 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
     .filter(Boolean)
     .join(", ");
   return (
-    <Card aria-label="What is decided">
-      <CardHeader title="What is decided" note="In force within two seconds; running requests go on." />
+    <Card aria-label="Settings by operators">
+      <CardHeader
+        title="Settings by operators"
+        note="Changes take effect within two seconds and do not affect running requests."
+      />
       <dl className="divide-y">
         <Decision label="Weight" onEdit={fixed ? undefined : () => setEditing("weight")}>
-          {tenant.weight}{" "}
-          <span className="text-ink-3">· its share of the hosts when they are full, beside the others’</span>
+          {tenant.weight} <span className="text-ink-3">· its share of full hosts, relative to other tenants</span>
         </Decision>
         <Decision label="Limits" onEdit={fixed || !limits.data ? undefined : () => setEditing("limits")}>
           {limits.error ? (
@@ -166,7 +168,7 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
           {objectives ? `${objectives}, for ${Number(((target ?? 0.99) * 100).toFixed(3))}% of requests` : "None"}
         </Decision>
         <Decision label="Prices">
-          The same for all tenants:{" "}
+          Same for all tenants:{" "}
           <Link to="/t/$tenant/operator" params={{ tenant: currentTenant }} className="underline">
             price list
           </Link>
@@ -227,7 +229,7 @@ const LABELS: [keyof TenantLimits, string][] = [
 ];
 
 function budgeted({ granted: { day, month }, currency }: BudgetReport): string {
-  if (currency === null) return "None; budgets need a price list";
+  if (currency === null) return "None (budgets need a price list)";
   const of = (budget: BudgetState | null, span: string) =>
     budget && `${money(budget.amount_micros, currency)} a ${span} (${money(budget.spent_micros, currency)} spent)`;
   return [of(day, "day"), of(month, "month")].filter(Boolean).join(", ") || "None";
@@ -262,11 +264,11 @@ function EditWeight({ tenant, onClose }: { tenant: TenantDetail; onClose: () => 
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Weight of ${tenant.name}`}
-      description="With twice the weight of another tenant it gets twice the service while the hosts are full."
+      description="A tenant with twice the weight of another receives twice the service while hosts are full."
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {weight.error && <ErrorNotice error={asApiError(weight.error)} />}
-        <Field label="Weight" hint="1 is usual." error={valid ? undefined : "A number from 0.01 to 1000."}>
+        <Field label="Weight" hint="The default is 1." error={valid ? undefined : "Enter a number from 0.01 to 1000."}>
           {(control) => (
             <Input
               {...control}
@@ -320,7 +322,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
       {!error && !data && <SkeletonRows rows={3} />}
       {data && data.total + invitations.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">
-          {search ? "No member has that in the name or address." : "Nobody is in this tenant."}
+          {search ? "No member matches this search." : "This tenant has no members."}
         </p>
       )}
       {data && data.total + invitations.length > 0 && (
@@ -391,7 +393,7 @@ function Adapters({ slug }: { slug: string }) {
     <Card>
       <CardHeader
         title="Adapters"
-        note="With their newest version; their content is the tenant’s."
+        note="Adapters with their newest version. Their content is not accessible to operators."
         actions={
           <SearchInput
             label="Find an adapter"
@@ -404,7 +406,7 @@ function Adapters({ slug }: { slug: string }) {
       {!error && !data && <SkeletonRows rows={3} />}
       {data?.total === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">
-          {search ? "None has that in its name." : "It has no adapters."}
+          {search ? "No adapter matches this search." : "This tenant has no adapters."}
         </p>
       )}
       {data && data.total > 0 && (

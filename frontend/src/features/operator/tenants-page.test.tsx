@@ -213,9 +213,9 @@ describe("hosts and staging for operators", () => {
       http.delete("/api/operator/join-tokens/t1", note({}, 200)),
     );
     const { user } = openConsole("/t/acme/operator/hosts");
-    await user.click(await screen.findByRole("button", { name: "Add a host" }));
-    await user.selectOptions(await screen.findByLabelText("Can be used for"), "900");
-    await user.click(screen.getByRole("button", { name: "Make a token" }));
+    await user.click(await screen.findByRole("button", { name: "Add host" }));
+    await user.selectOptions(await screen.findByLabelText("Valid for"), "900");
+    await user.click(screen.getByRole("button", { name: "Create token" }));
     expect(await screen.findByTestId("join-command")).toHaveTextContent(
       /--join https:\/\/lorikeet.example.org --token lkj_secret$/,
     );
@@ -301,7 +301,7 @@ describe("hosts and staging for operators", () => {
         /at most acme 1,200 priced tokens per weight ahead of globex, 12% of the bound 10K/,
       ),
     ).toBeInTheDocument();
-    expect(part).toHaveTextContent("no two tenants wait now");
+    expect(part).toHaveTextContent("no two tenants are waiting");
     expect(await within(part).findByRole("slider", { name: /Widest gap/ })).toBeInTheDocument();
   });
 

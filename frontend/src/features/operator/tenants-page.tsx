@@ -47,7 +47,7 @@ export function TenantsPage() {
   return (
     <Page
       title="Manage tenants"
-      note="Everybody who uses this installation, also those who never sent a request."
+      note="All tenants of this installation, including those without requests."
       actions={create}
     >
       <div role="search" aria-label="Tenants" className="mb-3 grid gap-2 sm:grid-cols-[minmax(0,1fr)_11rem_11rem]">
@@ -81,8 +81,8 @@ export function TenantsPage() {
         <Card>
           {!data && <SkeletonRows rows={8} />}
           {data && data.total === 0 && (
-            <Empty icon={<Building2 />} title="No tenant found">
-              No tenant fits what you are looking for.
+            <Empty icon={<Building2 />} title="No matches">
+              No tenant matches this search.
             </Empty>
           )}
           {data && data.total > 0 && <Tenants rows={data.results} />}

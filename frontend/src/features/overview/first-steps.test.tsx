@@ -33,7 +33,7 @@ describe("the first steps", () => {
         .getAllByRole("link")
         .map((link) => link.textContent?.trim()),
     ).toEqual(["Open limits", "Open members"]);
-    await user.click(within(card).getByRole("button", { name: "Hide the first steps" }));
+    await user.click(within(card).getByRole("button", { name: "Hide first steps" }));
     await waitFor(() => expect(screen.queryByTestId("first-steps")).toBeNull());
     expect(localStorage.getItem("lorikeet.hidden.first-steps.acme")).toBe("1");
   });

@@ -28,7 +28,7 @@ export function FirstSteps({ done }: { done: Overview["first_steps"] }) {
         title="First steps"
         note={`${steps.filter((step) => step.done).length} of ${steps.length} done`}
         actions={
-          <Button size="icon" variant="ghost" aria-label="Hide the first steps" onClick={() => hide(name)}>
+          <Button size="icon" variant="ghost" aria-label="Hide first steps" onClick={() => hide(name)}>
             <X />
           </Button>
         }
@@ -62,7 +62,7 @@ function useSteps(done: Overview["first_steps"]): Step[] {
     {
       done: done.uploaded,
       title: "Upload an adapter",
-      note: "The folder that PEFT wrote, or a .zip or .tar.gz of it.",
+      note: "The folder written by PEFT, or a .zip or .tar.gz of it.",
       link: (
         <Link to="/t/$tenant/upload" params={{ tenant }}>
           Upload <ArrowRight />
@@ -82,7 +82,7 @@ function useSteps(done: Overview["first_steps"]): Step[] {
     {
       done: done.limited,
       title: "Set a limit",
-      note: "Of requests, tokens or money, for each key.",
+      note: "Limit requests, tokens or cost per key.",
       link: (
         <Link to="/t/$tenant/limits" params={{ tenant }}>
           Open limits <ArrowRight />
@@ -92,8 +92,8 @@ function useSteps(done: Overview["first_steps"]): Step[] {
   ];
   const invite: Step = {
     done: done.invited,
-    title: "Invite somebody",
-    note: "With the role that they need.",
+    title: "Invite a person",
+    note: "Choose the role that they need.",
     link: (
       <Link to="/t/$tenant/members" params={{ tenant }}>
         Open members <ArrowRight />

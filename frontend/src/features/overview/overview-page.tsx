@@ -28,7 +28,7 @@ export function OverviewPage() {
   const name = useSession().tenants.find(({ slug }) => slug === tenant)?.name;
   const { data, error, refetch } = useQuery(overviewQuery(tenant));
   return (
-    <Page title="Overview" note={`What ${name ?? tenant} serves right now.`} actions={<Actions />}>
+    <Page title="Overview" note={`Current activity of ${name ?? tenant}.`} actions={<Actions />}>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && !data && <Loading />}
       {data && <Content overview={data} />}
@@ -159,7 +159,7 @@ function Recent({ overview }: { overview: Overview }) {
         <RequestTable rows={rows} brief />
       ) : (
         <Empty icon={<MessagesSquare />} title="No requests yet">
-          Each one appears here as it ends.
+          Requests appear here when they end.
         </Empty>
       )}
     </Card>
@@ -294,7 +294,7 @@ function GettingStarted() {
     <Card>
       <CardHeader
         title={`Call ${model.id} from your code`}
-        note="The API speaks OpenAI's language: change the address and the key, keep your code."
+        note="The API is compatible with OpenAI: change the base URL and the key, and keep your code."
         actions={
           <Button size="sm" asChild>
             <Link to="/t/$tenant/keys" params={{ tenant }}>

@@ -17,11 +17,14 @@ const SCHEMA = z.object({
     .string()
     .check(
       z.trim(),
-      z.regex(/^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$/, "Lower-case letters, digits, dots, hyphens and underscores."),
+      z.regex(
+        /^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$/,
+        "Use lower-case letters, digits, dots, hyphens and underscores.",
+      ),
     ),
   model: z.string().check(z.minLength(1, "Choose a model.")),
   kind: z.enum(["system", "prompt"]),
-  text: z.string().check(z.minLength(1, "Paste what the requests begin with.")),
+  text: z.string().check(z.minLength(1, "Paste the text that the requests start with.")),
   salt: z.string().check(z.maxLength(256, "At most 256 characters.")),
 });
 type Form = z.infer<typeof SCHEMA>;
@@ -42,7 +45,7 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
       { name, model, cache_salt: salt, ...content },
       {
         onSuccess: () => {
-          toast.good(`${name} is pinned; hosts compute it in the background`);
+          toast.good(`Pinned ${name}; hosts compute it in the background`);
           onClose();
         },
       },
@@ -53,7 +56,7 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
       open
       onOpenChange={(open) => !open && onClose()}
       title="Pin a prefix"
-      description="Its text is stored until it is unpinned. It is computed at nobody’s cost, and takes memory of the tenant’s quota."
+      description="The text is stored until you unpin it. Computing it is free of charge; its memory counts against the tenant’s quota."
       className="max-w-2xl!"
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
@@ -76,11 +79,11 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
               )}
             </Field>
           )}
-          <Field label="What it is">
+          <Field label="Type">
             {(control) => (
               <Select {...control} {...form.register("kind")}>
                 <option value="system">System prompt of chats</option>
-                <option value="prompt">Beginning of completions’ prompts</option>
+                <option value="prompt">Start of completion prompts</option>
               </Select>
             )}
           </Field>
@@ -90,7 +93,7 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
         </div>
         <Field
           label="Text"
-          hint="Exactly as the requests send it. With several messages or tools, use the API or lorikeet pin."
+          hint="Enter the text exactly as the requests send it. For several messages or tools, use the API or lorikeet pin."
           error={errors.text?.message}
         >
           {(control) => (
@@ -100,7 +103,7 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>
           <Button type="submit" variant="primary" busy={pin.isPending}>
-            Pin it
+            Pin prefix
           </Button>
         </div>
       </form>

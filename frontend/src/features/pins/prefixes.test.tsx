@@ -97,7 +97,7 @@ describe("pinned prefixes", () => {
     const prefixes = await card("Pinned prefixes");
     await user.click(await prefixes.findByRole("button", { name: "Pin a prefix" }));
     await user.click(await screen.findByRole("button", { name: "Pin it" }));
-    expect(await screen.findByText("Paste what the requests begin with.")).toBeVisible();
+    expect(await screen.findByText("Paste the text that the requests start with.")).toBeVisible();
     await user.type(screen.getByLabelText("Name"), "handbook");
     await user.type(screen.getByLabelText("Text"), "Be brief.");
     await user.click(screen.getByRole("button", { name: "Pin it" }));
@@ -117,6 +117,6 @@ describe("pinned prefixes", () => {
     expect(await pins.findByText(/24(\.0)? MB of 64(\.0)? MB of each host/)).toBeVisible();
     expect(pins.getByText("legal")).toBeVisible();
     expect(pins.getByText(/a base model that is not served/)).toBeVisible();
-    expect(pins.getByText("No host answers for it now. It is kept once one does.")).toBeVisible();
+    expect(pins.getByText("No host has it now. It will be kept on the next host that is available.")).toBeVisible();
   });
 });

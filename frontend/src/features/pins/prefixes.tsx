@@ -17,7 +17,7 @@ import { pinsQuery, prefixQuery, useUnpinPrefix } from "./queries";
 
 const PinPrefix = lazyPart(() => import("./pin-prefix"), "PinPrefix");
 
-const NOTE = "Computed once and kept in the KV cache of the hosts, so that no request computes them again.";
+const NOTE = "Kept in the KV cache of the hosts, so that requests do not compute them again.";
 
 /** The pinned prefixes of one adapter. */
 export function AdapterPrefixes({ name }: { name: string }) {
@@ -40,7 +40,7 @@ export function PinsCard() {
     <Card aria-label="Pinned memory">
       <CardHeader
         title="Pinned memory"
-        note="Adapters and beginnings of prompts that stay in the device memory of hosts"
+        note="Adapters and prompt prefixes kept in the device memory of hosts"
         actions={data && <PinButton pins={data} />}
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
@@ -84,7 +84,7 @@ function Nothing({ pins }: { pins: TenantPins }) {
   return (
     <p className="px-4 py-3 text-sm text-ink-3">
       {pins.limit_bytes
-        ? "None yet: a long system prompt or document that many requests begin with is worth one."
+        ? "No pinned prefixes. Pin a long system prompt or document that many requests start with."
         : "The operator has granted this tenant no device memory for pins."}
     </p>
   );
@@ -146,11 +146,11 @@ function facts(prefix: Prefix, showsModel: boolean): string {
 const STATES: Record<HostPrefix["state"], [tone: "green" | "amber" | "danger" | "neutral", text: string]> = {
   kept: ["green", "kept"],
   computing: ["amber", "computing"],
-  no_room: ["amber", "no room: older pins take it"],
+  no_room: ["amber", "no memory left: older pins use it"],
   over_quota: ["amber", "beyond the quota"],
   failed: ["danger", "failed"],
-  off: ["neutral", "keeps no prefixes"],
-  waiting: ["amber", "not told yet"],
+  off: ["neutral", "does not support prefixes"],
+  waiting: ["amber", "not sent yet"],
 };
 
 /** Of so few, each is named; of more, those of one state together. */
@@ -171,7 +171,9 @@ function grouped(hosts: HostPrefix[]): { names: string[]; of: HostPrefix }[] {
 
 function Hosts({ hosts }: { hosts: HostPrefix[] }) {
   if (!hosts.length)
-    return <p className="mt-1 text-xs text-ink-3">No host answers for it now. It is kept once one does.</p>;
+    return (
+      <p className="mt-1 text-xs text-ink-3">No host has it now. It will be kept on the next host that is available.</p>
+    );
   return (
     <ul className="mt-1.5 flex flex-wrap gap-1.5" aria-label="Hosts">
       {grouped(hosts).map(({ names, of: { host, state, error } }) => (
@@ -198,7 +200,7 @@ function PrefixText({ name, onClose }: { name: string; onClose: () => void }) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={name}
-      description="Stored until it is unpinned, for hosts that start or join."
+      description="Stored until you unpin it, for hosts that start or join later."
       className="max-w-2xl!"
     >
       {error && <ErrorNotice error={asApiError(error)} />}
@@ -231,7 +233,7 @@ function Unpin({ name, onClose }: { name: string; onClose: () => void }) {
   const confirm = () =>
     unpin.mutate(name, {
       onSuccess: () => {
-        toast.good(`${name} is unpinned`);
+        toast.good(`Unpinned ${name}`);
         onClose();
       },
     });
@@ -240,7 +242,7 @@ function Unpin({ name, onClose }: { name: string; onClose: () => void }) {
       open
       onOpenChange={(open) => !open && onClose()}
       title={`Unpin ${name}?`}
-      description="Its text is deleted here, and hosts may evict it. Requests that begin with it are answered as before, once it is computed again."
+      description="The stored text is deleted, and hosts may evict the prefix. Requests that start with it still work, but compute it again."
       action="Unpin"
       busy={unpin.isPending}
       onConfirm={confirm}
