@@ -343,7 +343,7 @@ def test_the_playground_compares_and_hands_on_what_was_asked(keyboard: Keyboard,
 
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     keyboard.do(page.get_by_test_id("playground-link"))
-    expect(page.get_by_text("The link is copied.", exact=True)).to_be_visible()
+    expect(page.get_by_text("Link copied", exact=True)).to_be_visible()
     link = page.evaluate("navigator.clipboard.readText()")
     page.goto("about:blank")
     page.goto(link)
@@ -354,7 +354,7 @@ def test_the_playground_compares_and_hands_on_what_was_asked(keyboard: Keyboard,
     expect(page.get_by_role("spinbutton", name="Top-k")).to_have_value("40")
     if width < 1280:
         keyboard.press("Escape")
-    keyboard.do(page.get_by_role("button", name="Back to it"))
+    keyboard.do(page.get_by_role("button", name="Restore it"))
     expect(page.get_by_test_id("playground-output")).to_have_count(2)
     page.set_viewport_size({"width": 1280, "height": 720})
 

@@ -50,7 +50,7 @@ async function centralDirectory(file: Blob): Promise<ZipRecord[]> {
   const tail = await view(file, file.size - 65_557, file.size);
   let at = tail.byteLength - 22;
   while (at >= 0 && tail.getUint32(at, true) !== END_RECORD) at--;
-  if (at < 0) throw new ArchiveError("This .zip has no directory at its end; it is probably cut short.");
+  if (at < 0) throw new ArchiveError("This .zip file has no directory at its end. It is probably truncated.");
   const offset = tail.getUint32(at + 16, true);
   const directory = await view(file, offset, offset + tail.getUint32(at + 12, true));
   return [...directoryRecords(directory, tail.getUint16(at + 10, true))];
@@ -77,7 +77,7 @@ function* directoryRecords(directory: DataView, count: number): Generator<ZipRec
 
 async function inflated(file: Blob, entry: ZipRecord): Promise<ReadableStream<Uint8Array>> {
   if (entry.offset === 0xffffffff || entry.compressed === 0xffffffff) {
-    throw new ArchiveError("The browser cannot look into zip64 archives; the server will.");
+    throw new ArchiveError("The browser cannot read zip64 archives; the server will check it.");
   }
   const local = await view(file, entry.offset, entry.offset + 30);
   const begin = entry.offset + 30 + local.getUint16(26, true) + local.getUint16(28, true);
@@ -110,6 +110,6 @@ function tarName(block: Uint8Array): string {
 
 function octal(field: Uint8Array): number {
   const value = parseInt(text(field).trim() || "0", 8);
-  if (!Number.isSafeInteger(value) || value < 0) throw new ArchiveError("A size in this .tar makes no sense.");
+  if (!Number.isSafeInteger(value) || value < 0) throw new ArchiveError("A size in this .tar file is invalid.");
   return value;
 }

@@ -60,12 +60,12 @@ const SILENT: GenerationHandlers = { onText: () => {}, onDone: () => {}, onError
 
 const LOST: ErrorBody = {
   code: "connection_lost",
-  message: "The connection to the server was lost and did not come back in time to go on with the answer.",
-  fix: "The console reconnects by itself; send the message again once it has.",
+  message: "The connection to the server was lost, and the answer could not be resumed in time.",
+  fix: "Send the message again when the console has reconnected.",
 };
 const GAP: ErrorBody = {
   code: "stream_gap",
-  message: "Part of the answer did not arrive, so the rest is not shown.",
+  message: "Part of the answer was lost, so the rest is not shown.",
   fix: "Send the message again.",
 };
 const UNAVAILABLE: ErrorBody = {

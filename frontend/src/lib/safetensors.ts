@@ -79,7 +79,7 @@ function headerLength(prefix: Uint8Array, fileBytes?: number): number {
   if (length === 0n || length > BigInt(ceiling)) {
     throw new HeaderError(
       "not_safetensors",
-      "This is not a safetensors file: its header length makes no sense.",
+      "This is not a safetensors file: its header length is invalid.",
       SAVE_AGAIN,
     );
   }

@@ -94,7 +94,7 @@ function ofCheckpoint({ files }: Selection): Finding[] {
       level: "warning",
       code: "from_checkpoint",
       message: `The adapter of ${place} is sent: no other is in this folder.`,
-      fix: "If the training went on after it, choose the folder of its final adapter.",
+      fix: "If training continued after this checkpoint, choose the folder of the final adapter.",
     },
   ];
 }

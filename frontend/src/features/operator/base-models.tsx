@@ -150,7 +150,7 @@ const done = (text: string, onClose: () => void) => ({
 
 function Name({ value, onChange }: { value: string; onChange: (name: string) => void }) {
   return (
-    <Field label="Name" hint="What callers put into “model”.">
+    <Field label="Name" hint="The value of “model” in requests.">
       {(control) => (
         <Input
           {...control}

@@ -100,7 +100,7 @@ function Metrics({ answer }: { answer: Answer }) {
   return (
     <div className="tnum contents text-xs text-ink-3">
       {firstTextMs !== null && (
-        <span title="From sending to the first text, seen from this browser">
+        <span title="Time from sending to the first text, measured in this browser">
           {milliseconds(firstTextMs)} to first token
         </span>
       )}
@@ -111,7 +111,7 @@ function Metrics({ answer }: { answer: Answer }) {
         </span>
       )}
       {cost && cost.micros !== null && (
-        <span title="What the ledger counts for it, at today’s prices" data-testid="playground-cost">
+        <span title="Cost recorded in the ledger" data-testid="playground-cost">
           {money(cost.micros, cost.currency)}
         </span>
       )}

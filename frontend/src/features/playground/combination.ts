@@ -36,7 +36,7 @@ export const listOf = (parts: Part[]) =>
 
 export function weightProblem(part: Part): string | null {
   const weight = weightOf(part);
-  if (Number.isNaN(weight)) return "A number with at most four decimals.";
+  if (Number.isNaN(weight)) return "Enter a number with at most four decimal places.";
   if (weight === 0 || Math.abs(weight) > MAX_WEIGHT) return `Not 0, and between -${MAX_WEIGHT} and ${MAX_WEIGHT}.`;
   return null;
 }
@@ -46,15 +46,15 @@ export function combinationProblem(parts: Part[], models: Model[]): string | nul
   const names = parts.map(({ model }) => model);
   if (names.includes("")) return "Choose an adapter in each row.";
   const twice = names.find((name, index) => names.indexOf(name) !== index);
-  if (twice) return `“${twice}” is there twice: name each adapter once, with its weight.`;
-  if (parts.some((part) => weightProblem(part))) return "Mend the weights first.";
+  if (twice) return `“${twice}” is listed twice. List each adapter once.`;
+  if (parts.some((part) => weightProblem(part))) return "Correct the weights first.";
   const bases = new Map(
     names
       .map((name) => [models.find(({ id }) => id === name.split("@")[0])?.base_model, name] as const)
       .filter(([base]) => base),
   );
   if (bases.size > 1)
-    return `The adapters belong to different base models: ${[...bases].map(([base, name]) => `“${name}” of ${base}`).join(", ")}. Combine those of one.`;
-  if (nameOf(parts).length > MAX_NAME_LENGTH) return "The names are too long together: combine fewer.";
+    return `The adapters belong to different base models: ${[...bases].map(([base, name]) => `“${name}” of ${base}`).join(", ")}. Choose adapters of one base model.`;
+  if (nameOf(parts).length > MAX_NAME_LENGTH) return "The combined name is too long. Combine fewer adapters.";
   return null;
 }

@@ -32,7 +32,7 @@ export function CombineDialog({ models, begun: initial, onUse, onClose, focusAft
       open
       onOpenChange={(open) => !open && onClose()}
       title="Combine adapters"
-      description="They answer together: what each adds to the base model’s matrices, times its weight, is added up. Plain LoRA adapters of one base model; the first request on a host puts them together there."
+      description="The combination adds up the changes of several plain LoRA adapters of one base model, each multiplied by its weight. The first request on a host builds it there."
       className="max-w-4xl!"
       focusAfter={focusAfter}
     >
@@ -80,13 +80,13 @@ export function CombineDialog({ models, begun: initial, onUse, onClose, focusAft
         <div className="grid grid-cols-[minmax(0,1fr)] content-start gap-3">
           {problem ? (
             <p className="rounded-lg border border-dashed px-4 py-8 text-center text-sm text-ink-3">
-              The request’s code is shown here once it can be sent.
+              The code of the request is shown here when the combination is valid.
             </p>
           ) : (
             <>
               <Snippets model={nameOf(parts)} origin={location.origin} />
               <p className="text-xs text-ink-3">
-                <code className="font-mono">model</code> may be a list as well:
+                <code className="font-mono">model</code> can also be a list:
               </p>
               <CodeBlock code={JSON.stringify(listOf(parts))} label="The model as a list" />
             </>

@@ -21,7 +21,7 @@ export function Differences({ columns, turns }: DifferencesProps) {
   const second = answered[places[1]] ?? answered.find(({ id }) => id !== first?.id);
   const [a, b] = [first && turn?.answers[first.id], second && turn?.answers[second.id]];
   if (!turn || !first || !second || !a || !b)
-    return <p className="text-sm text-ink-3">No question here has two answers yet.</p>;
+    return <p className="text-sm text-ink-3">No question has two answers yet.</p>;
   // The same model may answer in two columns.
   const label = (column: Column, index: number) => `${index + 1}: ${turn.answers[column.id]?.model ?? column.model}`;
   const choice = (side: 0 | 1, title: string) => (
@@ -80,7 +80,7 @@ function Marked({ first, second }: { first: string; second: string }) {
       <p className="text-xs text-ink-3" role="status">
         {same
           ? "Both answers are the same, word for word."
-          : `${plural(count(pieces, "first"), "word")} taken away, ${plural(count(pieces, "second"), "word")} added, ${number(count(pieces, "both"))} the same.`}
+          : `${plural(count(pieces, "first"), "word")} removed, ${plural(count(pieces, "second"), "word")} added, ${number(count(pieces, "both"))} the same.`}
       </p>
       <div
         dir="auto"

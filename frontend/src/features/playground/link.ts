@@ -30,8 +30,8 @@ export async function linkTo(page: string, { models, sampling }: Setup): Promise
   if (API_KEY.test(json)) {
     throw problem(
       "playground_link_secret",
-      "The settings hold what looks like an API key, and a link must not.",
-      "Take the key out of the system prompt, the schema or the tools, then copy the link again.",
+      "The settings seem to contain an API key, which must not be part of a link.",
+      "Remove the key from the system prompt, the schema or the tools, then copy the link again.",
     );
   }
   const link = `${page}#${await packed(json)}`;
@@ -39,7 +39,7 @@ export async function linkTo(page: string, { models, sampling }: Setup): Promise
     const size = `${link.length.toLocaleString("en-US")} characters`;
     throw problem(
       "playground_link_too_long",
-      `The link would be ${size} long, more than the ${MAX_LINK_LENGTH.toLocaleString("en-US")} that arrive everywhere.`,
+      `The link would be ${size} long, more than the ${MAX_LINK_LENGTH.toLocaleString("en-US")} that work in all browsers.`,
       "Shorten the system prompt, the schema or the tools, or send the request as code instead.",
     );
   }
@@ -67,13 +67,13 @@ export async function readLink(hash: string): Promise<Setup> {
     const names = (models as unknown[]).filter(
       (name): name is string => typeof name === "string" && name !== "" && name.length <= MAX_NAME_LENGTH,
     );
-    if (names.length === 0) throw new Error("It names no model.");
+    if (names.length === 0) throw new Error("The link names no model.");
     return { models: names.slice(0, MAX_COLUMNS), sampling: readSampling(sampling) };
   } catch {
     throw problem(
       "playground_link_damaged",
       "This link is damaged: its settings cannot be read.",
-      "Ask for it again, and copy all of it.",
+      "Request the link again, and copy all of it.",
     );
   }
 }
@@ -98,7 +98,7 @@ async function through(
     size += next.value.length;
     if (size > most) {
       await reader.cancel();
-      throw new Error("It is too large.");
+      throw new Error("The link's contents are too large.");
     }
   }
   const whole = new Uint8Array(size);

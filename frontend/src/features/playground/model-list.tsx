@@ -64,9 +64,7 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
         className="h-10 w-full border-b bg-transparent px-3.5 text-sm outline-none"
       />
       <Command.List className="scroll-quiet max-h-80 overflow-y-auto p-1">
-        <Command.Empty className="px-3 py-6 text-center text-sm text-ink-3">
-          Nothing that can be called has this name.
-        </Command.Empty>
+        <Command.Empty className="px-3 py-6 text-center text-sm text-ink-3">No model matches this name.</Command.Empty>
         {models.map((model) => {
           const names = namesOf(model);
           return (

@@ -134,7 +134,7 @@ describe("playground", () => {
     expect(screen.getByRole("spinbutton", { name: "Temperature" })).toHaveValue(0.7);
     expect(screen.getByRole("spinbutton", { name: "Top-k" })).toHaveValue(5);
     expect(screen.getByTestId("playground-left")).toHaveTextContent(
-      "That request also set stop, which the playground does not.",
+      "That request also set stop, which the playground does not support.",
     );
   });
 
@@ -142,7 +142,7 @@ describe("playground", () => {
     const { user } = openConsole("/t/acme/playground?model=support");
     await user.selectOptions(await screen.findByTestId("playground-format"), "schema");
     fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: "[{" } });
-    expect(screen.getByText("The tools are no JSON array of functions yet.")).toBeVisible();
+    expect(screen.getByText("The tools are not a valid JSON array of functions.")).toBeVisible();
     expect(screen.getByTestId("playground-code")).toBeDisabled();
     fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: '[{"name": "get_weather"}]' } });
     await user.click(screen.getByTestId("playground-code"));
@@ -297,7 +297,7 @@ describe("playground", () => {
     expect(await screen.findByRole("textbox", { name: "System prompt" })).toHaveValue("مرحبا 🦜");
     expect(screen.getByRole("spinbutton", { name: "Top-k" })).toHaveValue(7);
     expect(screen.queryByText("Aho")).toBeNull();
-    await user.click(within(screen.getByTestId("playground-earlier")).getByRole("button", { name: "Back to it" }));
+    await user.click(within(screen.getByTestId("playground-earlier")).getByRole("button", { name: "Restore it" }));
     expect(await screen.findByText("Aho")).toBeVisible();
     expect(screen.getByText("stopped")).toBeVisible();
     expect(screen.queryByTestId("playground-earlier")).toBeNull();
@@ -305,7 +305,7 @@ describe("playground", () => {
 
   it("says of a damaged link that it is one", async () => {
     openConsole("/t/acme/playground#1abcdef");
-    expect(await screen.findByText("Ask for it again, and copy all of it.")).toBeVisible();
+    expect(await screen.findByText("Request the link again, and copy all of it.")).toBeVisible();
     expect(screen.getByRole("link", { name: "Open the playground without it" })).toHaveAttribute(
       "href",
       "/t/acme/playground",
@@ -416,7 +416,7 @@ describe("playground", () => {
       expect(problem).toHaveTextContent("“legal” is there twice: name each adapter once, with its weight.");
       await choose(1, "other");
       expect(problem).toHaveTextContent(
-        "The adapters belong to different base models: “legal” of llama, “other” of qwen. Combine those of one.",
+        "The adapters belong to different base models: “legal” of llama, “other” of qwen. Choose adapters of one base model.",
       );
       await choose(1, "tone@v2");
       expect(problem).toBeEmptyDOMElement();
@@ -475,7 +475,7 @@ describe("playground", () => {
     expect(screen.getByTestId("playground-diff")).toBeDisabled();
     await answered(sent[1]!.id, "It is Lyon.");
     await user.click(screen.getByTestId("playground-diff"));
-    expect(await screen.findByText("1 word taken away, 1 word added, 2 the same.")).toBeVisible();
+    expect(await screen.findByText("1 word removed, 1 word added, 2 the same.")).toBeVisible();
     const shown = screen.getByTestId("playground-differences");
     expect(shown).toHaveTextContent("It is ParisLyon.");
     expect(shown.querySelector("del")).toHaveTextContent("Paris");

@@ -120,7 +120,7 @@ function PlaygroundLayout({ children }: { children: React.ReactNode }) {
 
 function NotAllowed() {
   return (
-    <Empty icon={<MessagesSquare />} title="Your role may not run inference">
+    <Empty icon={<MessagesSquare />} title="Your role does not allow inference">
       Ask an owner or admin of this tenant for the developer role.
     </Empty>
   );
@@ -142,7 +142,7 @@ function DamagedLink({ tenant, error }: { tenant: string; error: ApiError }) {
 function NoModels() {
   return (
     <Empty icon={<MessagesSquare />} title="No model is being served" command="make run">
-      No engine host is connected, so there is nothing to talk to. Start one and this page fills by itself.
+      No engine host is connected. Start one, and this page updates automatically.
     </Empty>
   );
 }
@@ -257,7 +257,7 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
               disabled={running}
               onClick={() => onSwap({ board: { ...board, draft: draft.current }, earlier })}
             >
-              Back to it
+              Restore it
             </Button>
           </Notice>
         )}
@@ -265,7 +265,7 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
           <Notice
             onDismiss={() => setLeft([])}
             name="left"
-            text={`That request also set ${left.join(", ")}, which the playground does not.`}
+            text={`That request also set ${left.join(", ")}, which the playground does not support.`}
           />
         )}
         {/* Positioned, so that what is there for screen readers only scrolls with its column. */}

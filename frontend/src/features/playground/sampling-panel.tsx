@@ -26,7 +26,7 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
   const rest = { sampling, onChange };
   return (
     <div className="grid gap-5">
-      <Field label="System prompt" hint="Goes before the conversation, in every column.">
+      <Field label="System prompt" hint="Sent before the conversation in every column.">
         {(control) => (
           <Textarea
             {...control}
@@ -40,12 +40,18 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
       <Setting
         name="temperature"
         label="Temperature"
-        hint="0 always picks the likeliest token."
+        hint="0 always picks the most likely token."
         step={0.05}
         {...rest}
       />
-      <Setting name="topP" label="Top-p" hint="Only the likeliest tokens up to this share." step={0.05} {...rest} />
-      <Setting name="maxTokens" label="Max tokens" hint="The answer ends here at the latest." step={1} {...rest} />
+      <Setting
+        name="topP"
+        label="Top-p"
+        hint="Samples from the most likely tokens up to this cumulative probability."
+        step={0.05}
+        {...rest}
+      />
+      <Setting name="maxTokens" label="Max tokens" hint="Maximum length of the answer." step={1} {...rest} />
       <Field label="Seed" hint="The same seed gives the same answer.">
         {(control) => (
           <Input
@@ -58,7 +64,7 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
         )}
       </Field>
       <Penalties {...rest} />
-      <Field label="Cache salt" hint="What is cached of a prompt is shared only with requests of the same salt.">
+      <Field label="Cache salt" hint="Cached prompt prefixes are shared only between requests with the same salt.">
         {(control) => (
           <Input
             {...control}
@@ -81,12 +87,12 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
           >
             <option value="text">Text</option>
             <option value="json">Any JSON object</option>
-            <option value="schema">JSON by a schema</option>
+            <option value="schema">JSON schema</option>
           </Select>
         )}
       </Field>
       {sampling.format === "schema" && (
-        <Field label="Schema" error={schemaProblem(sampling) ?? undefined} hint="The answer always follows it.">
+        <Field label="Schema" error={schemaProblem(sampling) ?? undefined} hint="The answer always conforms to it.">
           {(control) => (
             <Textarea
               {...control}
@@ -104,7 +110,7 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
         <Field
           label="Tools"
           error={toolsProblem(sampling) ?? undefined}
-          hint="Functions that the model may call, as JSON. You write what a call returns."
+          hint="Functions that the model may call, as JSON. You enter the results of calls."
         >
           {(control) => (
             <Textarea
@@ -159,21 +165,21 @@ function Penalties(rest: PanelProps) {
         <Setting
           name="presencePenalty"
           label="Presence penalty"
-          hint="Above 0: less of what was in the answer already."
+          hint="Above 0 makes tokens that the answer already contains less likely."
           step={0.1}
           {...rest}
         />
         <Setting
           name="frequencyPenalty"
           label="Frequency penalty"
-          hint="The same, for each time that it was."
+          hint="Above 0 makes tokens less likely each time that they occur."
           step={0.1}
           {...rest}
         />
         <Setting
           name="repetitionPenalty"
           label="Repetition penalty"
-          hint="Above 1: less of what was in the prompt or the answer."
+          hint="Above 1 makes tokens of the prompt and the answer less likely."
           slider={[0.5, 2]}
           step={0.05}
           {...rest}
@@ -181,7 +187,7 @@ function Penalties(rest: PanelProps) {
         <Setting
           name="topK"
           label="Top-k"
-          hint="Only so many of the likeliest tokens; 0 for all."
+          hint="Number of most likely tokens to sample from; 0 for all."
           slider={[0, 100]}
           step={1}
           {...rest}
@@ -189,7 +195,7 @@ function Penalties(rest: PanelProps) {
         <Setting
           name="minP"
           label="Min-p"
-          hint="Only tokens with this share of the likeliest one’s probability."
+          hint="Minimum probability, relative to the most likely token."
           step={0.01}
           {...rest}
         />

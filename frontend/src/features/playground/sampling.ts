@@ -121,19 +121,19 @@ function parsed(text: string): unknown {
 
 /** What is wrong with what was typed; null if it can be sent. The server checks what the JSON means. */
 export const schemaProblem = ({ format, schema }: Sampling): string | null =>
-  format === "schema" && !isObject(parsed(schema)) ? "A JSON object: the schema of the answer." : null;
+  format === "schema" && !isObject(parsed(schema)) ? "Enter a JSON object that is the schema of the answer." : null;
 
 export const toolsProblem = ({ tools }: Sampling): string | null => {
   if (!tools.trim()) return null;
   const list = parsed(tools);
   return Array.isArray(list) && list.every((tool) => isObject(tool) && typeof functionOf(tool).name === "string")
     ? null
-    : "A JSON array of functions, each with a name.";
+    : "Enter a JSON array of functions, each with a name.";
 };
 
 export const problemOf = (sampling: Sampling): string | null => {
-  if (schemaProblem(sampling)) return "The schema is no JSON object yet.";
-  return toolsProblem(sampling) ? "The tools are no JSON array of functions yet." : null;
+  if (schemaProblem(sampling)) return "The schema is not a valid JSON object.";
+  return toolsProblem(sampling) ? "The tools are not a valid JSON array of functions." : null;
 };
 
 /** Of OpenAI's form, or a function by itself. */

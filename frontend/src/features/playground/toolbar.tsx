@@ -125,8 +125,8 @@ async function copyLink(setup: { models: string[]; sampling: Sampling }): Promis
     const { linkTo } = await loaded(() => import("./link"));
     const link = await linkTo(location.origin + location.pathname, setup);
     if (await copyText(link))
-      toast.good("The link is copied.", "It restores columns and settings. The conversation and keys are not in it.");
-    else throw new Error("This browser does not let the console copy.");
+      toast.good("Link copied", "It restores columns and settings. It does not contain the conversation or keys.");
+    else throw new Error("The browser does not allow the console to copy.");
   } catch (cause) {
     toast.bad(cause);
   }
@@ -141,7 +141,7 @@ export function CodeDialog({ body, onClose }: { body: SnippetInput["body"]; onCl
       title="Copy as code"
       description={
         body &&
-        `All that is sent to ${body.model}: messages, settings, schema and tools. It reads the API key from your environment.`
+        `The complete request to ${body.model}: messages, settings, schema and tools. The code reads the API key from your environment.`
       }
       className="max-w-2xl!"
     >

@@ -27,7 +27,7 @@ export function RefusalTable({ rows }: { rows: Refusal[] }) {
           <Th>Reason</Th>
           <Th>Limit or parameter</Th>
           <Th>Model</Th>
-          <Th className="hidden sm:table-cell">Asked by</Th>
+          <Th className="hidden sm:table-cell">Caller</Th>
           <Th className="text-right">Last</Th>
         </tr>
       </thead>

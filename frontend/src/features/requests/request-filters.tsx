@@ -46,7 +46,7 @@ export function RequestFilters({ search, onChange }: Props) {
   return (
     <div role="search" aria-label="Requests" className="mb-3 grid gap-2">
       <div className="grid grid-cols-2 gap-2 lg:grid-cols-4">
-        <SearchInput label="Model, or a request id" value={search.id ?? search.model ?? ""} onChange={find} />
+        <SearchInput label="Model or request ID" value={search.id ?? search.model ?? ""} onChange={find} />
         <SearchInput
           label="Adapter"
           value={search.adapter ?? ""}
@@ -136,7 +136,7 @@ export function RequestFilters({ search, onChange }: Props) {
       </div>
       {isFiltered(search) && (
         <p className="flex flex-wrap items-center gap-2 text-xs text-ink-3">
-          {!search.id && !search.last && !search.since && "Filters without a time look back 30 days."}
+          {!search.id && !search.last && !search.since && "Without a time filter, the last 30 days are searched."}
           <Button size="sm" variant="ghost" onClick={() => onChange(NO_FILTERS)}>
             <X /> Clear filters
           </Button>

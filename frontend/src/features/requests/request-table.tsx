@@ -21,10 +21,10 @@ const OUTCOMES: Record<RequestRecord["outcome"], Tone> = {
 
 /** As the API says it, and what that means. */
 const FINISH_REASONS: Record<string, string> = {
-  stop: "stop: its end, or a stop text",
-  length: "length: max_tokens, or the context",
-  tool_calls: "tool_calls: it calls tools",
-  abort: "abort: stopped by the caller",
+  stop: "stop: end of the answer or a stop sequence",
+  length: "length: max_tokens or the context limit",
+  tool_calls: "tool_calls: the answer calls tools",
+  abort: "abort: cancelled by the caller",
 };
 
 interface TableProps {
@@ -162,7 +162,7 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
           ],
         ] as [string, string][])
       : []),
-    ["Asked by", row.key ? `key ${row.key}` : "the console"],
+    ["Caller", row.key ? `key ${row.key}` : "the console"],
     ...(row.error_code ? ([["Error", row.error_code]] as [string, string][]) : []),
   ];
   return (

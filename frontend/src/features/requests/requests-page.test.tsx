@@ -99,7 +99,7 @@ describe("the request log", () => {
     serve();
     openConsole("/t/acme/requests");
     expect(await screen.findByText("< 1 ms")).toBeInTheDocument();
-    expect(await screen.findByText(/Prompts and answers are kept for 7 days/)).toBeVisible();
+    expect(await screen.findByText(/Recording enabled for 7 days/)).toBeVisible();
   });
 
   it("shows the text to those who may read it", async () => {
@@ -128,7 +128,7 @@ describe("the request log", () => {
     serve({ capabilities: ["infer"] });
     const { user } = openConsole("/t/acme/requests");
     await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
-    expect(await screen.findByRole("link", { name: "Open its model in the playground" })).toHaveAttribute(
+    expect(await screen.findByRole("link", { name: "Open the model in the playground" })).toHaveAttribute(
       "href",
       expect.stringMatching(/playground\?model=support%40v1$/),
     );
@@ -196,7 +196,7 @@ describe("the choice to keep text", () => {
     await user.selectOptions(screen.getByRole("combobox", { name: "Tokens" }), "4000");
     await waitFor(() => expect(requests.at(-1)!.get("min_tokens")).toBe("4000"));
     expect(router.state.location.search).toEqual({ outcome: "failed", last: "1h", min_ms: 1000, min_tokens: 4000 });
-    await user.type(screen.getByRole("searchbox", { name: "Model, or a request id" }), "req_9f2");
+    await user.type(screen.getByRole("searchbox", { name: "Model or request ID" }), "req_9f2");
     await waitFor(() => expect(requests.at(-1)!.get("id")).toBe("req_9f2"));
     await user.click(screen.getByRole("button", { name: "Clear filters" }));
     await waitFor(() => expect([...requests.at(-1)!.keys()]).toEqual(["limit"]));
@@ -284,7 +284,7 @@ describe("the choice to keep text", () => {
     ])
       expect(waterfall).toHaveTextContent(line);
     expect(screen.getByText("€0.00042")).toBeVisible();
-    expect(screen.getByText("length: max_tokens, or the context")).toBeVisible();
+    expect(screen.getByText("length: max_tokens or the context limit")).toBeVisible();
   });
 });
 
@@ -333,7 +333,7 @@ describe("the live list", () => {
     listed.unshift(at("req_2"));
     tick(1);
     tick(2);
-    expect(await screen.findByText("Paused: 2 requests ended meanwhile")).toBeVisible();
+    expect(await screen.findByText("Paused: 2 requests ended in the meantime")).toBeVisible();
     expect(screen.queryByRole("button", { name: "Details of request req_2" })).toBeNull();
     await user.click(screen.getByTestId("tail"));
     expect(await screen.findByRole("button", { name: "Details of request req_2" })).toBeVisible();

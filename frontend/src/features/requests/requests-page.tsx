@@ -43,8 +43,8 @@ export function RequestsPage() {
       title="Requests"
       note={
         view === "requests"
-          ? `Every request as the engine counted it. ${kept}`
-          : "Requests refused before an engine ran them, counted by minute, key and reason. Kept for 30 days."
+          ? `All requests that an engine ran. ${kept}`
+          : "Requests that were refused before an engine ran them, counted by minute, key and reason. Kept for 30 days."
       }
       actions={<SegmentedControl label="Which requests" value={view} options={VIEWS} onChange={setView} />}
     >
@@ -99,7 +99,7 @@ function Tail({ search, onPause }: TailProps) {
   return (
     <div className="mb-2 flex min-h-8 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
       <Button size="sm" onClick={search.paused ? goOn : () => onPause(true)} data-testid="tail">
-        {search.paused ? <Play /> : <Pause />} {search.paused ? "Go on" : "Pause"}
+        {search.paused ? <Play /> : <Pause />} {search.paused ? "Resume" : "Pause"}
       </Button>
       {search.paused ? <Paused /> : <Following search={search} />}
     </div>
@@ -108,7 +108,9 @@ function Tail({ search, onPause }: TailProps) {
 
 function Paused() {
   const ended = useEnded();
-  return <span className="tnum">{ended > 0 ? `Paused: ${plural(ended, "request")} ended meanwhile` : "Paused"}</span>;
+  return (
+    <span className="tnum">{ended > 0 ? `Paused: ${plural(ended, "request")} ended in the meantime` : "Paused"}</span>
+  );
 }
 
 function Following({ search }: { search: RequestsSearch }) {
@@ -117,7 +119,7 @@ function Following({ search }: { search: RequestsSearch }) {
   return (
     <span className="inline-flex items-center gap-1.5">
       <span aria-hidden className={cn("size-1.5 rounded-full", live ? "bg-series-1" : "bg-ink-3")} />
-      {live ? "Live: requests appear as they end" : "Not connected: new requests appear when it is back"}
+      {live ? "Live: requests appear as they end" : "Not connected: new requests appear after reconnecting"}
     </span>
   );
 }
@@ -125,7 +127,7 @@ function Following({ search }: { search: RequestsSearch }) {
 function NothingFits({ onClear }: { onClear: () => void }) {
   return (
     <Empty icon={<Activity />} title="No matches" action={<Button onClick={onClear}>Clear filters</Button>}>
-      No request has all that the filters ask for. What was refused before an engine ran it is among the refusals.
+      No request matches these filters. Requests refused before an engine ran them are listed under refusals.
     </Empty>
   );
 }
@@ -170,7 +172,7 @@ function Paged<Row>({ query, older, empty, children }: PagedProps<Row>) {
 /** The server looks through a part of very many at a time. */
 const NoneYet = () => (
   <p className="px-4 py-8 text-center text-sm text-ink-2">
-    None among the newest requests. Older ones have not been looked through yet.
+    No match among the newest requests. Older requests have not been searched yet.
   </p>
 );
 
@@ -181,16 +183,16 @@ function NoRequests() {
       title="No requests yet"
       command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}
     >
-      They appear here the moment they end. Send the first one from the playground, or with a key:
+      Requests appear here when they end. Send the first one from the playground, or with an API key:
     </Empty>
   );
 }
 
 function NoRefusals() {
   return (
-    <Empty icon={<CircleSlash />} title="Nothing was refused">
-      Requests that pass a limit, ask for what is not there, or are not understood are counted here by minute, key and
-      reason, for 30 days.
+    <Empty icon={<CircleSlash />} title="No refused requests">
+      Requests that exceed a limit, name something that does not exist, or are invalid are counted here by minute, key
+      and reason. Kept for 30 days.
     </Empty>
   );
 }

@@ -43,7 +43,7 @@ export function ReplayLink({ row, whole }: ReplayProps) {
   return (
     <Button asChild size="sm" className="justify-self-start">
       <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model, request: whole ? row.id : undefined }}>
-        <MessagesSquare /> {whole ? "Replay in the playground" : "Open its model in the playground"}
+        <MessagesSquare /> {whole ? "Replay in the playground" : "Open the model in the playground"}
       </Link>
     </Button>
   );
@@ -54,9 +54,9 @@ const WITHOUT_ROLE: Record<string, string> = { text: "prompt", token_ids: "promp
 function NotKept() {
   const { data } = useQuery(recordingQuery(useTenant()));
   const why = data?.enabled
-    ? `It came in before recording began, or more than ${data.days} days ago.`
+    ? `It was received before recording began, or more than ${data.days} days ago.`
     : "Recording is off; an admin can turn it on under Settings.";
-  return <p className="text-xs text-ink-3">The text of this request is not kept. {why}</p>;
+  return <p className="text-xs text-ink-3">The text of this request was not stored. {why}</p>;
 }
 
 function Text({ transcript }: { transcript: Transcript }) {
@@ -71,7 +71,7 @@ function Text({ transcript }: { transcript: Transcript }) {
       ))}
       {transcript.cut && (
         <p className="text-xs text-amber-text">
-          It was longer than is kept: the end of the prompt and the beginning of the answer are here.
+          The text was too long to store in full. It shows the end of the prompt and the beginning of the answer.
         </p>
       )}
     </div>

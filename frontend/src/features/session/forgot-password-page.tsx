@@ -19,14 +19,17 @@ export function ForgotPasswordPage() {
     return (
       <SignInLayout
         title="Check your e-mail"
-        note={`If ${forgot.variables} has an account, a link is on its way. It is good for an hour.`}
+        note={`If ${forgot.variables} has an account, a link was sent to it. The link is valid for one hour.`}
       >
         <BackToSignIn />
       </SignInLayout>
     );
   }
   return (
-    <SignInLayout title="Forgot your password?" note="We send a link to choose a new one.">
+    <SignInLayout
+      title="Forgot your password?"
+      note="Enter your e-mail address to receive a link for choosing a new password."
+    >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {forgot.error && <ErrorNotice error={asApiError(forgot.error)} />}
         <Field label="E-mail" error={form.formState.errors.email?.message}>

@@ -20,10 +20,10 @@ export function InvitationPage() {
   const { data: invitation, error } = useQuery(invitationQuery(token));
   if (error) {
     return (
-      <SignInLayout title="This invitation does not work">
+      <SignInLayout title="This invitation is not valid">
         <ErrorNotice error={asApiError(error)} />
         <Button asChild>
-          <Link to="/">To the console</Link>
+          <Link to="/">Open console</Link>
         </Button>
       </SignInLayout>
     );
@@ -84,7 +84,7 @@ function AnotherPerson({ email, wanted }: { email: string; wanted: string }) {
         You are signed in as {email}. The invitation is for {wanted}.
       </p>
       <Button busy={logout.isPending} onClick={() => logout.mutate()}>
-        Sign out and go on
+        Sign out and continue
       </Button>
     </>
   );
@@ -139,7 +139,7 @@ function NewAccount({ invitation, token }: { invitation: InvitationDetails; toke
       <Field label="E-mail">
         {(control) => <Input {...control} value={invitation.email} readOnly autoComplete="username" />}
       </Field>
-      <Field label="Name" hint="As others here should see you." error={errors.name?.message}>
+      <Field label="Name" hint="Shown to other members." error={errors.name?.message}>
         {(control) => (
           <Input {...control} {...form.register("name")} autoComplete="name" data-testid="invitation-name" />
         )}

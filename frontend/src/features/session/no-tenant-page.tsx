@@ -12,7 +12,7 @@ export function NoTenantPage() {
       <Empty
         icon={<Building2 />}
         heading="h1"
-        title="You are in no tenant yet"
+        title="You are not a member of a tenant"
         action={<Button onClick={() => logout.mutate()}>Sign out</Button>}
       >
         Ask an owner or admin of your organisation to add this account, then reload the page.

@@ -21,7 +21,7 @@ export function ResetPasswordPage() {
   const submit = form.handleSubmit(({ password }) => reset.mutate({ token, password }));
   if (reset.isSuccess) {
     return (
-      <SignInLayout title="Your password is changed" note="All sessions that were open have ended.">
+      <SignInLayout title="Password changed" note="All open sessions have ended.">
         <Button asChild variant="primary" className="h-9.5!">
           <Link to="/login">Sign in</Link>
         </Button>

@@ -11,7 +11,7 @@ import { useChangePassword, useSession } from "@/features/session/queries";
 import { z } from "@/lib/zod";
 
 const SCHEMA = z.object({
-  current_password: z.string().check(z.minLength(1, "Enter your present password.")),
+  current_password: z.string().check(z.minLength(1, "Enter your current password.")),
   password: newPassword,
 });
 const EMPTY = { current_password: "", password: "" };
@@ -26,7 +26,7 @@ export function AccountCard() {
         <ChangePassword />
       ) : (
         <p className="px-4 py-4 text-sm text-ink-3">
-          You sign in with {provider ?? "your organisation's provider"}; there is no password here to change.
+          You sign in with {provider ?? "your organisation's provider"}, so there is no password to change here.
         </p>
       )}
     </Card>

@@ -34,13 +34,13 @@ function useEnd(what: string) {
 export function DevicesCard() {
   const { data, error, refetch } = useQuery(devicesQuery);
   const [asking, setAsking] = useState(false);
-  const end = useEnd("Signed out everywhere else");
+  const end = useEnd("Signed out on all other devices");
   const others = data?.filter(({ current }) => !current).length ?? 0;
   return (
     <Card>
       <CardHeader
         title="Devices"
-        note="Where you are signed in"
+        note="Devices where you are signed in"
         actions={
           others > 0 && (
             <Button size="sm" onClick={() => setAsking(true)} data-testid="end-others">
@@ -62,7 +62,7 @@ export function DevicesCard() {
         open={asking}
         onOpenChange={setAsking}
         title="Sign out everywhere else?"
-        description={`Ends ${plural(others, "other session")} at once, and what runs in ${others === 1 ? "its" : "their"} consoles. This device stays signed in; API keys are not touched.`}
+        description={`Ends ${plural(others, "other session")} immediately, and cancels what runs in ${others === 1 ? "its" : "their"} consoles. This device stays signed in. API keys are not affected.`}
         action="Sign out"
         busy={end.isPending}
         onConfirm={() => end.mutate(null, { onSettled: () => setAsking(false) })}
@@ -82,8 +82,7 @@ function DeviceRow({ device }: { device: Device }) {
           {device.current && <Badge tone="green">This device</Badge>}
         </p>
         <p className="text-xs text-ink-3">
-          <span className="break-all">{device.address || "Address not known"}</span>, since{" "}
-          {fullTime(device.created_at)}
+          <span className="break-all">{device.address || "Unknown address"}</span>, since {fullTime(device.created_at)}
         </p>
         {end.error && <ErrorNotice error={asApiError(end.error)} className="mt-2" />}
       </div>

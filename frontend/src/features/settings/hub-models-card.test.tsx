@@ -30,9 +30,9 @@ describe("models from the Hub", () => {
     );
     const { user } = openConsole("/t/acme/settings");
     await user.type(await screen.findByLabelText("Organisations"), "org, other");
-    await user.click(screen.getByRole("button", { name: "Allow requests to name repositories" }));
-    await user.click(await screen.findByRole("button", { name: "Allow it no longer" }));
-    expect(await screen.findByRole("button", { name: "Allow requests to name repositories" })).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Enable imports by request" }));
+    await user.click(await screen.findByRole("button", { name: "Disable imports by request" }));
+    expect(await screen.findByRole("button", { name: "Enable imports by request" })).toBeVisible();
     expect(hub).toEqual({ enabled: false, organizations: ["org", "other"] });
     expect(screen.getByText("hub-org-a-1@v2")).toBeVisible();
   });

@@ -37,8 +37,8 @@ export function HubModelsCard() {
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
           A request may name <code className="font-mono text-xs">hub:org/name@revision</code> as its model. It is
-          imported like any other adapter, at the commit that the revision then means, and answers as soon as it is on a
-          host. Every key of this tenant can start such imports.
+          imported like any other adapter, at the current commit of the revision, and answers when it is on a host.
+          Every API key of this tenant can start such imports.
         </p>
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-9 w-64" />}
@@ -47,7 +47,7 @@ export function HubModelsCard() {
             <Choose key={data.organizations?.join()} hub={data} />
           ) : (
             <p className="text-ink-3">
-              {data.enabled ? "It is allowed." : "It is not allowed."} Owners of the tenant can change this.
+              {data.enabled ? "Allowed." : "Not allowed."} Owners of the tenant can change this.
             </p>
           ))}
         {data && data.models.length > 0 && <Imported models={data.models} />}
@@ -66,7 +66,7 @@ function Choose({ hub }: { hub: HubModels }) {
   };
   return (
     <form onSubmit={submit} className="grid gap-3">
-      <Field label="Organisations" hint="Only of these, with commas between; empty for all.">
+      <Field label="Organisations" hint="Names separated by commas. Leave empty to allow all.">
         {(control) => (
           <Input
             {...control}
@@ -83,7 +83,7 @@ function Choose({ hub }: { hub: HubModels }) {
       <div className="flex gap-3">
         {hub.enabled && <Button type="submit">Save organisations</Button>}
         <Button variant={hub.enabled ? "secondary" : "primary"} busy={set.isPending} onClick={() => save(!hub.enabled)}>
-          {hub.enabled ? "Allow it no longer" : "Allow requests to name repositories"}
+          {hub.enabled ? "Disable imports by request" : "Enable imports by request"}
         </Button>
       </div>
     </form>

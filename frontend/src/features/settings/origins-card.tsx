@@ -42,8 +42,8 @@ export function OriginsCard() {
       <CardHeader title="Browser origins" note="Web pages that may call inference with this tenant’s keys" />
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
-          Browsers let a page of another origin read no answer of this server unless its origin is listed here. A key in
-          a page is its visitors’: give it its own limits.
+          A browser lets a web page read answers of this server only if the origin of the page is listed here. Visitors
+          can read an API key in a page, so give that key strict limits.
         </p>
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-9 w-64" />}
@@ -61,7 +61,7 @@ function Origins({ origins, may }: { origins: string[]; may: boolean }) {
   );
   return (
     <>
-      {origins.length === 0 && <p className="text-ink-3">No origin is allowed.</p>}
+      {origins.length === 0 && <p className="text-ink-3">No origins allowed.</p>}
       {origins.length > 0 && (
         <ul aria-label="Allowed origins" className="divide-y rounded-lg border">
           {origins.map((origin) => (

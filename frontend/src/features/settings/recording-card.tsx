@@ -28,7 +28,7 @@ export function RecordingCard() {
     <Card>
       <CardHeader
         title="Prompts and answers"
-        note="Keep the text of requests beside their timings"
+        note="Stores the text of requests in addition to their timings"
         actions={
           data && (
             <Status
@@ -40,9 +40,9 @@ export function RecordingCard() {
       />
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
-          While this is on, the prompt and the answer of every request of this tenant are stored, up to 32,768
-          characters of each. Admins and owners read them in the details of a request. After the days below they are
-          deleted. They never appear in usage, exports, webhooks or logs.
+          While recording is on, the prompt and answer of every request of this tenant are stored, up to 32,768
+          characters each. Admins and owners can read them in the details of a request. They are deleted after the
+          number of days below, and never appear in usage, exports, webhooks or logs.
         </p>
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-9 w-64" />}
@@ -64,8 +64,7 @@ function Choose({ recording }: { recording: Recording }) {
       set.mutate(
         { enabled, days: Number(days) },
         {
-          onSuccess: () =>
-            toast.good(enabled ? "Prompts and answers are kept" : "Prompts and answers are no longer kept"),
+          onSuccess: () => toast.good(enabled ? "Recording enabled" : "Recording disabled"),
         },
       ),
     );
@@ -74,7 +73,7 @@ function Choose({ recording }: { recording: Recording }) {
       {set.error && <ErrorNotice error={asApiError(set.error)} />}
       <div className="flex flex-wrap items-start gap-3">
         <div className="w-40">
-          <Field label="Days" hint="Then they are deleted." error={form.formState.errors.days?.message}>
+          <Field label="Days" hint="Days after which the text is deleted." error={form.formState.errors.days?.message}>
             {(control) => (
               <Input
                 {...control}
@@ -94,7 +93,7 @@ function Choose({ recording }: { recording: Recording }) {
             onClick={() => void save(!recording.enabled)()}
             data-testid="recording-toggle"
           >
-            {recording.enabled ? "Stop keeping them" : "Keep prompts and answers"}
+            {recording.enabled ? "Disable recording" : "Enable recording"}
           </Button>
           <DeleteAll />
         </div>
@@ -116,13 +115,13 @@ function DeleteAll() {
   return (
     <>
       <Button variant="danger" onClick={() => setAsking(true)} data-testid="recording-delete">
-        Delete what is kept
+        Delete stored text
       </Button>
       <Confirm
         open={asking}
         onOpenChange={setAsking}
         title="Delete every prompt and answer?"
-        description="All text that is kept of this tenant's requests is deleted now. Their usage and timings stay. New requests are kept or not as the setting says."
+        description="Deletes all stored text of this tenant's requests. Usage and timings are kept. The setting for new requests does not change."
         action="Delete all text"
         busy={remove.isPending}
         onConfirm={confirm}

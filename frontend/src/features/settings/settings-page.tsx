@@ -31,7 +31,7 @@ const THEMES: Choice<Theme>[] = [
 ];
 
 const DENSITIES: Choice<Density>[] = [
-  { value: "comfortable", label: "Comfortable", note: "Room between rows", icon: <Rows3 /> },
+  { value: "comfortable", label: "Comfortable", note: "More space between rows", icon: <Rows3 /> },
   { value: "compact", label: "Compact", note: "More rows on a screen", icon: <Rows4 /> },
 ];
 
@@ -40,7 +40,7 @@ export function SettingsPage() {
   return (
     <Page
       title="Settings"
-      note="How the console looks on this browser, your account, what is kept of requests, and where the API is."
+      note="Appearance of the console in this browser, your account, recording of requests, and API endpoints."
       narrow
     >
       <div className="grid gap-4">
@@ -121,7 +121,7 @@ function Endpoints() {
   ];
   return (
     <Card>
-      <CardHeader title="Endpoints" note="What SDKs and scripts need to know" />
+      <CardHeader title="Endpoints" note="Addresses for SDKs and scripts" />
       <dl className="divide-y">
         {rows.map(({ label, value, href }) => (
           <div key={label} className="flex min-h-row flex-wrap items-center gap-x-4 px-4 py-1">
@@ -147,7 +147,7 @@ const KEYS: [keys: string[], meaning: string][] = [
   [["Ctrl", "K"], "Search pages, adapters and actions"],
   [["Enter"], "Send in the playground"],
   [["Shift", "Enter"], "New line in the playground"],
-  [["Esc"], "Close what is open; stop an answer"],
+  [["Esc"], "Close a dialog, or stop an answer"],
 ];
 
 function Shortcuts() {

@@ -14,7 +14,12 @@ import { useSetSlo } from "./queries";
 
 const MS = z
   .string()
-  .check(z.regex(/^\s*([1-9]\d{0,5})?\s*$/, "Milliseconds from 1 to 600000, or nothing for no objective."));
+  .check(
+    z.regex(
+      /^\s*([1-9]\d{0,5})?\s*$/,
+      "Enter milliseconds from 1 to 600000, or leave the field empty for no objective.",
+    ),
+  );
 const SCHEMA = z.object({ first_token_ms: MS, inter_token_ms: MS, target: z.string() });
 type Form = z.infer<typeof SCHEMA>;
 
@@ -62,13 +67,13 @@ export function EditObjectives({ slo, set, onClose }: Props) {
       open
       onOpenChange={(open) => !open && onClose()}
       title="Objectives"
-      description="They travel with every request. A host that cannot begin in time may refuse a request early, with the time to try again."
+      description="Objectives are sent with every request. A host that cannot start a request in time may refuse it early and say when to retry."
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {set.error && <ErrorNotice error={asApiError(set.error)} />}
         <Field
           label="Time to first token"
-          hint="Milliseconds; empty for no objective."
+          hint="Milliseconds. Leave empty for no objective."
           error={errors.first_token_ms?.message}
         >
           {(control) => (
@@ -84,7 +89,7 @@ export function EditObjectives({ slo, set, onClose }: Props) {
         </Field>
         <Field
           label="Inter-token latency"
-          hint="Milliseconds, the mean of a request."
+          hint="Milliseconds, averaged over a request."
           error={errors.inter_token_ms?.message}
         >
           {(control) => (

@@ -42,7 +42,7 @@ describe("objectives", () => {
     server.use(http.get("/api/tenants/acme/slo", () => HttpResponse.json(slo)));
     openConsole("/t/acme/slo");
     expect(await screen.findByText("98.5%")).toBeVisible();
-    expect(screen.getByText("3 failed and met no objective")).toBeVisible();
+    expect(screen.getByText("3 failed and count as missed")).toBeVisible();
     expect(screen.getByText("overdrawn")).toBeVisible();
     expect(screen.getByText("15 missed of 10 allowed")).toBeVisible();
     expect(screen.getByText("No objective set")).toBeVisible();
@@ -56,7 +56,7 @@ describe("objectives", () => {
   it("is honest when nothing was measured", async () => {
     server.use(http.get("/api/tenants/acme/slo", () => HttpResponse.json({ ...slo, requests: 0 })));
     openConsole("/t/acme/slo");
-    expect(await screen.findByText("Nothing measured in this time")).toBeVisible();
+    expect(await screen.findByText("No measurements in this time range")).toBeVisible();
     expect(
       screen.getByText(/neither met nor missed: the first token within 200 ms, for 99% of requests/),
     ).toBeVisible();

@@ -35,7 +35,7 @@ export function SloPage() {
   return (
     <Page
       title="Fairness & SLO"
-      note="How soon answers should begin and go on, how often they did, and what this tenant weighs when the hosts are full."
+      note="Latency objectives of this tenant, how often they were met, and its weight when hosts are full."
       actions={
         <>
           <TimeRangeControl range={range} />
@@ -70,7 +70,7 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
         <Stat
           label="Requests"
           value={short(slo.requests)}
-          note={slo.failed ? `${short(slo.failed)} failed and met no objective` : undefined}
+          note={slo.failed ? `${short(slo.failed)} failed and count as missed` : undefined}
         />
         <Stat
           label="Mean time in the queue"
@@ -122,13 +122,13 @@ function Nothing({ slo: { first_token_ms: first, inter_token_ms: inter, target }
     <Card>
       <Empty
         icon={<Gauge />}
-        title="Nothing measured in this time"
+        title="No measurements in this time range"
         command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}
       >
-        Every answered request is measured. Send one to see it here.{" "}
+        Send a request to see its latency here.{" "}
         {set
-          ? `The objective is set and was neither met nor missed: ${set}, for ${share(target)} of requests.`
-          : "Objectives can be set before that."}
+          ? `The objective has no measurements yet: ${set}, for ${share(target)} of requests.`
+          : "You can set objectives before that."}
       </Empty>
     </Card>
   );
@@ -144,7 +144,7 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
         note={
           metric.objective_ms === null
             ? "No objective set"
-            : `Objective: ${milliseconds(metric.objective_ms)}. Attainment of the last ${plural(slo.days, "day")} (UTC), with today.`
+            : `Objective: ${milliseconds(metric.objective_ms)}. Attainment of the last ${plural(slo.days, "day")} (UTC), including today.`
         }
         actions={<Freshness at={slo.as_of} />}
       />

@@ -11,11 +11,11 @@ export function BaseChoice({ value, onChange }: { value: string; onChange: (base
   return (
     <Field
       label="Base model"
-      hint="What it was trained for. Left open, its configuration or its earlier versions say so."
+      hint="The base model that the adapter was trained for. If empty, it is read from the configuration or from earlier versions."
     >
       {(control) => (
         <Select {...control} value={value} onChange={(event) => onChange(event.target.value)}>
-          <option value="">As its configuration says</option>
+          <option value="">From the configuration</option>
           {bases.map(({ id }) => (
             <option key={id} value={id}>
               {id}

@@ -27,7 +27,7 @@ export function BucketKeysSection() {
   const remove = useBucketKeys(tenant);
   const forget = () =>
     remove.mutate(removing, {
-      onSuccess: () => toast.good("The keys are forgotten"),
+      onSuccess: () => toast.good("Keys removed"),
       onError: toast.bad,
       onSettled: () => setRemoving(""),
     });
@@ -41,7 +41,7 @@ export function BucketKeysSection() {
             <span className="font-mono">s3://{bucket}</span> is read with this tenant’s keys ({endpoint || region}).
           </span>
           <Button size="sm" onClick={() => setRemoving(bucket)} aria-label={`Remove the keys of ${bucket}`}>
-            Remove the keys
+            Remove keys
           </Button>
         </p>
       ))}
@@ -50,7 +50,7 @@ export function BucketKeysSection() {
           open
           onOpenChange={(stays) => !stays && setRemoving("")}
           title={`Remove the keys of ${removing}?`}
-          description="Imports from it are refused, those that wait too, until somebody adds keys again. These cannot be shown any more."
+          description="Imports from the bucket are refused, including queued ones, until keys are added again. The removed keys cannot be recovered."
           action="Remove"
           busy={remove.isPending}
           onConfirm={forget}
@@ -60,7 +60,7 @@ export function BucketKeysSection() {
         <BucketForm onDone={() => setOpen(false)} />
       ) : (
         <Button size="sm" className="justify-self-start" onClick={() => setOpen(true)}>
-          Add keys of a bucket
+          Add bucket keys
         </Button>
       )}
     </div>
@@ -72,7 +72,7 @@ function BucketForm({ onDone }: { onDone: () => void }) {
   const keep = useBucketKeys(useTenant());
   const submit = (event: SyntheticEvent) => {
     event.preventDefault();
-    keep.mutate(form, { onSuccess: () => (toast.good("The keys are kept, encrypted"), onDone()) });
+    keep.mutate(form, { onSuccess: () => (toast.good("Keys saved, encrypted"), onDone()) });
   };
   const field = (name: keyof BucketKeys, label: string, hint: string, type = "text") => (
     <Field label={label} hint={hint}>
@@ -93,10 +93,10 @@ function BucketForm({ onDone }: { onDone: () => void }) {
     <form onSubmit={submit} className="grid items-start gap-4 sm:grid-cols-2">
       {field("bucket", "Bucket", "Its name, without s3://.")}
       {field("region", "Region", "Like eu-west-1.")}
-      {field("endpoint", "Endpoint", "Like https://s3.example.org; empty for Amazon S3.")}
-      {field("access_key_id", "Access key id", "Of a user that may list and read the bucket.")}
-      {field("secret_access_key", "Secret access key", "Kept encrypted for this tenant, and never shown.", "password")}
-      {field("session_token", "Session token", "Of temporary credentials; empty for others.", "password")}
+      {field("endpoint", "Endpoint", "For example https://s3.example.org. Leave empty for Amazon S3.")}
+      {field("access_key_id", "Access key id", "The user must be allowed to list and read the bucket.")}
+      {field("secret_access_key", "Secret access key", "Stored encrypted for this tenant and never shown.", "password")}
+      {field("session_token", "Session token", "Needed for temporary credentials only.", "password")}
       {keep.error && <ErrorNotice error={asApiError(keep.error)} className="sm:col-span-2" />}
       <div className="flex gap-3 sm:col-span-2">
         <Button
@@ -105,7 +105,7 @@ function BucketForm({ onDone }: { onDone: () => void }) {
           busy={keep.isPending}
           disabled={!form.bucket || !form.region || !form.access_key_id || !form.secret_access_key}
         >
-          Keep them
+          Save keys
         </Button>
         <Button size="sm" onClick={onDone}>
           Cancel

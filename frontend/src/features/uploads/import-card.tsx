@@ -28,10 +28,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
   };
   return (
     <Card>
-      <CardHeader
-        title="Or import it from where it lies"
-        note="Fetched by the server, at the commit that the revision means now."
-      />
+      <CardHeader title="Import an adapter" note="The server fetches the current commit of the revision." />
       <form onSubmit={submit} className="grid items-start gap-4 p-4 sm:grid-cols-2">
         <Field
           label="Source"
@@ -49,7 +46,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
             />
           )}
         </Field>
-        <Field label="Name of the adapter" hint="What callers put into “model”.">
+        <Field label="Adapter name" hint="The value of “model” in requests.">
           {(control) => (
             <Input
               {...control}
@@ -72,9 +69,9 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
           <Button
             busy={follow.isPending}
             disabled={!source.trim().startsWith("hub:") || !name.trim()}
-            onClick={() => follow.mutate(body, { onSuccess: () => toast.good("The branch is followed") })}
+            onClick={() => follow.mutate(body, { onSuccess: () => toast.good("Branch followed") })}
           >
-            Follow this branch
+            Follow branch
           </Button>
         </div>
       </form>
@@ -107,7 +104,7 @@ function Follows() {
             busy={end.isPending}
             aria-label={`Stop following for ${name}`}
             onClick={() =>
-              end.mutate(id, { onSuccess: () => toast.good("It is followed no longer"), onError: toast.bad })
+              end.mutate(id, { onSuccess: () => toast.good("Branch no longer followed"), onError: toast.bad })
             }
           >
             Stop following
@@ -129,7 +126,7 @@ function HubToken() {
   if (!data) return null;
   const change = (value: string | null) =>
     keep.mutate(value, {
-      onSuccess: () => (setToken(""), toast.good(value ? "The token is kept, encrypted" : "The token is forgotten")),
+      onSuccess: () => (setToken(""), toast.good(value ? "Token saved, encrypted" : "Token removed")),
       onError: toast.bad,
       onSettled: () => setConfirming(false),
     });
@@ -139,8 +136,8 @@ function HubToken() {
         <Confirm
           open
           onOpenChange={setConfirming}
-          title="Remove the token of the Hub?"
-          description="Private repositories cannot be imported or followed until somebody adds a token again. This one cannot be shown any more."
+          title="Remove the Hub token?"
+          description="Private repositories cannot be imported or followed until a token is added again. The removed token cannot be recovered."
           action="Remove"
           busy={keep.isPending}
           onConfirm={() => change(null)}
@@ -148,9 +145,9 @@ function HubToken() {
       )}
       {data.set ? (
         <p className="flex flex-wrap items-center justify-between gap-3 text-ink-2">
-          Private repositories are read with this tenant’s token.
+          This tenant’s token is used to read private repositories.
           <Button size="sm" onClick={() => setConfirming(true)}>
-            Remove the token
+            Remove token
           </Button>
         </p>
       ) : (
@@ -162,7 +159,7 @@ function HubToken() {
           }}
         >
           <div className="min-w-56 flex-1">
-            <Field label="Token for private repositories" hint="Kept encrypted for this tenant, and never shown.">
+            <Field label="Token for private repositories" hint="Stored encrypted for this tenant and never shown.">
               {(control) => (
                 <Input
                   {...control}
@@ -176,7 +173,7 @@ function HubToken() {
             </Field>
           </div>
           <Button type="submit" size="sm" className="mb-6" busy={keep.isPending} disabled={!token.trim()}>
-            Keep it
+            Save token
           </Button>
         </form>
       )}

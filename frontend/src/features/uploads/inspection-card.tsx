@@ -16,7 +16,7 @@ export function InspectionCard({ selection }: { selection: Selection }) {
         note={
           files.length > 0
             ? `${files.map(({ name }) => name).join(" and ")} · ${bytes(selection.bytes)}`
-            : "Nothing to send yet"
+            : "No files to send"
         }
       />
       {inspection && <Summary summary={inspection.summary} />}
@@ -25,7 +25,7 @@ export function InspectionCard({ selection }: { selection: Selection }) {
       </div>
       {selection.ignored.length > 0 && (
         <p className="border-t px-4 py-2.5 text-xs text-ink-3" title={selection.ignored.join("\n")}>
-          {plural(selection.ignored.length, "other file")} will stay here: {selection.ignored.slice(0, 4).join(", ")}
+          {plural(selection.ignored.length, "other file")} will not be sent: {selection.ignored.slice(0, 4).join(", ")}
           {selection.ignored.length > 4 && "…"}
         </p>
       )}
@@ -60,8 +60,8 @@ function Findings({ findings }: { findings: Finding[] }) {
   if (findings.length === 0) {
     return (
       <p className="flex items-center gap-2 px-4 py-3 text-sm text-accent-text">
-        <Check className="size-4" aria-hidden /> Nothing wrong that a browser can see. The server checks every shape and
-        value.
+        <Check className="size-4" aria-hidden /> The browser found no problems. The server also checks all shapes and
+        values.
       </p>
     );
   }

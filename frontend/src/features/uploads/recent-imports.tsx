@@ -32,7 +32,9 @@ export function RecentImports() {
         ))}
       </ul>
       {data && data.length >= LISTED && (
-        <p className="px-4 pb-3 text-xs text-ink-3">Of the newest {LISTED} uploads. Older ones go on, too.</p>
+        <p className="px-4 pb-3 text-xs text-ink-3">
+          Of the newest {LISTED} uploads. Older imports continue but are not listed.
+        </p>
       )}
       <Pager label="Pages of imports" page={page} size={PAGE} total={imports.length} onPage={choose} />
     </div>

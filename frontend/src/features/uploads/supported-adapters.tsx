@@ -13,7 +13,7 @@ const SERVED = [
   "float32, float16 and bfloat16",
   "Whole training folders, shards, adapter_model.bin, mlx-lm: converted",
 ];
-const REFUSED = ["modules_to_save of anything else", "Merged models and GGUF files"];
+const REFUSED = ["modules_to_save with other modules", "Merged models and GGUF files"];
 
 const SAVE = `model.save_pretrained(
     "my-adapter",

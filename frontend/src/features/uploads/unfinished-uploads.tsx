@@ -20,7 +20,7 @@ export function UnfinishedUploads() {
     <Card>
       <CardHeader
         title="Unfinished uploads"
-        note="Choose the same files again, under the same name and in the same browser, to resume where they stopped."
+        note="To resume an upload, choose the same files again with the same name in the same browser."
       />
       <ul className="divide-y">
         {arriving.map((upload) => (

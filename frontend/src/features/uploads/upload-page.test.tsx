@@ -115,18 +115,18 @@ describe("upload page", () => {
     const { user } = openConsole("/t/acme/upload");
     await user.type(await screen.findByLabelText("Token for private repositories"), "hf_x");
     await user.click(screen.getByRole("button", { name: "Keep it" }));
-    expect(await screen.findByRole("button", { name: "Remove the token" })).toBeVisible();
+    expect(await screen.findByRole("button", { name: "Remove token" })).toBeVisible();
     expect(kept).toEqual({ token: "hf_x" });
-    await user.click(screen.getByRole("button", { name: "Remove the token" }));
+    await user.click(screen.getByRole("button", { name: "Remove token" }));
     await user.click(
-      within(await screen.findByRole("alertdialog", { name: "Remove the token of the Hub?" })).getByRole("button", {
+      within(await screen.findByRole("alertdialog", { name: "Remove the Hub token?" })).getByRole("button", {
         name: "Remove",
       }),
     );
     expect(await screen.findByLabelText("Token for private repositories")).toBeVisible();
     expect(kept).toBeUndefined();
     await user.type(screen.getByLabelText("Source"), "hub:org/name@v2");
-    await user.type(screen.getByLabelText("Name of the adapter"), "fresh");
+    await user.type(screen.getByLabelText("Adapter name"), "fresh");
     await user.click(screen.getByRole("button", { name: "Import" }));
     expect(await screen.findByText(/fresh · hub:org\/name/)).toBeVisible();
     expect(requests).toEqual({ source: "hub:org/name@v2", name: "fresh" });
@@ -228,8 +228,8 @@ describe("upload page", () => {
     );
     const { user } = openConsole("/t/acme/upload");
     await user.type(await screen.findByLabelText("Source"), "hub:org/name@main");
-    await user.type(screen.getByLabelText("Name of the adapter"), "fresh");
-    await user.click(screen.getByRole("button", { name: "Follow this branch" }));
+    await user.type(screen.getByLabelText("Adapter name"), "fresh");
+    await user.click(screen.getByRole("button", { name: "Follow branch" }));
     expect(await screen.findByText("The Hub is away.")).toBeVisible();
     expect(followed).toEqual({ source: "hub:org/name@main", name: "fresh" });
     await user.click(screen.getByRole("button", { name: "Stop following for fresh" }));
@@ -254,13 +254,13 @@ describe("upload page", () => {
       }),
     );
     const { user } = openConsole("/t/acme/upload");
-    await user.click(await screen.findByRole("button", { name: "Add keys of a bucket" }));
+    await user.click(await screen.findByRole("button", { name: "Add bucket keys" }));
     await user.type(screen.getByLabelText("Bucket"), "trainings");
     await user.type(screen.getByLabelText("Access key id"), "AKIA");
     await user.type(screen.getByLabelText("Secret access key"), "hidden");
     await user.type(screen.getByLabelText("Session token"), "of-an-hour");
     await user.click(screen.getByRole("button", { name: "Keep them" }));
-    const remove = await screen.findByRole("button", { name: "Remove the keys of trainings" });
+    const remove = await screen.findByRole("button", { name: "Remove keys of trainings" });
     expect(kept).toEqual({
       bucket: "trainings",
       region: "us-east-1",
@@ -271,7 +271,7 @@ describe("upload page", () => {
     });
     await user.click(remove);
     await user.click(
-      within(await screen.findByRole("alertdialog", { name: "Remove the keys of trainings?" })).getByRole("button", {
+      within(await screen.findByRole("alertdialog", { name: "Remove keys of trainings?" })).getByRole("button", {
         name: "Remove",
       }),
     );

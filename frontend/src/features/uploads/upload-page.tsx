@@ -40,7 +40,7 @@ export function UploadPage() {
   return (
     <Page
       title="Upload adapter"
-      note="Checked in your browser first, validated against the base model by the server, then staged on every host."
+      note="An adapter is checked in your browser, validated against the base model by the server, and staged on all hosts."
     >
       <div className="grid items-start gap-5 lg:grid-cols-[minmax(0,1fr)_19rem]">
         <Suspense fallback={<Skeleton className="h-56 w-full" />}>
@@ -148,7 +148,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
 function NotAllowed() {
   return (
     <Card className="p-6 text-sm text-ink-2">
-      Your role may look at adapters but not upload them. Ask an owner or admin of this tenant for the developer role.
+      Your role does not allow uploads. Ask an owner or admin of this tenant for the developer role.
     </Card>
   );
 }
@@ -175,10 +175,11 @@ function NameHint({ name }: { name: string }) {
   if (existing)
     return (
       <>
-        Adds a version to {name}, which has {existing.versions_count}. The live one stays until you change it.
+        Adds a version to {name}, which has {existing.versions_count}. The live version does not change until you change
+        it.
       </>
     );
-  return <>What callers put into “model”.</>;
+  return <>The value of “model” in requests.</>;
 }
 
 function Submit({ selection }: { selection: Selection | null }) {
@@ -186,9 +187,7 @@ function Submit({ selection }: { selection: Selection | null }) {
   const doubtful = selection?.findings.some(({ level }) => level === "error");
   return (
     <div className="flex flex-wrap items-center justify-end gap-3">
-      {doubtful && !blocked && (
-        <p className="text-sm text-ink-2">The server will most likely refuse this; it decides.</p>
-      )}
+      {doubtful && !blocked && <p className="text-sm text-ink-2">The server will probably refuse this upload.</p>}
       <Button type="submit" variant={doubtful ? "secondary" : "primary"} disabled={blocked} data-testid="upload-submit">
         <UploadIcon /> {doubtful && !blocked ? "Upload anyway" : "Upload"}
       </Button>
@@ -214,7 +213,7 @@ function Sending({ sent: { phase, progress }, pause, resume, cancel }: SendingPr
         </p>
         <span className="flex gap-2">
           <Button size="sm" onClick={paused ? resume : pause} disabled={arrived && !paused}>
-            {paused ? <Play /> : <Pause />} {paused ? "Go on" : "Pause"}
+            {paused ? <Play /> : <Pause />} {paused ? "Resume" : "Pause"}
           </Button>
           <Button size="sm" onClick={cancel}>
             <X /> Cancel
@@ -231,7 +230,7 @@ function Sending({ sent: { phase, progress }, pause, resume, cancel }: SendingPr
       <p className="tnum text-xs text-ink-3">
         {bytes(progress.sent)} of {bytes(progress.total)}
         {phase === "sending" && !arrived && speed(progress)}
-        {paused && " · what has arrived stays on the server for a day, also if you leave this page"}
+        {paused && " · received data is kept on the server for one day, even if you leave this page"}
       </p>
     </Card>
   );
@@ -239,7 +238,7 @@ function Sending({ sent: { phase, progress }, pause, resume, cancel }: SendingPr
 
 const HEADINGS: Record<UploadStatus["phase"], string> = {
   sending: "Sending,",
-  retrying: "The connection broke; trying again at",
+  retrying: "Connection lost; retrying at",
   paused: "Paused at",
 };
 

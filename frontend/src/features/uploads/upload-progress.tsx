@@ -94,7 +94,7 @@ const HEADINGS: Record<Upload["state"], string> = {
 function heading({ state, fetched_bytes: fetched, bytes: total }: Upload): string {
   if (fetched == null) return HEADINGS[state];
   if (state === "received")
-    return fetched > 0 ? `Waiting; ${bytes(fetched)} have come, and it goes on from there` : "Waiting for its turn";
+    return fetched > 0 ? `Waiting; ${bytes(fetched)} received; the fetch will resume from there` : "Queued";
   return total > 0 ? `Fetching, ${percent(fetched, total)} of ${bytes(total)}…` : `Fetching, ${bytes(fetched)}…`;
 }
 
@@ -176,16 +176,17 @@ function Ready({ model, adapter, onAgain }: { model: string; adapter: string; on
     <Banner>
       <div className="w-full">
         <p className="font-semibold text-accent-text">{model} is ready</p>
-        <p className="text-ink-2">It answers in the playground and at /v1/chat/completions from now on.</p>
+        <p className="text-ink-2">It can now be used in the playground and at /v1/chat/completions.</p>
       </div>
       <Button variant="primary" asChild>
         <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model }} data-testid="try-in-playground">
-          <MessagesSquare /> Try it in the playground
+          <MessagesSquare />
+          Open in playground
         </Link>
       </Button>
       <Button asChild>
         <Link to="/t/$tenant/adapters/$name" params={{ tenant, name: adapter }}>
-          See the adapter
+          View adapter
         </Link>
       </Button>
       <Button variant="ghost" onClick={onAgain}>

@@ -46,7 +46,7 @@ export function ExportsCard() {
     <Card>
       <CardHeader
         title="Exports"
-        note="Large tables as files, written in the background and kept for 90 days"
+        note="Large usage tables as files, created in the background and kept for 90 days"
         actions={
           may && (
             <Button size="sm" onClick={() => setAsking(true)} data-testid="new-export">
@@ -63,7 +63,7 @@ export function ExportsCard() {
       {schedules && schedules.length > 0 && <Schedules schedules={schedules} may={may} />}
       {data?.length === 0 && (
         <p className="px-4 py-6 text-center text-sm text-ink-3">
-          No exports yet. For a quick look, “Download CSV” above streams the same table at once.
+          No exports yet. For small tables, use “Download CSV” above.
         </p>
       )}
       {data && data.length > 0 && <Exports tenant={tenant} exports={data} />}
@@ -107,7 +107,7 @@ function Exports({ tenant, exports }: { tenant: string; exports: Export[] }) {
           <Th>State</Th>
           <Th className="text-right">Rows</Th>
           <Th className="text-right">Size</Th>
-          <Th>Ordered</Th>
+          <Th>Requested</Th>
           <Th>
             <span className="sr-only">Download</span>
           </Th>

@@ -41,7 +41,7 @@ export function RefusalsCard({ query: { data: refused, error, refetch }, range }
     <Card aria-label="Refused">
       <CardHeader
         title="Refused before an engine"
-        note={`${plural(total, "request")}${failed > 0 ? `, ${number(failed)} of them through no fault of the caller (5xx)` : ""}. They are in no other figure here, and cost nothing.`}
+        note={`${plural(total, "request")}${failed > 0 ? `, ${number(failed)} of them because of server errors (5xx)` : ""}. They are not included in other figures and are free of charge.`}
       />
       <div className="p-4">
         <Suspense fallback={<Skeleton className="h-44" />}>

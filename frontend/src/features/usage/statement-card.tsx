@@ -54,7 +54,7 @@ export function StatementCard() {
   );
   return (
     <Card>
-      <CardHeader title="Statement" note="Tokens and storage at the prices of their day" actions={picker} />
+      <CardHeader title="Statement" note="Tokens and storage at the prices of each day" actions={picker} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={3} />}
       {data && (data.lines.length === 0 ? <Nothing statement={data} /> : <Lines statement={data} />)}
@@ -66,8 +66,8 @@ function Nothing({ statement }: { statement: Statement }) {
   return (
     <p className="px-4 py-8 text-center text-sm text-ink-3">
       {statement.currency === null
-        ? "This installation has no prices: nothing is charged."
-        : `Nothing to pay for ${title(statement.month)}.`}
+        ? "This installation has no prices, so nothing is charged."
+        : `No charges for ${title(statement.month)}.`}
     </p>
   );
 }

@@ -99,7 +99,7 @@ describe("usage", () => {
     );
     openConsole("/t/acme/usage");
     const card = await screen.findByLabelText("Refused");
-    expect(card).toHaveTextContent("9 requests, 2 of them through no fault of the caller (5xx)");
+    expect(card).toHaveTextContent("9 requests, 2 of them because of server errors (5xx)");
     expect(within(card).getByRole("row", { name: "rate_limit_exceeded 429 7 78%" })).toBeInTheDocument();
     expect(screen.getByText("9 more were refused before an engine")).toBeInTheDocument();
     expect(await within(card).findByRole("slider", { name: /By code/ })).toBeInTheDocument();

@@ -40,7 +40,7 @@ export function UsagePage() {
   return (
     <Page
       title="Usage"
-      note="Tokens as the engine counted them, over time, by adapter, key and base model."
+      note="Tokens over time, by adapter, API key and base model."
       actions={
         <>
           <BaseModelSelect
@@ -94,10 +94,10 @@ function NoUsage() {
     <Card>
       <Empty
         icon={<ChartNoAxesColumn />}
-        title="Nothing used in this time"
+        title="No usage in this time range"
         command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}
       >
-        Tokens are counted when a request ends. Send one to see it here.
+        Tokens are counted when a request ends. Send a request to see its usage here.
       </Empty>
     </Card>
   );
@@ -126,7 +126,7 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
           value={short(total)}
           note={`${percent(totals.prompt_tokens, total)} prompt, ${percent(totals.completion_tokens, total)} completion`}
         />
-        <Stat label="GPU time" value={deviceTime(totals.device_us)} note="its share of every step, by tokens" />
+        <Stat label="GPU time" value={deviceTime(totals.device_us)} note="share of engine steps, by tokens" />
         <Stat
           label="Cost"
           value={money(totals.cost_micros, currency)}
@@ -189,7 +189,7 @@ const Quiet = ({ children }: { children: ReactNode }) => <span className="font-n
 export function Freshness({ at }: { at: string | null }) {
   return (
     <span className="pr-1.5 text-xs text-ink-3">
-      as of <RelativeTime at={at} never="never: no worker has summed it up" />
+      as of <RelativeTime at={at} never="never (no worker has aggregated it)" />
     </span>
   );
 }

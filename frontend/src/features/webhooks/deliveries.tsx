@@ -36,7 +36,7 @@ export function Deliveries({ webhook }: { webhook: string }) {
   if (data.length === 0)
     return (
       <p className="px-4 py-5 text-center text-sm text-ink-3">
-        Nothing sent yet. “Send test” shows at once whether it can be reached.
+        No deliveries yet. Choose “Send test” to check that the endpoint is reachable.
       </p>
     );
   return (
@@ -104,7 +104,7 @@ function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) 
   const again = () =>
     replay.mutate(
       { id: webhook, delivery: delivery.id },
-      { onSuccess: () => toast.good("Sending it again"), onError: toast.bad },
+      { onSuccess: () => toast.good("Delivery restarted"), onError: toast.bad },
     );
   return (
     <div className="grid gap-3 border-t bg-fill/40 px-4 py-3.5 lg:grid-cols-2">
@@ -131,10 +131,11 @@ function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) 
           <p className="mt-2 text-xs text-ink-3">Next try {fullTime(delivery.next_attempt_at)}.</p>
         )}
         {delivery.state === "failed" && (
-          <p className="mt-2 text-xs text-ink-3">Every try failed, so it is not sent again by itself.</p>
+          <p className="mt-2 text-xs text-ink-3">All attempts failed, so it is not retried automatically.</p>
         )}
         <Button size="sm" className="mt-3" busy={replay.isPending} onClick={again}>
-          <RotateCw /> Send again
+          <RotateCw />
+          Retry delivery
         </Button>
       </div>
     </div>

@@ -20,7 +20,7 @@ const EVENTS: [type: EventType, meaning: string][] = [
   ["version.promoted", "An alias points at another version"],
   ["canary.failed", "A canary was ended for its errors or its latency"],
   ["adapter.archived", "An adapter was archived"],
-  ["quota.warning", "80% of a quota are used"],
+  ["quota.warning", "80% of a quota is used"],
   ["quota.exhausted", "A quota is used up"],
   ["budget.alert", "A budget passed one of its thresholds"],
   ["export.ready", "An export can be downloaded"],
@@ -31,7 +31,7 @@ const SCHEMA = z.object({
     .string()
     .check(
       z.trim(),
-      z.regex(/^https?:\/\/\S+$/, "Write it like https://example.org/hooks/lorikeet."),
+      z.regex(/^https?:\/\/\S+$/, "Enter a URL such as https://example.org/hooks/lorikeet."),
       z.maxLength(500),
     ),
   description: z.string().check(z.maxLength(200, "At most 200 characters.")),
@@ -63,7 +63,7 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
     return (
       <NewSecret
         secret={create.data.secret}
-        note="Check every message with it before you believe one."
+        note="Use the secret to verify the signature of every message."
         onClose={onClose}
       />
     );
@@ -71,7 +71,7 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
     <Dialog open onOpenChange={(open) => !open && onClose()} title={webhook ? "Edit webhook" : "Add a webhook"}>
       <form onSubmit={submit} noValidate className="grid gap-4">
         {error && <ErrorNotice error={asApiError(error)} />}
-        <Field label="URL" hint="https, at an address of the internet." error={errors.url?.message}>
+        <Field label="URL" hint="An https address that is reachable from the internet." error={errors.url?.message}>
           {(control) => (
             <Input
               {...control}

@@ -35,7 +35,7 @@ export function WebhooksPage() {
   return (
     <Page
       title="Webhooks"
-      note="Your servers hear of adapters, quotas and exports as it happens: signed, and tried again for almost three days."
+      note="Signed notifications to your servers about adapters, quotas and exports. Failed deliveries are retried for almost three days."
       actions={data?.length ? add : null}
     >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
@@ -47,7 +47,7 @@ export function WebhooksPage() {
       {data?.length === 0 && (
         <Card>
           <Empty icon={<Icon />} title="No webhooks yet" action={add}>
-            Instead of asking again and again whether an adapter is ready, be told.
+            Add a webhook to be notified when, for example, an adapter is ready.
           </Empty>
         </Card>
       )}
@@ -114,7 +114,7 @@ function Rotate({ webhook, onClose }: { webhook: Webhook; onClose: () => void })
     return (
       <NewSecret
         secret={rotate.data.secret}
-        note="Messages are signed under the old secret too for a day."
+        note="Messages are also signed with the old secret for one day."
         onClose={onClose}
       />
     );
@@ -123,7 +123,7 @@ function Rotate({ webhook, onClose }: { webhook: Webhook; onClose: () => void })
       open
       onOpenChange={(open) => !open && onClose()}
       title="Rotate the secret?"
-      description="For a day messages are signed under both, so that your server can change over without missing one."
+      description="For one day, messages are signed with both secrets, so that your server can switch without missing a message."
       action="Rotate secret"
       busy={rotate.isPending}
       onConfirm={() => rotate.mutate(webhook.id)}
@@ -140,7 +140,7 @@ function Delete({ webhook, onClose }: { webhook: Webhook; onClose: () => void })
       open
       onOpenChange={(open) => !open && onClose()}
       title="Delete this webhook?"
-      description={`${webhook.url} is told nothing more, and the log of its messages goes with it.`}
+      description={`${webhook.url} receives no more messages, and its delivery log is deleted.`}
       action="Delete webhook"
       busy={remove.isPending}
       onConfirm={() => remove.mutate(webhook.id, { onSuccess: onClose })}
