@@ -470,8 +470,8 @@ def test_an_operator_cordons_a_host_and_takes_it_back(keyboard: Keyboard) -> Non
     dialog = page.get_by_role("alertdialog")
     expect(dialog).to_contain_text("No other host serves")
     keyboard.do(dialog.get_by_role("button", name="Cordon"))
-    keyboard.do(host.get_by_role("button", name="Uncordon"))
-    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Uncordon"))
+    keyboard.do(host.get_by_role("button", name="Resume service"))
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Resume service"))
     expect(host.get_by_role("button", name="Cordon")).to_be_visible()
 
 
@@ -483,9 +483,9 @@ def test_an_operator_drains_a_host_and_takes_it_back(keyboard: Keyboard) -> None
     keyboard.dialog("takes nothing from anybody")
     keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Drain"))
     expect(host).to_contain_text("can be stopped")
-    keyboard.do(host.get_by_role("button", name="Uncordon"))
+    keyboard.do(host.get_by_role("button", name="Resume service"))
     keyboard.dialog("It gets requests again")
-    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Uncordon"))
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Resume service"))
     expect(host.get_by_role("button", name="Drain")).to_be_visible()
     expect(host).to_contain_text("online")
 

@@ -205,7 +205,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
       <span className="flex flex-wrap gap-2">
         {!revoked && host.service !== "serving" && (
           <Button size="sm" onClick={() => onChange("serving")}>
-            Uncordon
+            Resume service
           </Button>
         )}
         {!revoked && host.service === "serving" && (
