@@ -28,7 +28,7 @@ it("keeps what is shown, and what is typed, when it cannot be read again", async
 
   server.use(http.get(KEYS, () => HttpResponse.json([data.key])));
   await user.click(screen.getByRole("button", { name: "Read again" }));
-  await waitFor(() => expect(screen.queryByText(/Not up to date/)).toBeNull());
+  await waitFor(() => expect(screen.queryByText(/Data may be out of date/)).toBeNull());
 });
 
 it("does not go on showing what the server no longer has", async () => {
@@ -38,7 +38,7 @@ it("does not go on showing what the server no longer has", async () => {
   await client.invalidateQueries();
   expect(await screen.findByRole("alert")).toHaveTextContent("This tenant is not there any more.");
   expect(screen.queryByText(data.key.name)).toBeNull();
-  expect(screen.queryByText(/Not up to date/)).toBeNull();
+  expect(screen.queryByText(/Data may be out of date/)).toBeNull();
 });
 
 it("asks for the session again when its first answer was an error", async () => {

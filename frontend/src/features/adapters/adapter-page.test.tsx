@@ -55,7 +55,9 @@ describe("adapter page", () => {
     );
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     const notice = await screen.findByTestId("base-confirmation");
-    expect(notice).toHaveTextContent("It names org/other as its base model, but lorikeet-demo is served.");
+    expect(notice).toHaveTextContent(
+      "The configuration names org/other as its base model, but lorikeet-demo is served.",
+    );
     expect(screen.queryByRole("button", { name: "Make live" })).not.toBeInTheDocument();
     await user.click(within(notice).getByRole("button", { name: "Confirm base model" }));
     await waitFor(() => expect(confirmed).toBe(true));
@@ -312,7 +314,7 @@ describe("adapter page", () => {
       screen.getByRole("img", { name: "layer 0: 13%, by quantisation 3.0%; layer 1: 6.3%, by quantisation 2.0%" }),
     ).toBeVisible();
     await user.click(screen.getByRole("link", { name: /v2/ }));
-    await waitFor(() => expect(screen.getByTestId("agreement")).toHaveTextContent("Being measured"));
+    await waitFor(() => expect(screen.getByTestId("agreement")).toHaveTextContent("Measurement in progress"));
     expect(screen.queryByTestId("effect-warning")).not.toBeInTheDocument();
     await user.click(screen.getByRole("link", { name: /v1/ }));
     await waitFor(() => expect(screen.getByTestId("agreement")).toHaveTextContent("Not measured. No memory."));
@@ -427,7 +429,7 @@ describe("adapters page", () => {
     );
     const { user } = openConsole("/t/acme/adapters");
     expect(await screen.findByText(/^Storage: 3/)).toBeVisible();
-    expect(screen.getByText(/500 B more are archived/)).toBeVisible();
+    expect(screen.getByText(/500 B of archived content do not count/)).toBeVisible();
     await user.click(await screen.findByRole("button", { name: "Restore old" }));
     await waitFor(() => expect(restored).toBe(true));
   });

@@ -83,7 +83,7 @@ describe("budgets", () => {
     await screen.findByTestId("budget-month");
     await userEvent.type(screen.getByTestId("budget-month"), "lots");
     await userEvent.click(screen.getByTestId("budgets-save"));
-    expect(await screen.findByText(/An amount like 25/)).toBeVisible();
+    expect(await screen.findByText(/Enter an amount such as 25/)).toBeVisible();
     await userEvent.clear(screen.getByTestId("budget-month"));
     await userEvent.type(screen.getByTestId("budget-month"), "12,50");
     await userEvent.selectOptions(screen.getByLabelText("When used up, per month"), "warn");
@@ -100,7 +100,7 @@ describe("budgets", () => {
   it("needs prices", async () => {
     serve({ ...data.noBudgets, currency: null });
     openConsole("/t/acme/limits");
-    expect(await screen.findByText(/published no prices/)).toBeVisible();
+    expect(await screen.findByText(/has not published prices/)).toBeVisible();
     expect(screen.queryByTestId("budgets-edit")).toBeNull();
   });
 

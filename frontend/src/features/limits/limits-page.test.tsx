@@ -68,7 +68,7 @@ describe("limits", () => {
   it("says when the counters cannot be reached", async () => {
     serve(false);
     openConsole("/t/acme/limits");
-    expect(await screen.findByText(/counters cannot be reached/)).toBeVisible();
+    expect(await screen.findByText(/usage counters are unreachable/)).toBeVisible();
   });
 
   it("sets a key's limits; an empty field is none", async () => {

@@ -115,7 +115,7 @@ describe("base models, for operators", () => {
     const { user } = openConsole("/t/acme/operator/hosts");
     await user.click(await screen.findByRole("button", { name: "Withdraw llama" }));
     const dialog = within(await screen.findByRole("alertdialog", { name: "Withdraw llama?" }));
-    expect(dialog.getByText(/its 3 adapters are not called/)).toBeVisible();
+    expect(dialog.getByText(/its 3 adapters can no longer be called/)).toBeVisible();
     await user.click(dialog.getByRole("button", { name: "Withdraw" }));
     await waitFor(() => expect(requests).toEqual([served.digest]));
   });

@@ -31,7 +31,7 @@ const host: OperatorHost = {
   last_end: null,
 };
 
-it("says why an engine was started anew, and nothing of those that were not", async () => {
+it("says why an engine engine was restarted because, and nothing of those that were not", async () => {
   const user = data.session.user && { ...data.session.user, is_operator: true };
   const lost: OperatorHost = {
     ...host,
@@ -52,5 +52,5 @@ it("says why an engine was started anew, and nothing of those that were not", as
     /did not end as it should \(.+\): rank 1 \(process 7\) ended with status -9\.$/,
   );
   expect(screen.getByText(/did not end as it should: it was killed\.$/)).toBeVisible();
-  expect(screen.getAllByText(/was started anew/)).toHaveLength(2);
+  expect(screen.getAllByText(/engine was restarted because/)).toHaveLength(2);
 });

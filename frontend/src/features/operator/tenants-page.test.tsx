@@ -184,10 +184,10 @@ describe("hosts and staging for operators", () => {
     expect(dialog).toHaveTextContent("every new request for it will be refused with 503 until it is back");
     await user.selectOptions(within(dialog).getByLabelText("Wait for requests there (2 now)"), "60");
     await user.click(within(dialog).getByRole("button", { name: "Restart" }));
-    expect(await screen.findByText(/1 request may still end, for 1 min 0 s at most/)).toBeInTheDocument();
+    expect(await screen.findByText(/1 request still running, for 1 min 0 s at most/)).toBeInTheDocument();
     expect(sent).toEqual([["POST /api/operator/hosts/gpu1/restart", { wait_s: 60 }]]);
     restart = { ...restart!, phase: "starting" };
-    expect(await screen.findByText(/its engine has ended and is waited for/)).toBeInTheDocument();
+    expect(await screen.findByText(/the engine has exited; waiting for it to start/)).toBeInTheDocument();
     restart = null;
     await waitFor(() => expect(toasts().map(({ title }) => title)).toContain("gpu1 is back"));
   });

@@ -20,7 +20,7 @@ function serve(first_steps: Partial<typeof data.overview.first_steps>, slug = "a
   );
 }
 
-describe("the first steps", () => {
+describe("first steps", () => {
   beforeEach(() => localStorage.clear());
 
   it("say what is left to do, until it is hidden", async () => {

@@ -63,7 +63,7 @@ describe("pinned prefixes", () => {
     await user.click(await prefixes.findByRole("button", { name: "Pin a prefix" }));
     await user.type(await screen.findByLabelText("Name"), "handbook");
     await user.type(screen.getByLabelText("Text"), "Be brief.");
-    await user.click(screen.getByRole("button", { name: "Pin it" }));
+    await user.click(screen.getByRole("button", { name: "Pin prefix" }));
     await waitFor(() =>
       expect(sent).toEqual([
         { name: "handbook", model: "support", cache_salt: "", messages: [{ role: "system", content: "Be brief." }] },
@@ -96,11 +96,11 @@ describe("pinned prefixes", () => {
     const { user } = openConsole("/t/acme/adapters/support");
     const prefixes = await card("Pinned prefixes");
     await user.click(await prefixes.findByRole("button", { name: "Pin a prefix" }));
-    await user.click(await screen.findByRole("button", { name: "Pin it" }));
+    await user.click(await screen.findByRole("button", { name: "Pin prefix" }));
     expect(await screen.findByText("Paste the text that the requests start with.")).toBeVisible();
     await user.type(screen.getByLabelText("Name"), "handbook");
     await user.type(screen.getByLabelText("Text"), "Be brief.");
-    await user.click(screen.getByRole("button", { name: "Pin it" }));
+    await user.click(screen.getByRole("button", { name: "Pin prefix" }));
     expect(await screen.findByText("Pins take a quarter.")).toBeVisible();
     expect(screen.getByLabelText("Text")).toHaveValue("Be brief.");
   });

@@ -413,7 +413,7 @@ describe("playground", () => {
       const { user, dialog, choose } = await begin();
       await choose(1, "legal");
       const problem = dialog.getByTestId("combine-problem");
-      expect(problem).toHaveTextContent("“legal” is there twice: name each adapter once, with its weight.");
+      expect(problem).toHaveTextContent("“legal” is listed twice. List each adapter once.");
       await choose(1, "other");
       expect(problem).toHaveTextContent(
         "The adapters belong to different base models: “legal” of llama, “other” of qwen. Choose adapters of one base model.",
@@ -424,7 +424,7 @@ describe("playground", () => {
       for (const [typed, message] of [
         ["0", /Not 0/],
         ["10.5", /between -10 and 10/],
-        ["0.12345", /four decimals/],
+        ["0.12345", /four decimal places/],
       ] as const) {
         fireEvent.change(weight, { target: { value: typed } });
         expect(weight).toHaveAccessibleDescription(message);

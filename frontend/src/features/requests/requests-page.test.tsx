@@ -109,7 +109,7 @@ describe("the request log", () => {
     await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
     expect(await screen.findByText("Where is my parcel?")).toBeVisible();
     expect(screen.getByText("On its way.")).toBeVisible();
-    expect(screen.getByText(/longer than is kept/)).toBeVisible();
+    expect(screen.getByText(/too long to store in full/)).toBeVisible();
     expect(screen.queryByRole("link", { name: "Replay in the playground" })).toBeNull();
   });
 

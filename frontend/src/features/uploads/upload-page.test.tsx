@@ -44,7 +44,7 @@ describe("upload page", () => {
 
   it("checks the name before it sends", async () => {
     const user = await choose(adapterFiles(), "Not A Name");
-    await screen.findByText(/Nothing wrong/);
+    await screen.findByText(/The browser found no problems/);
     await user.click(screen.getByTestId("upload-submit"));
     expect(await screen.findByText(/lower-case letters/)).toBeVisible();
   });
@@ -56,7 +56,7 @@ describe("upload page", () => {
       ),
     );
     const user = await choose(adapterFiles());
-    await screen.findByText(/Nothing wrong/);
+    await screen.findByText(/The browser found no problems/);
     await user.click(screen.getByTestId("upload-submit"));
     expect(await screen.findByText("Send at most 2 GB.")).toBeVisible();
     expect(screen.getByTestId("upload-dropzone")).toBeVisible();
@@ -67,11 +67,11 @@ describe("upload page", () => {
     server.use(http.get(`${T}/uploads/up-1`, () => HttpResponse.json(data.upload)));
     server.use(http.patch(`${T}/uploads/resumable/up-1`, () => new Promise<never>(() => {}), { once: true }));
     const user = await choose(adapterFiles());
-    await screen.findByText(/Nothing wrong/);
+    await screen.findByText(/The browser found no problems/);
     await user.click(screen.getByTestId("upload-submit"));
     await waitFor(() => expect(seen.created).toHaveLength(1));
     await user.click(screen.getByRole("button", { name: "Pause" }));
-    expect(screen.getByText(/stays on the server for a day/)).toBeVisible();
+    expect(screen.getByText(/kept on the server for one day/)).toBeVisible();
     await user.click(screen.getByRole("button", { name: "Go on" }));
     expect(await screen.findByText(/Validating names, shapes/)).toBeVisible();
     expect(seen.created).toHaveLength(1);
@@ -114,7 +114,7 @@ describe("upload page", () => {
     );
     const { user } = openConsole("/t/acme/upload");
     await user.type(await screen.findByLabelText("Token for private repositories"), "hf_x");
-    await user.click(screen.getByRole("button", { name: "Keep it" }));
+    await user.click(screen.getByRole("button", { name: "Save token" }));
     expect(await screen.findByRole("button", { name: "Remove token" })).toBeVisible();
     expect(kept).toEqual({ token: "hf_x" });
     await user.click(screen.getByRole("button", { name: "Remove token" }));
@@ -259,7 +259,7 @@ describe("upload page", () => {
     await user.type(screen.getByLabelText("Access key id"), "AKIA");
     await user.type(screen.getByLabelText("Secret access key"), "hidden");
     await user.type(screen.getByLabelText("Session token"), "of-an-hour");
-    await user.click(screen.getByRole("button", { name: "Keep them" }));
+    await user.click(screen.getByRole("button", { name: "Save keys" }));
     const remove = await screen.findByRole("button", { name: "Remove keys of trainings" });
     expect(kept).toEqual({
       bucket: "trainings",
@@ -281,7 +281,7 @@ describe("upload page", () => {
   it("shows every problem of the report with its fix", async () => {
     accept({ state: "refused", report: data.refusedReport });
     const user = await choose(adapterFiles());
-    await screen.findByText(/Nothing wrong/);
+    await screen.findByText(/The browser found no problems/);
     await user.click(screen.getByTestId("upload-submit"));
     const report = await screen.findByTestId("validation-report");
     expect(report).toHaveTextContent("q_proj expects 2048 inputs, the base has 256.");
@@ -293,7 +293,7 @@ describe("upload page", () => {
     accept({ state: "accepted", version: 1, report: data.validReport });
     server.use(http.get(`${T}/adapters/fresh/versions/1`, () => HttpResponse.json(data.version)));
     const user = await choose(adapterFiles());
-    await screen.findByText(/Nothing wrong/);
+    await screen.findByText(/The browser found no problems/);
     await user.click(screen.getByTestId("upload-submit"));
     const status = await screen.findByTestId("staging-status");
     expect(status).toHaveAttribute("data-state", "staging");
@@ -340,7 +340,7 @@ describe("upload page", () => {
       }),
     );
     const user = await choose(adapterFiles());
-    await screen.findByText(/Nothing wrong/);
+    await screen.findByText(/The browser found no problems/);
     await user.click(screen.getByTestId("upload-submit"));
     expect(await screen.findByText("Free some space.")).toBeVisible();
     await user.click(screen.getByRole("button", { name: "Retry staging" }));
