@@ -87,8 +87,8 @@ describe("budgets", () => {
     await userEvent.clear(screen.getByTestId("budget-month"));
     await userEvent.type(screen.getByTestId("budget-month"), "12,50");
     await userEvent.selectOptions(screen.getByLabelText("When used up, per month"), "warn");
-    await userEvent.clear(screen.getByLabelText("Tell at, per month"));
-    await userEvent.type(screen.getByLabelText("Tell at, per month"), "75 %, 100");
+    await userEvent.clear(screen.getByLabelText("Notify at, per month"));
+    await userEvent.type(screen.getByLabelText("Notify at, per month"), "75 %, 100");
     await userEvent.click(screen.getByTestId("budgets-save"));
     await waitFor(() =>
       expect(sent).toEqual({ day: null, month: { amount_micros: 12_500_000, at_limit: "warn", alerts: [75, 100] } }),

@@ -31,7 +31,7 @@ const host: OperatorHost = {
   last_end: null,
 };
 
-it("says why an engine engine was restarted because, and nothing of those that were not", async () => {
+it("says why an engine was restarted, and nothing of those that were not", async () => {
   const user = data.session.user && { ...data.session.user, is_operator: true };
   const lost: OperatorHost = {
     ...host,

@@ -302,7 +302,7 @@ describe("hosts and staging for operators", () => {
       ),
     ).toBeInTheDocument();
     expect(part).toHaveTextContent("no two tenants are waiting");
-    expect(await within(part).findByRole("slider", { name: /Widest gap/ })).toBeInTheDocument();
+    expect(await within(part).findByRole("slider", { name: /Largest gap/ })).toBeInTheDocument();
   });
 
   it("tells the rate and the remaining time of what is on its way", async () => {

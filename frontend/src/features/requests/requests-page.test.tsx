@@ -99,7 +99,7 @@ describe("the request log", () => {
     serve();
     openConsole("/t/acme/requests");
     expect(await screen.findByText("< 1 ms")).toBeInTheDocument();
-    expect(await screen.findByText(/Recording enabled for 7 days/)).toBeVisible();
+    expect(await screen.findByText(/Prompts and answers are kept for 7 days/)).toBeVisible();
   });
 
   it("shows the text to those who may read it", async () => {

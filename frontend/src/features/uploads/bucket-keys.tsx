@@ -40,7 +40,7 @@ export function BucketKeysSection() {
           <span>
             <span className="font-mono">s3://{bucket}</span> is read with this tenant’s keys ({endpoint || region}).
           </span>
-          <Button size="sm" onClick={() => setRemoving(bucket)} aria-label={`Remove the keys of ${bucket}`}>
+          <Button size="sm" onClick={() => setRemoving(bucket)} aria-label={`Remove keys of ${bucket}`}>
             Remove keys
           </Button>
         </p>
@@ -49,7 +49,7 @@ export function BucketKeysSection() {
         <Confirm
           open
           onOpenChange={(stays) => !stays && setRemoving("")}
-          title={`Remove the keys of ${removing}?`}
+          title={`Remove keys of ${removing}?`}
           description="Imports from the bucket are refused, including queued ones, until keys are added again. The removed keys cannot be recovered."
           action="Remove"
           busy={remove.isPending}

@@ -72,7 +72,7 @@ describe("upload page", () => {
     await waitFor(() => expect(seen.created).toHaveLength(1));
     await user.click(screen.getByRole("button", { name: "Pause" }));
     expect(screen.getByText(/kept on the server for one day/)).toBeVisible();
-    await user.click(screen.getByRole("button", { name: "Go on" }));
+    await user.click(screen.getByRole("button", { name: "Resume" }));
     expect(await screen.findByText(/Validating names, shapes/)).toBeVisible();
     expect(seen.created).toHaveLength(1);
   });
