@@ -73,7 +73,7 @@ describe("base models, for operators", () => {
     expect(table.getByRole("row", { name: /mistral waiting .* gpu2, gpu3 0/ })).toBeVisible();
     expect(table.queryByRole("button", { name: /Withdraw/ })).not.toBeInTheDocument();
     await user.click(table.getByRole("button", { name: "Admit mistral" }));
-    const dialog = within(await screen.findByRole("alertdialog", { name: "Serve mistral too?" }));
+    const dialog = within(await screen.findByRole("alertdialog", { name: "Admit mistral?" }));
     await user.clear(dialog.getByLabelText("Name"));
     await user.type(dialog.getByLabelText("Name"), "small");
     await user.click(dialog.getByRole("button", { name: "Admit" }));
@@ -103,7 +103,7 @@ describe("base models, for operators", () => {
     expect(table.getByRole("row", { name: /llama served asleep/ })).toBeVisible();
     expect(table.getByRole("row", { name: /mistral served waking/ })).toBeVisible();
     await user.click(table.getByRole("button", { name: "Sleep of mistral" }));
-    const dialog = within(await screen.findByRole("alertdialog", { name: "When may mistral sleep?" }));
+    const dialog = within(await screen.findByRole("alertdialog", { name: "Sleep settings of mistral" }));
     expect(dialog.getByLabelText("Sleeps")).toHaveDisplayValue("After 1.5 hours without a request");
     await user.selectOptions(dialog.getByLabelText("Sleeps"), "After 15 minutes without a request");
     await user.click(dialog.getByRole("button", { name: "Save" }));

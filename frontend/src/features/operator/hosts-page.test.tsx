@@ -49,8 +49,8 @@ it("says why an engine was restarted, and nothing of those that were not", async
   openConsole("/t/acme/operator/hosts");
   const [row] = await screen.findAllByLabelText("Host gpu2");
   expect(within(row as HTMLElement).getByRole("note")).toHaveTextContent(
-    /did not end as it should \(.+\): rank 1 \(process 7\) ended with status -9\.$/,
+    /ended unexpectedly \(.+\): rank 1 \(process 7\) ended with status -9\.$/,
   );
-  expect(screen.getByText(/did not end as it should: it was killed\.$/)).toBeVisible();
+  expect(screen.getByText(/ended unexpectedly: it was killed\.$/)).toBeVisible();
   expect(screen.getAllByText(/engine was restarted because/)).toHaveLength(2);
 });

@@ -136,7 +136,7 @@ describe("prices of base models, for operators", () => {
 
   it("ends them", async () => {
     const { user } = openConsole("/t/acme/operator");
-    await user.click(await screen.findByRole("button", { name: "End the own prices of llama-70b" }));
+    await user.click(await screen.findByRole("button", { name: "End the prices of llama-70b" }));
     await user.click(await screen.findByRole("button", { name: "End its prices" }));
     await waitFor(() =>
       expect(requests).toEqual([

@@ -42,7 +42,7 @@ describe("devices", () => {
     await waitFor(() => expect(within(list).getAllByRole("listitem")).toHaveLength(2));
     await userEvent.click(screen.getByTestId("end-others"));
     const dialog = await screen.findByRole("alertdialog");
-    expect(dialog).toHaveTextContent("Ends 1 other session at once");
+    expect(dialog).toHaveTextContent("Ends 1 other session immediately");
     await userEvent.click(within(dialog).getByRole("button", { name: "Sign out" }));
     await waitFor(() => expect(within(list).getAllByRole("listitem")).toHaveLength(1));
     expect(screen.queryByTestId("end-others")).toBeNull();

@@ -58,7 +58,7 @@ describe("objectives", () => {
     openConsole("/t/acme/slo");
     expect(await screen.findByText("No measurements in this time range")).toBeVisible();
     expect(
-      screen.getByText(/neither met nor missed: the first token within 200 ms, for 99% of requests/),
+      screen.getByText(/has no measurements yet: the first token within 200 ms, for 99% of requests/),
     ).toBeVisible();
     expect(screen.queryByText("Attainment")).toBeNull();
   });
