@@ -368,8 +368,10 @@ def delta_spans(
         return
     qkv, a, b = inputs.qkv, inputs.a, inputs.b
     # Single-precision inputs are multiplied as such; the inverse of bfloat16 models needs more than bfloat16's digits.
-    whole = qkv.dtype is torch.float32
-    precision, solve = ("ieee", "ieee") if whole or qkv.device.type == "cpu" else ("tf32", "tf32x3")
+    # Triton 3.6 compiles products in tf32 wrong where keys are narrow: they write outside of shared memory.
+    precision, solve = "tf32", "tf32x3" if sizes["KEY_PAD"] >= 64 else "ieee"
+    if qkv.dtype is torch.float32 or qkv.device.type == "cpu":
+        precision = solve = "ieee"
     places = len(chunks), shape.heads, CHUNK
     w = torch.empty(*places, sizes["KEY_PAD"], dtype=qkv.dtype, device=qkv.device)
     u = torch.empty(*places, sizes["VALUE_PAD"], dtype=qkv.dtype, device=qkv.device)
