@@ -255,7 +255,7 @@ function LastEnd({ host: { last_end: end } }: { host: OperatorHost }) {
 }
 
 const TITLES: Record<HostService, (name: string) => string> = {
-  serving: (name) => `Put ${name} back in service?`,
+  serving: (name) => `Resume service of ${name}?`,
   cordoned: (name) => `Cordon ${name}?`,
   drained: (name) => `Drain ${name}?`,
 };
@@ -265,7 +265,7 @@ const CONSEQUENCES: Record<HostService, string> = {
   drained:
     "It receives nothing new, and its engine refuses new work, even after a restart. When its running requests have ended, you can stop it.",
 };
-const ACTIONS: Record<HostService, string> = { serving: "Back in service", cordoned: "Cordon", drained: "Drain" };
+const ACTIONS: Record<HostService, string> = { serving: "Resume service", cordoned: "Cordon", drained: "Drain" };
 
 function ConfirmService({ host, service, others, onClose }: Change & { others: OperatorHost[]; onClose: () => void }) {
   const set = useSetHostService();
@@ -276,7 +276,7 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
       { host: host.name, service },
       {
         onSuccess: () => {
-          toast.good(takes ? `${host.name} receives no new requests` : `${host.name} is back in service`);
+          toast.good(takes ? `${host.name} receives no new requests` : `${host.name} serves requests again`);
           onClose();
         },
       },

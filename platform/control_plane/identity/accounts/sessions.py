@@ -28,12 +28,13 @@ class SessionStore(db.SessionStore):
     def get_expiry_date(self, **settings: Any) -> datetime:
         return super().get_expiry_date(**{"modification": clocks.now(), **settings})
 
-    def _get_session_from_db(self) -> Session | None:
-        """Return the session if it has not expired by the database's clock."""
+    def load(self) -> dict[str, Any]:
+        """Return the session's contents, empty unless it is valid by the database's clock."""
         session = Session.objects.filter(session_key=self.session_key, expire_date__gt=clocks.now()).first()
         if session is None:
             self._session_key = None
-        return session
+            return {}
+        return self.decode(session.session_data)
 
 
 def user_of_session(session_key: str) -> User | None:
