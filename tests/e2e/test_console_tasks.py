@@ -518,7 +518,7 @@ def test_an_operator_makes_a_token_for_a_host_and_takes_it_back(keyboard: Keyboa
     keyboard.do(page.get_by_role("button", name="Add host"))
     page.wait_for_url(re.compile("add=true"))
     name = f"gpu-{uuid.uuid4().hex[:6]}"
-    keyboard.dialog("one machine joins, once")
+    keyboard.dialog("one machine can use once to join")
     keyboard.enter(page.get_by_label("Name (optional)"), name)
     keyboard.press("Enter")
     expect(page.get_by_test_id("join-command")).to_contain_text("--token")
@@ -528,7 +528,7 @@ def test_an_operator_makes_a_token_for_a_host_and_takes_it_back(keyboard: Keyboa
     keyboard.do(page.get_by_role("button", name="Done"))
     token = page.get_by_role("listitem").filter(has_text=name)
     keyboard.do(token.get_by_role("button"))
-    keyboard.dialog("is refused, and needs a new one")
+    keyboard.dialog("cannot join and needs a new token")
     keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Withdraw"))
     expect(page.get_by_role("alertdialog")).to_have_count(0)
     expect(token).to_have_count(0)
