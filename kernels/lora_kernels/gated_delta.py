@@ -131,17 +131,21 @@ def _decode_kernel(
 
 
 @triton.jit
-def _inverse(a, PRECISION: tl.constexpr, CHUNK: tl.constexpr):
+def _inverse(a, SOLVE: tl.constexpr, REFINE: tl.constexpr, CHUNK: tl.constexpr):
     """Return ``(I + a)^-1`` of a strictly lower triangular matrix, by blocks of twice the size in each round.
 
-    Forward substitution by blocks is stable where a product of powers of ``a`` is not: equal keys make those cancel.
+    Forward substitution by blocks is stable where a product of powers of ``a`` is not: equal keys make those cancel. If
+    ``REFINE`` is another precision, a step of Newton's method in it squares the error of the rounds before.
     """
     i, j = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
     inverse = tl.where(i == j, 1.0, 0.0) - tl.where((i // 2 == j // 2), a, 0.0)
     for step in tl.static_range(5):
         width = 2 << step
         below = tl.where((i // (2 * width) == j // (2 * width)) & (i // width > j // width), a, 0.0)
-        inverse -= tl.dot(tl.dot(inverse, below, input_precision=PRECISION), inverse, input_precision=PRECISION)
+        inverse -= tl.dot(tl.dot(inverse, below, input_precision=SOLVE), inverse, input_precision=SOLVE)
+    if REFINE != SOLVE:
+        error = inverse + tl.dot(a, inverse, input_precision=REFINE) - tl.where(i == j, 1.0, 0.0)
+        inverse -= tl.dot(inverse, error, input_precision=REFINE)
     return inverse
 
 
@@ -160,7 +164,7 @@ def _chunk_kernel(
     qkv_stride, gate_stride,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, SCALE: tl.constexpr, BETA_SCALE: tl.constexpr, FIELDS: tl.constexpr,
-    CHUNK: tl.constexpr, PRECISION: tl.constexpr, SOLVE: tl.constexpr,
+    CHUNK: tl.constexpr, PRECISION: tl.constexpr, SOLVE: tl.constexpr, REFINE: tl.constexpr,
 ):  # fmt: skip
     """Compute what a chunk's tokens need of each other: new values before the state's part, and scores."""
     chunk, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -180,7 +184,7 @@ def _chunk_kernel(
     between = tl.exp(tl.where(lower, total[:, None] - total[None, :], 0.0))
     k_t = tl.trans(k.to(dtype))
     products = tl.dot((k * beta[:, None]).to(dtype), k_t, input_precision=PRECISION)
-    inverse = _inverse(tl.where(strictly, products * between, 0.0), SOLVE, CHUNK).to(dtype)
+    inverse = _inverse(tl.where(strictly, products * between, 0.0), SOLVE, REFINE, CHUNK).to(dtype)
     w = tl.dot(inverse, (k * (beta * tl.exp(total))[:, None]).to(dtype), input_precision=PRECISION)
     v = tl.load(
         qkv_ptr + 2 * KEY_HEADS * KEY_DIM + head * VALUE_DIM + tokens[:, None] * qkv_stride + values[None, :],
@@ -369,9 +373,11 @@ def delta_spans(
     qkv, a, b = inputs.qkv, inputs.a, inputs.b
     # Single-precision inputs are multiplied as such; the inverse of bfloat16 models needs more than bfloat16's digits.
     # Triton 3.6 compiles products in tf32 wrong where keys are narrow: they write outside of shared memory.
-    precision, solve = "tf32", "tf32x3" if sizes["KEY_PAD"] >= 64 else "ieee"
+    precision, solve, refine = "tf32", "tf32", "tf32x3"
     if qkv.dtype is torch.float32 or qkv.device.type == "cpu":
-        precision = solve = "ieee"
+        precision = solve = refine = "ieee"
+    elif sizes["KEY_PAD"] < 64:
+        solve = refine = "ieee"
     places = len(chunks), shape.heads, CHUNK
     w = torch.empty(*places, sizes["KEY_PAD"], dtype=qkv.dtype, device=qkv.device)
     u = torch.empty(*places, sizes["VALUE_PAD"], dtype=qkv.dtype, device=qkv.device)
@@ -380,7 +386,7 @@ def delta_spans(
     _chunk_kernel[(len(chunks), shape.heads)](
         qkv, a, b, weights.a_log, weights.dt_bias, chunks, w, u, scores, decays, qkv.stride(0), a.stride(0),
         BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, FIELDS=CHUNK_FIELDS, CHUNK=CHUNK, PRECISION=precision,
-        SOLVE=solve, num_warps=4,
+        SOLVE=solve, REFINE=refine, num_warps=4,
         **sizes,
     )  # fmt: skip
     columns = min(_SCAN_COLUMNS, sizes["VALUE_PAD"])
