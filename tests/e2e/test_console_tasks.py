@@ -480,7 +480,7 @@ def test_an_operator_drains_a_host_and_takes_it_back(keyboard: Keyboard) -> None
     keyboard.open("Hosts & staging")
     host = page.get_by_label("Host local")
     keyboard.do(host.get_by_role("button", name="Drain"))
-    keyboard.dialog("takes nothing from anybody")
+    keyboard.dialog("It receives nothing new")
     keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Drain"))
     expect(host).to_contain_text("can be stopped")
     keyboard.do(host.get_by_role("button", name="Resume service"))
