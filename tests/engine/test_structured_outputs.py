@@ -288,14 +288,14 @@ def test_masks_that_are_late_hold_their_own_answer_only(engine: Engine, monkeypa
     monkeypatch.setattr("lora_engine.engine._MASK_PATIENCE_S", 0.0)
     ask(engine, "constrained", "Who are you?", schema(PERSON), temperature=1.0, seed=1)
     ask(engine, "free", "Tell me a joke.", ignore_eos=True, max_tokens=149)
-    texts, steps, free, held = {"constrained": "", "free": ""}, 0, [], [0]
-    hold = engine.core.hold
+    texts, steps, free, deferred = {"constrained": "", "free": ""}, 0, [], [0]
+    defer = engine.core.defer
 
     def counted(sequence: Sequence) -> None:
-        held[0] += 1
-        hold(sequence)
+        deferred[0] += 1
+        defer(sequence)
 
-    monkeypatch.setattr(engine.core, "hold", counted)
+    monkeypatch.setattr(engine.core, "defer", counted)
     while engine.has_work():
         steps += 1
         output = engine.step()
@@ -310,7 +310,7 @@ def test_masks_that_are_late_hold_their_own_answer_only(engine: Engine, monkeypa
     engine.runner.overlaps = False
     assert texts["constrained"] == in_time["constrained", 0][0]
     tokens = len(in_time["constrained", 0][0].encode())  # at least as many as tokens
-    assert 3 < held[0] <= tokens, "it took part in steps although its mask was missing"
+    assert 3 < deferred[0] <= tokens, "it took part in steps although its mask was missing"
     assert free[:149] == list(range(free[0], free[0] + 149)), "a step without a token for the free answer"
 
 

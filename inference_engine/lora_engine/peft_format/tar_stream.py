@@ -14,9 +14,9 @@ from typing import Protocol
 
 BLOCK = 512
 # Bytes of an extended header.
-_MAX_EXTENDED = 256 << 10
+_MAX_EXTENDED_BYTES = 256 << 10
 # Extended headers before one member.
-_MAX_EXTENDED = 4
+_MAX_EXTENDED_HEADERS = 4
 _MAGIC = (b"ustar\0", b"ustar ", bytes(6))  # POSIX, GNU, and older than both
 _OCTAL = re.compile(rb"[0-7]{0,12}")
 _BLOCK_BYTES = 1 << 20
@@ -61,8 +61,8 @@ class TarReader:
             if kind in (b"x", b"g", b"L"):
                 extended += 1
                 name = _extended_name(kind, self._extended(size)) or name
-                if extended > _MAX_EXTENDED:
-                    raise TarError(f"a member has more than {_MAX_EXTENDED} extended headers")
+                if extended > _MAX_EXTENDED_HEADERS:
+                    raise TarError(f"a member has more than {_MAX_EXTENDED_HEADERS} extended headers")
                 continue
             member = TarMember(name or _plain_name(header), _KINDS.get(kind, "special"), size)
             name, extended = None, 0
@@ -97,7 +97,7 @@ class TarReader:
         return header
 
     def _extended(self, size: int) -> bytes:
-        if size > _MAX_EXTENDED:
+        if size > _MAX_EXTENDED_BYTES:
             raise TarError(f"an extended header has {size} bytes")
         data = self._exactly(size)
         self._exactly(-size % BLOCK)

@@ -40,6 +40,7 @@ class Fair:
         self.accounts = Accounts(lambda: TenantQueue(context.on_device, context.clock, config.starvation_s))
         self._slack = config.fair_slack * config.output_price * context.pool_tokens
         self._default_cap = config.tenant_max_running
+        self._step_tokens = config.max_step_tokens
         longest = min(config.max_context or context.pool_tokens, context.pool_tokens)
         dearest = 1.0 + config.adapter_price * config.max_lora_rank
         most = max(config.input_price * longest, config.output_price * context.pool_tokens) * dearest
@@ -112,8 +113,8 @@ class Fair:
         """Order tenants by running sequences, then by service. Tenants ahead of another by more than the slack come
         last.
 
-        Waiting sequences count as one more: prompts as long as a step run one by one, and a flood of them would share
-        the steps equally with a tenant whose only prompt runs.
+        A waiting prompt that fills a step counts as one more running sequence: such prompts run one by one, and a flood
+        of them would share the steps equally with a tenant whose only prompt runs.
         """
         if len(sequences) < 2 or not self._shares.contested:
             return sequences
@@ -122,7 +123,7 @@ class Fair:
 
         def rank(sequence: Sequence) -> tuple[bool, int, float]:
             account = accounts[sequence]
-            sequences = account.running + bool(account.waiting)
+            sequences = account.running + self._waits_for_a_whole_step(account)
             return not self._may_go_before(account, least), sequences, account.counter
 
         return sorted(sequences, key=rank)
@@ -247,6 +248,10 @@ class Fair:
         if account.running + place >= self._shares.guaranteed_places(account):
             return False
         return any(self._may_go_before(account, other) for other in self._shares.above_share(account))
+
+    def _waits_for_a_whole_step(self, account: Account) -> bool:
+        """Return whether the tenant's first waiting prompt is at least as long as a step."""
+        return bool(account.waiting) and account.waiting.first().num_prompt >= self._step_tokens
 
     def _passing_limit(self, account: Account) -> float:
         """Return the counter up to which others may pass a tenant whose first sequence does not fit."""
