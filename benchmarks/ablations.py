@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from offline_throughput import ATTENTION, MIXED, Case, build_engine, run_case
+from offline_throughput import MIXED, MIXERS, Case, build_engine, run_case
 from rows import Rows, parser_of
 
 from lora_engine.adapters.device_tier import AdapterSlot
@@ -116,7 +116,7 @@ class PaddedBmm:
         self.spans: list[LoraSpan] = []
         self.rank = max(MIXED)
         shape, device = engine.loaded.model.shape, engine.loaded.model.device
-        targets = [shape.targets[t] for t in ATTENTION]
+        targets = [shape.targets[t] for t in MIXERS]
         self.weights = [
             [
                 (

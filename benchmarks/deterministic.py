@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from offline_throughput import ATTENTION, LLAMA_3_1_8B, MIXED, build_engine, random_adapter
+from offline_throughput import LLAMA_3_1_8B, MIXED, MIXERS, build_engine, random_adapter
 from rows import Rows, parser_of
 from step_times import decode_step_ms, prefill_ms, warm
 
@@ -50,7 +50,7 @@ def measure(deterministic: bool) -> dict[tuple[str, str, int], float]:
     engine: Engine = build_engine("llama-3.1-8b", config, source)
     digests = []
     for index in range(max(CASES.values())):
-        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], ATTENTION)
+        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], MIXERS)
         source.add(packed)
         digests.append(packed.digest)
     warm(engine, digests)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import torch
-from offline_throughput import ALL_LINEAR, ATTENTION, build_engine, random_adapter
+from offline_throughput import ALL_LINEAR, MIXERS, build_engine, random_adapter
 from rows import BANDWIDTH, Rows, parser_of
 from step_times import decode_step_ms
 
@@ -24,8 +24,8 @@ from lora_engine.engine import Engine
 from lora_engine.model.merging import MergedLayers
 
 ADAPTERS = {
-    "q,k,v,o rank 16": (16, ATTENTION),
-    "q,k,v,o rank 64": (64, ATTENTION),
+    "q,k,v,o rank 16": (16, MIXERS),
+    "q,k,v,o rank 64": (64, MIXERS),
     "all-linear rank 64": (64, ALL_LINEAR),
 }
 BATCH = 16

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from offline_throughput import ATTENTION, build_engine, random_adapter
+from offline_throughput import MIXERS, build_engine, random_adapter
 from rows import Rows, parser_of
 
 from lora_engine.adapters.layout import PackedAdapter
@@ -206,7 +206,7 @@ def main() -> None:
     config = EngineConfig(model=Path("random"), device="cuda", max_context=16384, prefix_cache=False, admission="all")
     began, source = time.perf_counter(), LoadedAdapters()
     engine = build_engine(arguments.model, config, source)
-    adapters = [random_adapter(engine, index, 16, ATTENTION) for index in range(ADAPTERS + 1)]
+    adapters = [random_adapter(engine, index, 16, MIXERS) for index in range(ADAPTERS + 1)]
     for adapter in adapters:
         source.add(adapter)
     print(f"engine up in {time.perf_counter() - began:.1f} s, {engine.pool.num_pages} pages", flush=True)

@@ -59,9 +59,23 @@ LLAMA_2_7B: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 11008,
     "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
 }  # fmt: skip
-MODELS = {"llama-3.1-8b": LLAMA_3_1_8B, "llama-3.1-70b": LLAMA_3_1_70B, "llama-2-7b": LLAMA_2_7B}
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-ALL_LINEAR = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+# The text part of Qwen3.5-9B: three of four layers are gated delta layers.
+QWEN_3_5_9B: dict[str, Any] = {
+    "model_type": "qwen3_5_text", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 12288,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320,
+    "max_position_embeddings": 32768, "linear_num_value_heads": 32, "linear_num_key_heads": 16,
+}  # fmt: skip
+MODELS = {
+    "llama-3.1-8b": LLAMA_3_1_8B,
+    "llama-3.1-70b": LLAMA_3_1_70B,
+    "llama-2-7b": LLAMA_2_7B,
+    "qwen3.5-9b": QWEN_3_5_9B,
+}
+# The projections of attention, or of the gated delta rule, in layers that have it.
+MIXERS = (
+    "q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj",
+)  # fmt: skip
+ALL_LINEAR = (*MIXERS, "gate_proj", "up_proj", "down_proj")
 MIXED = (8, 16, 32, 64)
 
 
@@ -72,7 +86,7 @@ class Case:
     name: str
     adapters: int
     ranks: tuple[int, ...] = MIXED
-    targets: tuple[str, ...] = ATTENTION
+    targets: tuple[str, ...] = MIXERS
     uniform: bool = False
 
 
@@ -138,11 +152,12 @@ def random_adapter(engine: Engine, index: int, rank: int, targets: tuple[str, ..
     modules = tuple(
         ModuleLora(layer, target, rank, 16.0, 16.0 / rank, "a", "b")
         for layer in range(engine.model_config.num_layers)
-        for target in targets
+        for target in engine.loaded.model.shape.targets_of(layer)
+        if target in targets
     )
     manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {})
     layout = plan_layout(manifest, engine.pool.geometry, engine.targets)
-    shape = (engine.pool.geometry.num_layers, layout.num_pages, engine.pool.geometry.page_elems)
+    shape = (engine.pool.geometry.num_layer_groups, layout.num_pages, engine.pool.geometry.page_elems)
     of_ranks = _memory.zeros((engine.targets.world, *shape), torch.bfloat16)
     of_ranks.copy_(noise(of_ranks.numel()).view(of_ranks.shape))
     return PackedAdapter(f"sha256:{index:064x}", rank, layout, of_ranks[0], of_ranks)

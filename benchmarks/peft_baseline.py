@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 import torch
-from offline_throughput import ATTENTION, LLAMA_3_1_8B, MIXED
+from offline_throughput import LLAMA_3_1_8B, MIXED, MIXERS
 from peft import LoraConfig, get_peft_model
 from rows import Rows, parser_of
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
@@ -28,7 +28,7 @@ def build(adapters: int) -> Any:
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
         for index in range(adapters):
-            lora = LoraConfig(r=MIXED[index % len(MIXED)], target_modules=list(ATTENTION), init_lora_weights=False)
+            lora = LoraConfig(r=MIXED[index % len(MIXED)], target_modules=list(MIXERS), init_lora_weights=False)
             if index:
                 model.add_adapter(f"a{index}", lora)
             else:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import torch
-from offline_throughput import ATTENTION, MIXED, MODELS, build_engine, random_adapter, system_name
+from offline_throughput import MIXED, MIXERS, MODELS, build_engine, random_adapter, system_name
 from rows import BANDWIDTH, MATRIX_RATE, Rows, parser_of
 
 from lora_engine.adapters.source import LoadedAdapters
@@ -82,7 +82,11 @@ def floor_ms(engine: Engine, source: LoadedAdapters, batch: int, digests: list[s
     weights = engine.loaded.model.weights
     base = weights.num_bytes() - weights.embedding.nbytes  # of which a step reads one row a token
     context = PROMPT + DECODED // 2
-    kv = batch * context * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layers
+    kv = batch * context * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layer_groups
+    if (delta := engine.loaded.model.shape.delta_states(geometry)) is not None:  # states are read and written
+        rows = [rows for state in delta.states.values() for rows in (state.recurrent, state.convolution)]
+        pages = geometry.page_elems * engine.pool.data.element_size()
+        kv += 2 * batch * sum(r.count * r.length * pages // r.page_elems for r in rows)
     used = set(digests[:batch])
     lora = sum(packed.num_bytes for d in used if (packed := source.get(d)) is not None)
     return (base + kv + lora) / BANDWIDTH * 1e3
@@ -110,7 +114,7 @@ def main() -> None:
     engine = build_engine(arguments.model, config, source)
     digests = []
     for index in range(max(CASES[case] for case in arguments.cases)):
-        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], ATTENTION)
+        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], MIXERS)
         source.add(packed)
         digests.append(packed.digest)
     warm(engine, digests)
@@ -131,8 +135,8 @@ def main() -> None:
             floor = 2 * parameters * 64 * PROMPT / MATRIX_RATE * 1e3
             rows.add(case, "prefill_ms", prefill_ms(engine, case, used), "ms", floor, system, {"prompts": 64})
     if engine.loaded.max_context > LONG_PROMPT:
-        shape = engine.loaded.model.shape
-        attention = 4 * shape.heads * shape.head_dim * shape.num_layers * LONG_PROMPT**2 / 2
+        shape, geometry = engine.loaded.model.shape, engine.pool.geometry
+        attention = 4 * shape.heads * shape.head_dim * geometry.num_layer_groups * LONG_PROMPT**2 / 2
         floor = (2 * parameters * LONG_PROMPT + attention) / MATRIX_RATE * 1e3
         value = prefill_ms(engine, "long", [], 1, LONG_PROMPT)
         rows.add("base", "prefill_ms", value, "ms", floor, system, {"prompts": 1, "prompt": LONG_PROMPT})

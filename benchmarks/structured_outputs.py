@@ -26,7 +26,7 @@ from typing import Any
 
 import offline_throughput
 import torch
-from offline_throughput import ATTENTION, MIXED, MODELS, build_engine, random_adapter
+from offline_throughput import MIXED, MIXERS, MODELS, build_engine, random_adapter
 from rows import Rows, parser_of
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
@@ -210,7 +210,7 @@ def main() -> None:
     engine = build_engine(arguments.model, config, source)
     digests = []
     for index in range(arguments.adapters):
-        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], ATTENTION)
+        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], MIXERS)
         source.add(packed)
         digests.append(packed.digest)
     print(f"engine up in {time.perf_counter() - started:.1f} s", flush=True)

@@ -35,7 +35,7 @@ from typing import Any
 
 import torch
 import torch.multiprocessing
-from offline_throughput import ATTENTION, CASES, MIXED, MODELS, Case, random_model
+from offline_throughput import CASES, MIXED, MIXERS, MODELS, Case, random_model
 from rows import BANDWIDTH, Rows, parser_of
 from step_times import DECODED, PROMPT, decode_step_ms, run, warm
 
@@ -208,9 +208,9 @@ def adapters(engine: Engine, memory: HostMemory, count: int) -> list[PackedAdapt
         modules = tuple(
             ModuleLora(layer, target, rank, 16.0, 16.0 / rank, "a", "b")
             for layer in range(geometry.num_layers)
-            for target in ATTENTION
+            for target in MIXERS
         )
-        manifest = AdapterManifest(rank, ATTENTION, "BF16", 0, 0, 0, "random", modules, {})
+        manifest = AdapterManifest(rank, MIXERS, "BF16", 0, 0, 0, "random", modules, {})
         layout = plan_layout(manifest, geometry, engine.targets)
         shape = (engine.targets.world, geometry.num_layers, layout.num_pages, geometry.page_elems)
         data = memory.zeros(shape, engine.pool.data.dtype)

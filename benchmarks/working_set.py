@@ -17,7 +17,7 @@ import statistics
 import time
 from pathlib import Path
 
-from offline_throughput import ATTENTION, MIXED, build_engine, random_adapter
+from offline_throughput import MIXED, MIXERS, build_engine, random_adapter
 from rows import Rows, parser_of
 
 from lora_engine.adapters.device_tier import LoadStats
@@ -84,7 +84,7 @@ def main() -> None:
     engine = build_engine("llama-3.1-8b", config, source)
     digests = []
     for index in range(int(arguments.resident * FACTORS[-1])):
-        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], ATTENTION)
+        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], MIXERS)
         source.add(packed)
         digests.append(packed.digest)
     serve(engine, digests[:8], arguments.rate, 2.0, seed=-1)  # warm-up

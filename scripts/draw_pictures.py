@@ -8,7 +8,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "explanation"
 CIRCLE, FAINT_LINE = "#c9302c", "#9aa5b1"
 INK, PAPER, FAINT = "#1f2933", "#ffffff", "#e5e9ee"
-KV, PREFIX, ADAPTER, FREE = "#4c8eda", "#9cc3ee", "#e8a33d", "#f2f4f7"
+KV, PREFIX, ADAPTER, FREE, STATE = "#4c8eda", "#9cc3ee", "#e8a33d", "#f2f4f7", "#7fb069"
 TIPS = {INK: "tip", CIRCLE: "circle-tip", FAINT_LINE: "faint-tip"}
 
 
@@ -72,8 +72,32 @@ def pool() -> None:
     for index, label in enumerate(rows * 2):
         fill = ADAPTER if label else FREE
         picture.box(400 + index % 8 * 42, 192 + index // 8 * 26, 40, 24, fill, label)
-    picture.text(20, 272, "free + kv + cached_prefix + adapter + reserved == total")
+    picture.text(20, 272, "free + kv + state + cached_prefix + adapter + reserved == total")
     picture.save("pool.svg")
+
+
+def layer_groups() -> None:
+    """Draw the layer groups of a hybrid model, and what pages of a layer group hold."""
+    picture = Picture(760, 318, "Layer groups of a model with recurrent layers")
+    picture.text(20, 28, "Layer groups: an attention layer and the recurrent layers beside it share page ids", size=14)
+    for group in range(2):
+        for index in range(4):
+            recurrent = index < 3
+            label = f"layer {4 * group + index}: " + ("recurrent" if recurrent else "attention")
+            picture.box(20 + group * 190, 42 + index * 28, 170, 26, STATE if recurrent else KV, label)
+    picture.text(410, 104, "…  8 layer groups in a model of 32 layers", size=13)
+    picture.text(20, 184, "Pages of one layer group, by owner:")
+    rows = (
+        ("a sequence's keys and values, a page for each 16 tokens", ["K, V"] * 6),
+        ("its state, the same number of pages at any length", ["state 0"] * 2 + ["state 1"] * 2 + ["state 2"] * 2),
+        ("an adapter: rows of all four layers, one behind the other", ["A, B 0", "A, B 1", "A, B 2", "A, B 3"]),
+    )
+    for row, (text, labels) in enumerate(rows):
+        fill = (KV, STATE, ADAPTER)[row]
+        for index, label in enumerate(labels):
+            picture.box(20 + index * 62, 194 + row * 38, 60, 28, fill, label)
+        picture.text(410, 213 + row * 38, text, size=12)
+    picture.save("layer-groups.svg")
 
 
 def step() -> None:
@@ -112,5 +136,6 @@ def tiers() -> None:
 
 if __name__ == "__main__":
     pool()
+    layer_groups()
     step()
     tiers()

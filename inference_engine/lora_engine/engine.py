@@ -6,6 +6,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from lora_engine.execution.device_time import DeviceTime
@@ -259,11 +260,16 @@ class Engine:
             for (tenant, digest, _salt), pinned, pages in core.prefixes.by_key()
         )
         running = ((_owner_of(sequence, now), sequence.pages) for sequence in core.scheduler.running)
+        states = (
+            (replace(_owner_of(sequence, now), kind=PageKind.STATE), sequence.state_pages)
+            for sequence in core.scheduler.running
+            if sequence.state_pages
+        )
         adapters = (
             (PageOwner(PageKind.ADAPTER, "", slot.digest, now - slot.last_used, slot.pinned), slot.pages)
             for slot in core.device_tier.slots()
         )
-        return page_map(core.allocator, itertools.chain(prefixes, running, adapters))
+        return page_map(core.allocator, itertools.chain(prefixes, running, states, adapters))
 
     def device_adapters(self) -> list[DeviceAdapter]:
         return self.core.device_tier.report()

@@ -17,32 +17,12 @@ import triton
 import triton.language as tl
 
 from .short_convolution import CHUNK_FIELDS
-from .state_pages import StateRows
+from .state_pages import DeltaShape, StateRows
 
 # Tokens of a chunk.
 CHUNK = 64
 # Value columns of a program that walks over a span's chunks.
 _SCAN_COLUMNS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaShape:
-    """The heads of a gated delta layer on one rank; each key head serves ``heads / key_heads`` value heads.
-
-    ``beta_scale``: factor of the rate, 2 where a state's eigenvalues may be negative.
-    """
-
-    heads: int
-    key_heads: int
-    key_dim: int
-    value_dim: int
-    eps: float
-    beta_scale: float = 1.0
-
-    @property
-    def channels(self) -> int:
-        """Number of columns of queries, keys and values together."""
-        return 2 * self.key_heads * self.key_dim + self.heads * self.value_dim
 
 
 def chunk_table(spans: Sequence[tuple[int, int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -334,7 +314,7 @@ def delta_tokens(
 ) -> None:
     """Process one token of each sequence: update its state and write ``out [sequences, heads * value_dim]``.
 
-    ``pool [pages, page_elems]`` of one slab as float32, ``table [sequences, state pages]`` int32, ``positions
+    ``pool [pages, page_elems]`` of one layer group as float32, ``table [sequences, state pages]`` int32, ``positions
     [sequences]`` int32: at position 0 the state counts as zero.
     """
     sizes = _check(inputs, weights, shape, rows)

@@ -184,8 +184,9 @@ def convolve_tokens(
 ) -> None:
     """Convolve one token of each sequence, ``x [sequences, channels]``, and shift their states.
 
-    ``weight [channels, taps + 1]``, ``pool [pages, page_elems]`` of one slab in ``x``'s dtype, ``table [sequences,
-    state pages]`` int32, ``positions [sequences]`` int32: at position 0 the state counts as zero. ``out`` is like x.
+    ``weight [channels, taps + 1]``, ``pool [pages, page_elems]`` of one layer group in ``x``'s dtype, ``table
+    [sequences, state pages]`` int32, ``positions [sequences]`` int32: at position 0 the state counts as zero.
+    ``out`` is like x.
     """
     constants = _constants(x, weight, bias, rows)
     if not len(x):

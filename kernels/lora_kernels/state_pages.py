@@ -41,6 +41,26 @@ class StateRows:
         return self.first_page - (-(self.first + self.count) // self.per_page)
 
 
+@dataclass(frozen=True, slots=True)
+class DeltaShape:
+    """The heads of a gated delta layer on one rank; each key head serves ``heads / key_heads`` value heads.
+
+    ``beta_scale``: factor of the rate, 2 where a state's eigenvalues may be negative.
+    """
+
+    heads: int
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    eps: float
+    beta_scale: float = 1.0
+
+    @property
+    def channels(self) -> int:
+        """Number of columns of queries, keys and values together."""
+        return 2 * self.key_heads * self.key_dim + self.heads * self.value_dim
+
+
 def segment(channels: int) -> int:
     """Return the number of channels in a row of convolution state: the largest power of two up to 64 that divides."""
     return min(channels & -channels, 64)

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 import torch
 
 # Targets in the order of their index in every table. The targets of a group read the same input and are adjacent.
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+TARGETS = (
+    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "in_proj_qkv", "in_proj_z",
+    "in_proj_b", "in_proj_a", "out_proj",
+)  # fmt: skip
 # Fields of a module's entry: first pool row of A, first pool row of B, rank, and the first pool rows of the epilogue's
 # factor and offset plus one (0: no such vector).
 MODULE_FIELDS = 5

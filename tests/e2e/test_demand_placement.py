@@ -24,7 +24,12 @@ from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, BaseGeometry
 # What another process places is begun at the reconciler's next look, half a minute later.
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 NAMES, MODEL, RANK = "abc", "lorikeet-demo", 64
-SIZES = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 8, "num_key_value_heads": 4}
+SIZES: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
 SHAPE = BaseGeometry(MODEL, "", num_layers=5, head_dim=32, vocab_size=2560, **SIZES)
 # Three of these adapters fit into a host's memory, so nine into all.
 ARENA_MB = 4

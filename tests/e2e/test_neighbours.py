@@ -25,7 +25,12 @@ from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, BaseGeometry
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 MODEL, PLACES, BOUND_S = "lorikeet-demo", 256, 2.0
-SIZES = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 8, "num_key_value_heads": 4}
+SIZES: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
 SHAPE = BaseGeometry(MODEL, "", num_layers=5, head_dim=32, vocab_size=2560, **SIZES)
 ADAPTERS, RANK = [f"flood{number}" for number in range(24)], 32
 LONG = {"max_tokens": 400, "ignore_eos": True, "temperature": 1}

@@ -20,7 +20,12 @@ from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, BaseGeometry
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 MODEL, RANK = "lorikeet-demo", 64
-SIZES = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 8, "num_key_value_heads": 4}
+SIZES: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
 SHAPE = BaseGeometry(MODEL, "", num_layers=5, head_dim=32, vocab_size=2560, **SIZES)
 OTHERS = [f"other{number}" for number in range(6)]
 OPTIONS = ("--model-name", MODEL, "--pool-mb", "6")

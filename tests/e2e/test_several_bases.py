@@ -26,7 +26,12 @@ from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, BaseGeometry
 
 pytestmark = pytest.mark.e2e
 DEMO = ROOT / "demo" / "model"
-SIZES = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 8, "num_key_value_heads": 4}
+SIZES: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
 SHAPE = BaseGeometry("demo", "", num_layers=5, head_dim=32, vocab_size=2560, **SIZES)
 SHORT = BaseGeometry("short", "", num_layers=3, head_dim=32, vocab_size=2560, **SIZES)
 SCRAPER = "scraper"

@@ -5,198 +5,43 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
+from lorikeet_testing.reference_families import (
+    NEW_TOKENS,
+    Family,
+    ReferenceFamilies,
+    build_engine,
+    decode_beside,
+    generate_with_logits,
+    run_all,
+    workload,
+)
 from lorikeet_testing.tiny_models import (
-    ADAPTERS,
-    ENGINE_SETTINGS,
     FAMILIES,
     VOCAB,
-    Adapter,
-    adapter_at,
-    pack_for,
-    save_adapter,
-    save_model,
 )
-from peft import PeftModel
 
-from lora_engine.adapters.source import LoadedAdapters
-from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.errors import RequestError
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
 from lora_engine.request import Embedding, GenerationRequest, Pooling, PoolingKind, PromptLogprobs, SamplingParams
-from lora_engine.sampling import sample
 from lora_kernels.kernel_variants import KernelVariant
 
 pytestmark = pytest.mark.usefixtures("few_programs")
-NEW_TOKENS = 16
 NEW_PARTS = [name for name, (kind, _) in FAMILIES.items() if kind not in ("llama", "mistral", "qwen2", "qwen3")]
-LENGTHS = (1, 2, 15, 16, 17, 33, 50, 97)
-
-
-@dataclass
-class Family:
-    """A model on disk, its adapters, and the reference that runs them."""
-
-    folder: Path
-    adapters: dict[str, Adapter]
-    reference: PeftModel
-    settings: dict[str, Any]  # of every engine for it
-
-    def greedy(self, prompt: list[int], adapter: str) -> list[int]:
-        def generate(model: Any) -> list[int]:
-            ids = torch.tensor([prompt])  # without a mask, generate would take token 0 for padding
-            out = model.generate(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=NEW_TOKENS,
-                do_sample=False,
-                eos_token_id=None,
-                pad_token_id=0,
-            )
-            return list(out[0, len(prompt) :].tolist())
-
-        return self.run(generate, adapter)
-
-    def check_greedy(self, request: GenerationRequest, tokens: list[int], adapter: str) -> None:
-        """That they are what `greedy` gives, of which the first that differs would be another after the same ones
-        before it: seen in one pass over all of them, where `greedy` takes one for each."""
-        assert len(tokens) == request.sampling.max_tokens
-        best = self.logits([*request.prompt_token_ids, *tokens[:-1]], adapter).argmax(dim=-1)
-        assert tokens == best[-len(tokens) :].tolist(), adapter
-
-    def logits(self, prompt: list[int], adapter: str) -> torch.Tensor:
-        def forward(model: Any) -> torch.Tensor:
-            with torch.inference_mode():
-                return model(input_ids=torch.tensor([prompt], device=model.device)).logits[0].float().cpu()
-
-        return self.run(forward, adapter)
-
-    def hidden_states(self, prompt: list[int], adapter: str) -> list[torch.Tensor]:
-        """The input of every layer, ``[tokens, hidden]`` float32 on the host."""
-
-        def forward(model: Any) -> list[torch.Tensor]:
-            with torch.inference_mode():
-                out = model(input_ids=torch.tensor([prompt], device=model.device), output_hidden_states=True)
-            return [state[0].float().cpu() for state in out.hidden_states[:-1]]
-
-        states: list[torch.Tensor] = self.run(forward, adapter)
-        return states
-
-    def run(self, call: Callable[[Any], Any], adapter: str) -> Any:
-        if not adapter:
-            with self.reference.disable_adapter():
-                return call(self.reference)
-        self.reference.set_adapter(adapter)
-        return call(self.reference)
 
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Family]:
-    made: dict[str, Family] = {}
-
-    def make(name: str) -> Family:
-        if name not in made:
-            root = tmp_path_factory.mktemp(name)
-            model = save_model(name, root / "model")
-            adapters = {a: adapter_at(a, save_adapter(a, model, root / a)) for a in ADAPTERS}
-            reference: Any = None
-            for adapter in adapters.values():
-                if reference is None:
-                    reference = PeftModel.from_pretrained(model, adapter.folder, adapter_name=adapter.name)
-                else:
-                    reference.load_adapter(adapter.folder, adapter_name=adapter.name)
-            made[name] = Family(root / "model", adapters, reference.float().eval(), ENGINE_SETTINGS.get(name, {}))
-        return made[name]
-
-    return make
-
-
-def build_engine(family: Family, **settings: Any) -> Engine:
-    source = LoadedAdapters()
-    engine = Engine(EngineConfig(model=family.folder, **{"pool_mb": 24, **family.settings, **settings}), source)
-    for adapter in family.adapters.values():
-        source.add(pack_for(engine, adapter))
-    return engine
-
-
-def run_all(engine: Engine, requests: list[GenerationRequest]) -> tuple[dict[str, list[int]], int]:
-    """Tokens by request, and how often a sequence was pre-empted. Checks the pool after every step."""
-    for request in requests:
-        engine.add_request(request)
-    tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
-    preemptions = 0
-    while engine.has_work():
-        output = engine.step()
-        engine.core.check()
-        for delta in output.deltas:
-            tokens[delta.request_id] += delta.token_ids
-        for end in output.finished:
-            assert end.error is None
-            preemptions += end.usage.preemptions
-    return tokens, preemptions
-
-
-def decode_beside(engine: Engine, requests: list[GenerationRequest]) -> dict[str, list[int]]:
-    """Like ``run_all`` for a pool in which the test itself holds pages, so that the full check cannot hold."""
-    for request in requests:
-        engine.add_request(request)
-    tokens: dict[str, list[int]] = {request.request_id: [] for request in requests}
-    while engine.has_work():
-        for delta in engine.step().deltas:
-            tokens[delta.request_id] += delta.token_ids
-        engine.core.allocator.check()
-    return tokens
-
-
-Steps = dict[str, tuple[list[int], list[torch.Tensor]]]
-
-
-def generate_with_logits(
-    engine: Engine, requests: list[GenerationRequest], patch: pytest.MonkeyPatch, new_tokens: int = NEW_TOKENS
-) -> Steps:
-    """Each request's tokens, and the logits each of them was chosen from, in mixed, chunked batches."""
-    steps: Steps = {request.request_id: ([], []) for request in requests}
-    seen: deque[torch.Tensor] = deque()  # in the order of the deltas, which on a GPU come a step later
-
-    def spy(logits: torch.Tensor, rows: Any) -> Any:
-        seen.extend(logits.float().cpu())
-        return sample(logits, rows)
-
-    patch.setattr("lora_engine.execution.runner.sample", spy)
-    for request in requests:  # with log-probabilities, every step goes through ``sample``
-        params = SamplingParams(max_tokens=new_tokens, logprobs=True)
-        engine.add_request(dataclasses.replace(request, sampling=params))
-    while engine.has_work():
-        for delta in engine.step().deltas:
-            steps[delta.request_id][0].extend(delta.token_ids)
-            steps[delta.request_id][1].append(seen.popleft())
-    assert not seen
-    return steps
-
-
-def workload(family: Family, count: int, seed: int) -> tuple[list[GenerationRequest], dict[str, str]]:
-    rnd = random.Random(seed)
-    names = ["", *family.adapters]
-    requests, used = [], {}
-    for index in range(count):
-        adapter = names[index % len(names)]
-        prompt = [rnd.randrange(VOCAB) for _ in range(rnd.choice(LENGTHS))]
-        digest = family.adapters[adapter].digest if adapter else ""
-        used[str(index)] = adapter
-        requests.append(GenerationRequest(str(index), prompt, SamplingParams(max_tokens=NEW_TOKENS), digest))
-    return requests, used
+    return ReferenceFamilies(tmp_path_factory.mktemp("families"))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -234,8 +234,8 @@ def test_every_tensor_parallel_rank_has_its_part(made: Made, sharding: LoraShard
     for rank in range(2):
         alone = combined(rank, all_ranks=False)
         assert alone.layout == together.layout and torch.equal(alone.data, together.of_ranks[rank])
-    whole = delta_norms(made.combined(engine, "two, weighted"), geometry.kv_dim)
-    for norms, expected in zip(delta_norms(together, halves.kv_dim), whole, strict=True):
+    whole = delta_norms(made.combined(engine, "two, weighted"), geometry)
+    for norms, expected in zip(delta_norms(together, halves), whole, strict=True):
         assert norms == pytest.approx(expected)
 
 

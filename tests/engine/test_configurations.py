@@ -16,7 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.auto import CONFIG_MAPPING
 
 from lora_engine.errors import UnsupportedModel
-from lora_engine.model.config import ModelConfig
+from lora_engine.model.config import DeltaConfig, ModelConfig
 from lora_engine.model.families import FAMILIES
 from lora_engine.model.rope import RotaryPairs, inverse_frequencies, rotary_table
 
@@ -72,6 +72,10 @@ VALUES: dict[str, list[Any]] = {
     "sliding_window_pattern": [2, 3],
     "layer_types": [["full_attention"] * LAYERS, ["sliding_attention", "full_attention", "sliding_attention"], None],
     "no_rope_layers": [[1, 0, 1], None],
+    "linear_num_value_heads": [4, 8],
+    "linear_num_key_heads": [2, 4],
+    "linear_key_head_dim": [8, 24],
+    "linear_conv_kernel_dim": [2, 4],
     "no_rope_layer_interval": [2, 3],
     "query_pre_attn_scalar": [16, 100],
     "attn_logit_softcapping": [None, 20.0],
@@ -96,6 +100,8 @@ def perturbed(kind: str, rnd: random.Random) -> Raw:
             continue
         key = rnd.choice(list(VALUES))
         raw[key] = copy.deepcopy(rnd.choice(VALUES[key]))
+    if kind == "qwen3_5_text":
+        raw.setdefault("full_attention_interval", rnd.choice([1, 2, 3]))
     if kind in ("gemma3_text", "olmo3") and raw.get("rope_parameters"):
         raw["rope_parameters"] = {rnd.choice(["full_attention", "sliding_attention"]): raw["rope_parameters"]}
     return raw
@@ -109,7 +115,7 @@ class Theirs:
         self.config: Any = CONFIG_MAPPING[self.kind].from_dict(copy.deepcopy(raw))
         folder = self.kind.removesuffix("_text")
         module: Any = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
-        name = next(name for name in vars(module) if name.endswith("RotaryEmbedding") and name != "RotaryEmbedding")
+        name = next(name for name in vars(module) if name.endswith("RotaryEmbedding") and "Vision" not in name)
         self._rotary = getattr(module, name)(self.config)
 
     def table(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -184,6 +190,11 @@ def compare(raw: Raw, ours: ModelConfig, theirs: Theirs) -> None:
         "logit_softcap": (c.final_logit_softcapping or 0.0) if kind.startswith("gemma") else 0.0,
     }
     assert {key: getattr(ours, key) for key in expected} == expected, raw
+    if ours.delta is not None:
+        types = {layer for layer, kind in enumerate(c.layer_types) if kind == "linear_attention"}
+        sizes = c.linear_num_value_heads, c.linear_num_key_heads, c.linear_key_head_dim, c.linear_value_head_dim
+        assert ours.delta_layers == types, raw
+        assert ours.delta == DeltaConfig(*sizes, c.linear_conv_kernel_dim - 1), raw
     for layer in range(min(c.num_hidden_layers, 4)):
         rope = ours.ropes[layer]
         assert (rope is not None) == theirs.rotates(layer), raw
@@ -212,6 +223,9 @@ REFUSED = (
     "differ by layer type",
     "sliding_window must be",
     "rope type 'longrope'",
+    "layer_types must name one of",
+    "no layer with attention",
+    "value heads for",
 )
 
 

@@ -229,7 +229,7 @@ def test_so_it_is_where_cublas_multiplies() -> None:
     ops, weights = run.engine.loaded.model.ops, run.weights.layers[0]
     assert isinstance(ops, InvariantOps)
     assert not ops.by_cublas, "that is for a GPU"
-    ops.by_cublas = frozenset(m.shape for m in (weights.qkv, weights.o, weights.down, run.weights.lm_head))
+    ops.by_cublas = frozenset(m.shape for m in (weights.mixer_in, weights.mixer_out, weights.down, run.weights.lm_head))
     requests, used = requests_for(run, 2, lengths=(3, 20), new=2, seed=1)
     assert worst_error(run, requests, used, run.generate(requests), torch.float32) < 1e-4
 

@@ -238,9 +238,11 @@ def test_what_products_cannot_take_stays_as_it_is(tmp_path: Path, caplog: pytest
     assert "4 matrices stay in float32" in caplog.text and "layers.0.mlp" in caplog.text
     layer = loaded.model.weights.layers[0]
     plain = load_weights(tmp_path, loaded.model.config, torch.device("cpu"), torch.float32, Parallel()).layers[0]
-    assert isinstance(layer.qkv, torch.Tensor) and isinstance(plain.qkv, torch.Tensor)  # of a CPU: dequantised
+    assert isinstance(layer.mixer_in, torch.Tensor) and isinstance(
+        plain.mixer_in, torch.Tensor
+    )  # of a CPU: dequantised
     assert isinstance(plain.down, torch.Tensor) and torch.equal(layer.down, plain.down)
-    assert 0.01 < error(layer.qkv, plain.qkv) < 0.05
+    assert 0.01 < error(layer.mixer_in, plain.mixer_in) < 0.05
 
 
 @pytest.mark.parametrize("form", ["fp8-block", "compressed-tensors-channel"])

@@ -91,13 +91,13 @@ def test_merged_steps_on_a_gpu(folder: Path, mode: str, graphs: bool) -> None:
 
 def test_pristine_weights_are_never_written(folder: Path) -> None:
     engine = build(folder, "merged")
-    before = [layer.qkv.clone() for layer in engine.loaded.model.weights.layers]
+    before = [layer.mixer_in.clone() for layer in engine.loaded.model.weights.layers]
     for _ in range(3):
         run(engine, folder, ["attention-r8", "all-linear-r16-rslora", "qv-r32"])
     merged = engine.loaded.model.merged
     assert merged is not None
     for layer, kept in zip(engine.loaded.model.weights.layers, before, strict=True):
-        assert torch.equal(layer.qkv, kept)
+        assert torch.equal(layer.mixer_in, kept)
     assert engine.merge_report().merges
 
 

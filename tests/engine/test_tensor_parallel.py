@@ -95,20 +95,23 @@ def save_embedding_layers(model: Any, folder: Path) -> Path:
     ("world", "families"),
     [
         (2, ["llama2-mha", "qwen2-qkv-bias"]),
-        (4, ["llama3-scaled-rope-tied"]),
+        (4, ["llama3-scaled-rope-tied", "qwen3.5-gated-delta"]),
         pytest.param(4, ["llama2-mha"], marks=pytest.mark.long),
-        pytest.param(2, ["llama-biases", "gemma3-two-ropes", "cohere2-parallel"], marks=pytest.mark.long),
+        pytest.param(
+            2, ["llama-biases", "gemma3-two-ropes", "cohere2-parallel", "qwen3.5-gated-delta"], marks=pytest.mark.long
+        ),
     ],
     ids=str,
 )
 def test_ranks_give_the_tokens_of_one(tmp_path: Path, world: int, families: list[str]) -> None:
     # Of each vocabulary but the first, the last rank has fewer tokens.
-    heads = {"num_key_value_heads": 4} if world == 4 else {}
+    heads = {"num_key_value_heads": 4, "linear_num_key_heads": 4, "linear_num_value_heads": 8} if world == 4 else {}
     cases = [make_case(tmp_path / f, f, vocab_size=VOCAB + index, **heads) for index, f in enumerate(families)]
-    runs = [case.run(lora_sharding=sharding) for case in cases for sharding in ("outer", "full")]
+    room = {"pool_mb": 6} if "qwen3.5-gated-delta" in families else {}
+    runs = [case.run(lora_sharding=sharding, **room) for case in cases for sharding in ("outer", "full")]
     found = on_ranks(world, tmp_path, runs)
     for case, outer, full in zip(cases, found[::2], found[1::2], strict=True):
-        alone = case.run().on(Parallel())
+        alone = case.run(**room).on(Parallel())
         for ranks in (outer, full):
             assert [ran.tokens for ran in ranks] == [alone.tokens] * world, case.folder.name
             assert len({ran.pages for ran in ranks}) == 1, "pages are the same on all ranks"
@@ -450,3 +453,25 @@ def test_a_rank_that_follows_has_the_same_pages_whatever_is_pinned(tmp_path: Pat
         assert any(usage.preemptions for usage in usages) and any(usage.cached_prompt_tokens for usage in usages)
         assert engine.merge_report().merges
     assert recorded(config, 1) == recorded(config, 0) and len(recorded(config, 0)) > len(adapters)
+
+
+def test_a_rank_that_follows_copies_states_of_cached_prefixes(tmp_path: Path) -> None:
+    """A conversation's second turn begins with the state that rank 0 and its follower kept at the end of the first."""
+    case = make_case(tmp_path, "qwen3.5-gated-delta", ("all-linear-r16-rslora",))
+    adapters, rnd = [*case.adapters.values()], random.Random(5)
+    first = [rnd.randrange(VOCAB) for _ in range(300)]
+    prompts = [first, [*first, *(rnd.randrange(VOCAB) for _ in range(30))]]
+    turns = [
+        GenerationRequest(f"turn {number}", prompt, SamplingParams(max_tokens=8), adapters[0].digest)
+        for number, prompt in enumerate(prompts)
+    ]
+    alone = Run(case.model, adapters, turns, {"pool_mb": 6}).on(Parallel()).tokens
+    config = EngineConfig(
+        model=case.model, data_dir=tmp_path, pool_mb=6, page_tokens=4, step_tokens=64, threads=2, tensor_parallel=2,
+    )  # fmt: skip
+    with led(config, adapters) as engine:
+        tokens: dict[str, list[int]] = {}
+        for turn in turns:
+            answer, usages = answers(engine, [turn])
+            tokens |= answer
+        assert tokens == alone and usages[0].cached_prompt_tokens == 296

@@ -4711,10 +4711,11 @@ export interface components {
          *     * `cached_prefix` - cached_prefix
          *     * `adapter` - adapter
          *     * `reserved` - reserved
+         *     * `state` - state
          *     * `others` - others
          * @enum {string}
          */
-        PageKind: "free" | "kv" | "cached_prefix" | "adapter" | "reserved" | "others";
+        PageKind: "free" | "kv" | "cached_prefix" | "adapter" | "reserved" | "state" | "others";
         PageOwner: {
             /** @description Every name of the adapter. */
             adapters: string[];
@@ -4731,6 +4732,7 @@ export interface components {
              *     * `cached_prefix` - cached_prefix
              *     * `adapter` - adapter
              *     * `reserved` - reserved
+             *     * `state` - state
              *     * `others` - others
              */
             kind: components["schemas"]["PageKind"];
@@ -4800,13 +4802,14 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
         };
-        /** @description Pages; ``free + kv + cached_prefix + adapter + reserved == total``. */
+        /** @description Pages; ``free + kv + state + cached_prefix + adapter + reserved == total``. */
         Pool: {
             adapter: number;
             cached_prefix: number;
             free: number;
             kv: number;
             reserved: number;
+            state: number;
             total: number;
         };
         PreemptionSpan: {

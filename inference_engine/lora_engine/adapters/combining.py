@@ -53,19 +53,20 @@ def combine(
             f"Combine adapters whose ranks add up to {max_rank} or less.",
         )
     all_ranks = parts[0][0].of_ranks is not None
-    shape = (geometry.num_layers, layout.num_pages, geometry.page_elems)
+    shape = (geometry.num_layer_groups, layout.num_pages, geometry.page_elems)
     sources = [_of_ranks(packed) for packed, _ in parts]
     data = memory.zeros((len(sources[0]), *shape) if all_ranks else shape, sources[0].dtype)
     for rank_data, *rank_sources in zip(data if all_ranks else [data], *sources, strict=True):
         for layer, slots in enumerate(layout.layers):
-            pool_rows, *of_parts = (source[layer].view(-1, geometry.kv_dim) for source in (rank_data, *rank_sources))
+            group = geometry.layer_group(layer)
+            pool_rows, *of_parts = (source[group].view(-1, geometry.kv_dim) for source in (rank_data, *rank_sources))
             for slot in slots:
                 _write(pool_rows, slot, shares[layer][slot.target], of_parts)
     return PackedAdapter(digest, rank, layout, data[0] if all_ranks else data, data if all_ranks else None)
 
 
 def _of_ranks(packed: PackedAdapter) -> torch.Tensor:
-    """Return an adapter's data as ``[ranks, layers, pages, page_elems]``."""
+    """Return an adapter's data as ``[ranks, layer groups, pages, page_elems]``."""
     return packed.data[None] if packed.of_ranks is None else packed.of_ranks
 
 
@@ -90,7 +91,7 @@ def _shares(parts: Sequence[Weighted], layer: int) -> dict[str, list[_Share]]:
 
 
 def _plan(shares: Sequence[dict[str, list[_Share]]], geometry: PoolGeometry, targets: TargetShapes) -> AdapterLayout:
-    layers, most = [], 0
+    layers, used = [], [0] * geometry.num_layer_groups
     for layer, by_target in enumerate(shares):
         modules = {
             target: ModuleLora(
@@ -98,10 +99,10 @@ def _plan(shares: Sequence[dict[str, list[_Share]]], geometry: PoolGeometry, tar
             )
             for target, parts in by_target.items()
         }
-        slots, used = plan_layer(modules, geometry.kv_dim, targets)
+        group = geometry.layer_group(layer)
+        slots, used[group] = plan_layer(modules, geometry.kv_dim, targets, used[group])
         layers.append(slots)
-        most = max(most, used)
-    return AdapterLayout(tuple(layers), -(-most // geometry.rows_per_page))
+    return AdapterLayout(tuple(layers), -(-max(used) // geometry.rows_per_page))
 
 
 def _write(

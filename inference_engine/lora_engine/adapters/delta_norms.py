@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from lora_engine.memory.page_pool import PoolGeometry
+
 from .layout import COLUMN_PARALLEL, TARGET_GROUPS, ModuleSlot, PackedAdapter, module_rows
 
 Norms = dict[int, float]  # for a layer: index into ``TARGET_GROUPS`` -> squared Frobenius norm
 
 
-def delta_norms(packed: PackedAdapter, kv_dim: int) -> list[Norms]:
+def delta_norms(packed: PackedAdapter, geometry: PoolGeometry) -> list[Norms]:
     """Return for each layer the squared norms of ``scale * B A`` by group, without groups that the adapter does not
     touch.
 
@@ -19,7 +21,7 @@ def delta_norms(packed: PackedAdapter, kv_dim: int) -> list[Norms]:
     parts = [packed.data] if packed.of_ranks is None else packed.of_ranks.unbind()
     added: list[dict[str, float]] = [{} for _ in packed.layout.layers]
     for index, slots in enumerate(packed.layout.layers):
-        rows = [part[index].view(-1, kv_dim) for part in parts]
+        rows = [part[geometry.layer_group(index)].view(-1, geometry.kv_dim) for part in parts]
         for slot in slots:
             if (index, slot.target) not in packed.added:
                 added[index][slot.target] = slot.scale**2 * _product_norm(rows, slot)

@@ -124,7 +124,7 @@ class AdapterSlot(Evictable):
 
     def _pool_rows(self, layer: int) -> torch.Tensor:
         """Return ``[pool_rows, kv_dim]``: a view of consecutive pages, or a copy of scattered ones."""
-        data, kv_dim = self._pool.data[layer], self._pool.geometry.kv_dim
+        data, kv_dim = self._pool.layer(layer), self._pool.geometry.kv_dim
         if self._contiguous:
             return data[self.pages[0] : self.pages[0] + len(self.pages)].view(-1, kv_dim)
         return data[torch.tensor(self.pages, device=data.device)].view(-1, kv_dim)
@@ -214,6 +214,9 @@ class DeviceMirror(Protocol):
 
     def drop(self, slot: AdapterSlot) -> None:
         """Drop the adapter on the other ranks, before its pages are reused."""
+
+    def copy_pages(self, source: list[int], target: list[int]) -> None:
+        """Copy pages on the other ranks, as ``PagePool.copy_pages`` does here."""
 
 
 class _Arrivals:

@@ -186,8 +186,8 @@ class EmbeddingLayersPlanner:
             return None
         key = layer.saved, layer.tokens_name
         if key not in self._known:
-            num_layers = self._geometry.num_layers
-            ids = None if tokens is None else self._block(num_layers, -(-count // num_layers) * _ELEMENTS_PER_ID)
+            groups = self._geometry.num_layer_groups
+            ids = None if tokens is None else self._block(groups, -(-count // groups) * _ELEMENTS_PER_ID)
             self._known[key] = ReplacedRows(self._block(count, layer.hidden), ids)
         return self._known[key]
 
@@ -198,7 +198,7 @@ class EmbeddingLayersPlanner:
         return LowRank(self._block(layer.lora.rank, ins), self._block(layer.lora.rank, outs), layer.lora.scale)
 
     def _block(self, count: int, features: int) -> Block:
-        block = Block(self.row, count, features, -(-count // self._geometry.num_layers))
+        block = Block(self.row, count, features, -(-count // self._geometry.num_layer_groups))
         self.row += block.per_layer * pool_rows_per_row(features, self._geometry.kv_dim)
         return block
 

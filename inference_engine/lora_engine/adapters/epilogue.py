@@ -15,10 +15,11 @@ from typing import Protocol
 import torch
 
 from lora_engine.errors import StageError
+from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import BIAS, LORA_BIAS, MAGNITUDE, AdapterManifest, ModuleLora, SafetensorsFile
 
 from .taken_out import BaseMatrices, factors
-from .targets import COLUMN_PARALLEL, TargetShapes, shard
+from .targets import COLUMN_PARALLEL, TargetShapes
 from .tensors import module_rows, pool_rows_per_row, read_tensor
 
 Place = tuple[int, str]  # layer, target
@@ -103,7 +104,7 @@ def pack(
     weights: SafetensorsFile,
     epilogues: tuple[tuple[EpilogueSlot, ...], ...],
     parts: Mapping[int, torch.Tensor],
-    kv_dim: int,
+    geometry: PoolGeometry,
     targets: TargetShapes,
     base: BaseModules | None,
 ) -> dict[Place, float]:
@@ -117,24 +118,28 @@ def pack(
             tensors = _module_tensors(modules.get((layer, slot.target)), names, weights, base)
             computed = compute(tensors, base, layer, slot.target)
             for rank, part in parts.items():
-                _write(part[layer].view(-1, kv_dim), slot, _share(computed, slot.target, rank, targets.world))
+                _write(
+                    part[geometry.layer_group(layer)].view(-1, geometry.kv_dim),
+                    slot,
+                    _share(computed, slot.target, rank, targets),
+                )
             added[layer, slot.target] = computed.added
     return added
 
 
-def _share(computed: Computed, target: str, rank: int, world: int) -> Computed:
+def _share(computed: Computed, target: str, rank: int, targets: TargetShapes) -> Computed:
     """Return a rank's part. The ranks' outputs of a row-parallel layer are summed: each scales its own, and only the
     first adds the offset.
     """
-    if world == 1:
+    if targets.world == 1:
         return computed
     if target in COLUMN_PARALLEL:
-        return replace(computed, factor=_part(computed.factor, rank, world), offset=_part(computed.offset, rank, world))
+        factor, offset = (
+            None if vector is None else targets.outputs(target, vector[None], rank)[0]
+            for vector in (computed.factor, computed.offset)
+        )
+        return replace(computed, factor=factor, offset=offset)
     return computed if rank == 0 else replace(computed, offset=None)
-
-
-def _part(vector: torch.Tensor | None, rank: int, world: int) -> torch.Tensor | None:
-    return None if vector is None else shard(vector[None], rank, world)[0]
 
 
 def _module_tensors(

@@ -52,7 +52,7 @@ class ModuleSlot:
 
 @dataclass(frozen=True, slots=True)
 class AdapterLayout:
-    """The module slots of each layer in packing order; the same pages serve every layer.
+    """The module slots of each layer in packing order; the same pages serve every layer group of layers.
 
     ``epilogues``: per layer, the vectors after them; empty for an adapter without any. ``embedding_layers``, if there
     are any, begin on a new page: the last ``embedding_layer_pages`` are only theirs. With ``invocation_tokens`` the
@@ -80,9 +80,9 @@ class AdapterLayout:
 class PackedAdapter:
     """An adapter ready to be copied into the pool.
 
-    ``data`` is ``[num_layers, num_pages, page_elems]`` in the pool's dtype, contiguous, in pinned memory when the pool
-    is on a GPU. Where one process packs for several tensor-parallel ranks, ``of_ranks`` ``[ranks, …]`` has the data of
-    all, the first of which is ``data``.
+    ``data`` is ``[num_layer_groups, num_pages, page_elems]`` in the pool's dtype, contiguous, in pinned memory when the
+    pool is on a GPU. Where one process packs for several tensor-parallel ranks, ``of_ranks`` ``[ranks, …]`` has the
+    data of all, the first of which is ``data``.
     """
 
     digest: str
@@ -108,14 +108,14 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
     for module in manifest.modules:
         by_layer[module.layer][module.target] = module
     vectors, outs = epilogue.vectors_of(manifest), {target: out for target, (_, out) in targets.shapes.items()}
-    layers, epilogues, max_pool_rows = [], [], 0
+    layers, epilogues, used = [], [], [0] * geometry.num_layer_groups
     for layer, modules in enumerate(by_layer):
-        slots, used = plan_layer(modules, geometry.kv_dim, targets)
-        behind, used = epilogue.plan(vectors.get(layer, {}), used, geometry.kv_dim, outs, targets.biased)
+        group = geometry.layer_group(layer)
+        slots, end = plan_layer(modules, geometry.kv_dim, targets, used[group])
+        behind, used[group] = epilogue.plan(vectors.get(layer, {}), end, geometry.kv_dim, outs, targets.biased)
         layers.append(slots)
         epilogues.append(behind)
-        max_pool_rows = max(max_pool_rows, used)
-    module_pages = -(-max_pool_rows // geometry.rows_per_page)
+    module_pages = -(-max(used) // geometry.rows_per_page)
     planner = EmbeddingLayersPlanner(geometry, module_pages * geometry.rows_per_page)
     embedding_layers = planner.plan(manifest.embedding_layers)
     num_pages = -(-planner.row // geometry.rows_per_page)
@@ -148,7 +148,7 @@ def pack_adapter(
     """
     layout = plan_layout(manifest, geometry, targets)
     ranks = range(targets.world) if all_ranks else [targets.rank]
-    shape = (geometry.num_layers, layout.num_pages, geometry.page_elems)
+    shape = (geometry.num_layer_groups, layout.num_pages, geometry.page_elems)
     data = (memory or PageableMemory()).zeros((len(ranks), *shape) if all_ranks else shape, dtype)
     parts = dict(zip(ranks, data if all_ranks else [data], strict=True))
     names = {(m.layer, m.target): m for m in manifest.modules}
@@ -157,11 +157,11 @@ def pack_adapter(
             module = names[layer, slot.target]
             a, b = factors(module, weights, base)
             for rank, part in parts.items():
-                pool_rows = part[layer].view(-1, geometry.kv_dim)
+                pool_rows = part[geometry.layer_group(layer)].view(-1, geometry.kv_dim)
                 shard_a, shard_b = targets.part(slot.target, a, b.T, rank)
                 _write_rows(pool_rows, slot.a_row, shard_a)
                 _write_rows(pool_rows, slot.b_row, shard_b)
-    added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry.kv_dim, targets, base)
+    added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry, targets, base)
     if layout.embedding_layers is not None:
         for part in parts.values():  # every rank has both embedding layers in full
             pack_embedding_layers(manifest.embedding_layers, layout.embedding_layers, weights, part, geometry.kv_dim)
@@ -170,11 +170,10 @@ def pack_adapter(
 
 
 def plan_layer(
-    modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes
+    modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes, cursor: int = 0
 ) -> tuple[tuple[ModuleSlot, ...], int]:
-    """Assign pool rows to a layer's modules; return the slots and the number of pool rows."""
+    """Assign pool rows from ``cursor`` on to a layer's modules; return the slots and the next free row."""
     slots: list[ModuleSlot] = []
-    cursor = 0
     for group in TARGET_GROUPS:
         present = [(modules[t], targets.module(t, modules[t].rank)) for t in group if t in modules]
         a_rows = {}

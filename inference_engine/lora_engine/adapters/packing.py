@@ -138,4 +138,4 @@ class PoolPacker:
         return combine(digest, parts, self._geometry, self._targets, self._memory, self.limits.max_rank)
 
     def delta_norms(self, packed: PackedAdapter) -> list[Norms]:
-        return delta_norms(packed, self._geometry.kv_dim)
+        return delta_norms(packed, self._geometry)

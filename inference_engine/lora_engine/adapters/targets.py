@@ -6,17 +6,22 @@ adapter's two factors are split in one of two ways, see ``LoraSharding``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
 
 # Targets that read the same input and are therefore shrunk together. A model that has the last name of a group as one
-# module has none of the others.
+# module has none of the others. The last three groups are those of a gated delta layer: its wide input projections, the
+# narrow ones of its gates, which no matrix in FP8 could hold beside them, and its output.
 TARGET_GROUPS = (
     ("q_proj", "k_proj", "v_proj", "qkv_proj"), ("o_proj",), ("gate_proj", "up_proj", "gate_up_proj"), ("down_proj",),
+    ("in_proj_qkv", "in_proj_z"), ("in_proj_b", "in_proj_a"), ("out_proj",),
 )  # fmt: skip
-COLUMN_PARALLEL = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"})
+COLUMN_PARALLEL = frozenset(
+    {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}
+)
 COLUMN_PARALLEL_GROUPS = frozenset(
     index for index, group in enumerate(TARGET_GROUPS) if not COLUMN_PARALLEL.isdisjoint(group)
 )
@@ -56,6 +61,8 @@ class TargetShapes:
     world: int = 1
     biased: frozenset[str] = frozenset()  # targets whose base modules have biases
     sharding: LoraSharding = LoraSharding.OUTER
+    # Output features of the whole module by part, of targets that consist of several, each of which is split.
+    parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def shards(self) -> int:
@@ -78,7 +85,12 @@ class TargetShapes:
             return shard(a, rank, self.world), shard(b, rank, self.shards) if self.shards > 1 else b
         rows_per_rank = -(-len(a) // self.shards)
         mine = a[rank * rows_per_rank : (rank + 1) * rows_per_rank] if self.shards > 1 else a
-        return mine, shard(b, rank, self.world)
+        return mine, self.outputs(target, b, rank)
+
+    def outputs(self, target: str, rows: torch.Tensor, rank: int) -> torch.Tensor:
+        """Return a tensor-parallel rank's output features of a column-parallel module, in each of ``rows [n, out]``."""
+        parts = rows.split(self.parts.get(target, rows.shape[1]), dim=1)
+        return torch.cat([shard(part, rank, self.world) for part in parts], dim=1)
 
 
 def shard(rows: torch.Tensor, rank: int, world: int) -> torch.Tensor:

@@ -104,9 +104,11 @@ class GraphInputs:
         self.rank_classes = ops.rank_classes
         self._kv_heads = model.shape.kv_heads
         self._prefill = ops.prefill if isinstance(ops.prefill, TritonPrefill) else None
-        can_mix = self._prefill and not ops.invariant and ops.exchange is None
+        self._states = pool.geometry.state_pages
+        can_mix = self._prefill and not ops.invariant and ops.exchange is None and not self._states
         self.mixed = mixed_graphs(largest) if can_mix else []
-        self.width = pool.geometry.pages_for_tokens(max_context)
+        # The pages of a sequence's state come first in its row of the table.
+        self.width = pool.geometry.pages_for_sequence(max_context)
         self._tokens_a_tile = tokens_a_tile(model.shape.heads, model.shape.kv_heads)
         rows = max([largest, *(shape.size for shape in self.mixed)])
         tiles = max([largest, *(shape.tiles for shape in self.mixed)])
@@ -150,7 +152,7 @@ class GraphInputs:
             positions=self.fields[Field.POSITION, :size],
             slot_mapping=self.fields[Field.SLOT_MAPPING, :size],
             num_decode=decodes,
-            block_table=self.table[:decodes],
+            block_table=self.table[:decodes, self._states :],
             seq_lens=self.fields[Field.SEQ_LEN, :decodes],
             splits=decode_splits(decodes, self._kv_heads),
             prefill=prefill,
@@ -159,6 +161,7 @@ class GraphInputs:
             merged=shape.merged,
             epilogues=shape.epilogues,
             padded=is_mixed,
+            state_table=self.table[:decodes, : self._states] if self._states else None,
         )
 
     def run(
@@ -414,7 +417,8 @@ class GraphRunner(Runner):
     def _contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
         """Return the contents of a decode step for a graph of this shape, page-locked."""
         size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
-        contents, parts = self._contents_of(shape, max(len(chunk.sequence.pages) for chunk in chunks))
+        states = self.pool.geometry.state_pages
+        contents, parts = self._contents_of(shape, states + max(len(chunk.sequence.pages) for chunk in chunks))
         host = contents.numpy()
         fields = host[parts.fields].reshape(FIELDS, size)
         table = host[parts.tables].reshape(size, -1)
@@ -424,8 +428,9 @@ class GraphRunner(Runner):
         fields[Field.SEQ_LEN, :count] = computed + 1
         fields[Field.SOURCE, :count] = sources(chunks, self._last_row)
         for row, chunk in enumerate(chunks):
-            table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
-        pages = table[np.arange(count), computed // page_tokens]
+            table[row, :states] = chunk.sequence.state_pages
+            table[row, states : states + len(chunk.sequence.pages)] = chunk.sequence.pages
+        pages = table[np.arange(count), states + computed // page_tokens]
         fields[Field.SLOT_MAPPING, :count] = pages * self.pool.geometry.kv_rows_per_page + computed % page_tokens
         for sign, lora, out in (
             (1, shape.lora, host[parts.tiles]),

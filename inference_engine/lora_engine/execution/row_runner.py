@@ -86,8 +86,10 @@ def _padded(values: torch.Tensor | None, columns: int) -> torch.Tensor:
 def single_rows(batch: StepBatch, page_tokens: int) -> Iterator[StepBatch]:
     """Yield every row of a batch as a separate batch: one token that attends to its sequence so far."""
     tables = [batch.block_table[row] for row in range(batch.num_decode)]
+    states = [] if batch.state_table is None else [*batch.state_table]
     for span in batch.prefill:
         tables += [span.pages] * (span.stop - span.start)
+        states += [span.state_pages] * (span.stop - span.start) if span.state_pages is not None else []
     positions = batch.positions.tolist()
     for row, (position, table) in enumerate(zip(positions, tables, strict=True)):
         one = slice(row, row + 1)
@@ -102,4 +104,5 @@ def single_rows(batch: StepBatch, page_tokens: int) -> Iterator[StepBatch]:
             lora=[replace(span, start=0, stop=1) for span in batch.lora if span.start <= row < span.stop],
             embeddings=clipped(batch.embeddings, row, row + 1),
             logit_rows=torch.zeros(1, dtype=torch.int64, device=batch.positions.device),
+            state_table=states[row][None] if states else None,
         )

@@ -26,6 +26,7 @@ class PrefillInputs:
     stop: int
     context: int
     pages: Indices
+    state_pages: Indices | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class StepInputs:
     embeddings: tuple[tuple[int, int, int], ...] = ()  # generation and rows of adapters with an embedding
     greedy: bool = False
     scored_rows: Indices | None = None
+    state_table: Indices | None = None  # [num_decode, state pages], with recurrent layers
 
     @classmethod
     def of(
@@ -79,6 +81,7 @@ class StepInputs:
                     int(starts[i + 1]),
                     _computed(chunk),
                     np.array(chunk.sequence.pages, dtype=np.int64),
+                    np.array(chunk.sequence.state_pages, dtype=np.int64) if geometry.state_pages else None,
                 )
                 for i, chunk in enumerate(chunks[len(decode) :], start=len(decode))
             ),
@@ -91,6 +94,7 @@ class StepInputs:
             ),
             greedy=greedy,
             scored_rows=scored_rows,
+            state_table=_state_table(decode, geometry) if geometry.state_pages else None,
         )
 
     def batch(self, lora: Sequence[LoraSpan], last_tokens: torch.Tensor) -> StepBatch:
@@ -111,12 +115,22 @@ class StepInputs:
             num_decode=self.num_decode,
             block_table=tensor(self.block_table),
             seq_lens=tensor(self.positions[: self.num_decode] + 1),
-            prefill=[PrefillSpan(p.start, p.stop, p.context, tensor(p.pages)) for p in self.prefill],
+            prefill=[
+                PrefillSpan(
+                    p.start,
+                    p.stop,
+                    p.context,
+                    tensor(p.pages),
+                    None if p.state_pages is None else tensor(p.state_pages),
+                )
+                for p in self.prefill
+            ],
             lora=lora,
             logit_rows=tensor(self.logit_rows),
             merged=self.merged,
             greedy=self.greedy,
             scored_rows=None if self.scored_rows is None else tensor(self.scored_rows),
+            state_table=None if self.state_table is None else tensor(self.state_table),
         )
 
 
@@ -137,6 +151,12 @@ def _slot_mapping(chunks: Sequence[Chunk], positions: Indices, starts: Indices, 
         ]
     )
     return pages * geometry.kv_rows_per_page + positions % geometry.page_tokens
+
+
+def _state_table(chunks: Sequence[Chunk], geometry: PoolGeometry) -> Indices:
+    """Return the state pages of each row of the chunks, ``[rows, state pages]``."""
+    tables = [chunk.sequence.state_pages for chunk in chunks for _ in range(chunk.tokens)]
+    return np.array(tables, dtype=np.int64).reshape(-1, geometry.state_pages)
 
 
 def _padded_pages(chunks: Sequence[Chunk]) -> Indices:

@@ -4,7 +4,7 @@ from .allocator import OutOfPages, PageAllocator, PageKind, PoolStats
 from .device_eviction import Evictable, EvictionQueue, RestoreCosts
 from .page_map import PageMap, PageOwner, page_map
 from .page_pool import PagePool, PoolGeometry
-from .prefix_cache import Activation, PrefixCache, PrefixKey, PrefixNode
+from .prefix_cache import Activation, PrefixCache, PrefixKey, PrefixNode, StateSnapshot
 
 __all__ = [
     "Activation",
@@ -22,5 +22,6 @@ __all__ = [
     "PrefixKey",
     "PrefixNode",
     "RestoreCosts",
+    "StateSnapshot",
     "page_map",
 ]

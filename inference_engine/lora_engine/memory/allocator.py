@@ -2,7 +2,7 @@
 
 A page id means the same page in every layer and on every tensor-parallel rank, so the host allocates once for all.
 Requests take pages from the top; adapters prefer a run of consecutive pages from the bottom, which can be read without
-a gather. The invariant ``free + kv + cached_prefix + adapter + reserved == total`` holds between any two calls.
+a gather. The invariant ``free + kv + state + cached_prefix + adapter + reserved == total`` holds between any two calls.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class PageKind(IntEnum):
     CACHED_PREFIX = 2
     ADAPTER = 3
     RESERVED = 4
+    STATE = 5  # recurrent state of a sequence
 
 
 # Before Python 3.12 the lookup of an enum's member costs more than the operations on it here.
@@ -43,6 +44,7 @@ class PoolStats:
     cached_prefix: int
     adapter: int
     reserved: int
+    state: int = 0
 
 
 class PageAllocator:
@@ -146,6 +148,7 @@ class PageAllocator:
             c[_CACHED],
             c[PageKind.ADAPTER],
             c[PageKind.RESERVED],
+            c[PageKind.STATE],
         )
 
     def kinds(self) -> np.ndarray:

@@ -6,6 +6,9 @@ can give a request the keys and values of another. For an adapter that acts from
 token are the base model's. Pages that running sequences share count as KV; pages that only the tree refers to count as
 cached prefix and may be evicted, leaves first. A pinned prefix keeps all pages of its path: none is offered for
 eviction until it is unpinned.
+
+Where a model has recurrent layers, a prefix can only be used with their state at its end. Snapshots of that state
+belong to nodes and are evicted apart from them, by the time to compute the tokens since the snapshot before.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ Block = tuple[int | Activation, ...]
 class PrefixNode(Evictable):
     """A node of the tree: a full page of tokens that follow those of its parent."""
 
-    __slots__ = ("children", "page", "parent", "pins", "root_key", "tokens")
+    __slots__ = ("children", "page", "parent", "pins", "root_key", "snapshot", "tokens")
 
     def __init__(self, parent: PrefixNode | None, tokens: Block, page: int, root_key: PrefixKey | None = None) -> None:
         super().__init__()
@@ -45,6 +48,7 @@ class PrefixNode(Evictable):
         self.page = page
         self.children: dict[Block, PrefixNode] = {}
         self.pins = 0  # number of pinned prefixes whose path contains the node
+        self.snapshot: StateSnapshot | None = None
 
     def path(self) -> Iterator[PrefixNode]:
         """Yield the node and its ancestors, up to the root's child."""
@@ -54,13 +58,45 @@ class PrefixNode(Evictable):
             node = node.parent
 
 
+class StateSnapshot(Evictable):
+    """The recurrent state after a node's tokens, in pages that nothing else uses; ``blocks`` are the nodes since the
+    snapshot before.
+    """
+
+    __slots__ = ("blocks", "node", "pages")
+
+    def __init__(self, node: PrefixNode, pages: list[int]) -> None:
+        super().__init__()
+        self.node = node
+        self.pages = pages
+        path = enumerate(node.path())
+        self.blocks = next((depth for depth, other in path if depth and other.snapshot), _depth(node))
+
+
+class CachedState(NamedTuple):
+    """The deepest snapshot on the path of some tokens, its number of pages of tokens, and the pages known in all."""
+
+    snapshot: StateSnapshot | None
+    depth: int
+    known: int
+
+
 class PrefixCache:
     """A cache of pages by the tokens that they hold."""
 
     def __init__(
-        self, allocator: PageAllocator, page_tokens: int, queue: EvictionQueue, costs: RestoreCosts, *, enabled: bool
+        self,
+        allocator: PageAllocator,
+        page_tokens: int,
+        queue: EvictionQueue,
+        costs: RestoreCosts,
+        *,
+        enabled: bool,
+        has_states: bool = False,
     ) -> None:
+        """Create the cache; ``has_states``: the model has recurrent layers."""
         self.enabled = enabled
+        self._has_states = has_states
         self._allocator = allocator
         self._page_tokens = page_tokens
         self._queue = queue
@@ -70,6 +106,8 @@ class PrefixCache:
         self._pinned: dict[str, PrefixNode] = {}  # node of the last page by name, in the order of pinning
         self.pinned_pages = 0  # pages of pinned prefixes, shared ones counted once
         self.pinned_idle_pages = 0  # pinned pages that no sequence uses
+        self.snapshot_pages = 0  # pages of snapshots, which count as cached prefix
+        self.reserved_pages = 0  # of these, those that are about to be read
 
     def __len__(self) -> int:
         """Return the number of pages in all trees, in use or idle."""
@@ -84,7 +122,8 @@ class PrefixCache:
         for key, root in self._roots.items():
             nodes = _subtree(root)[1:]
             for pinned in (False, True):
-                if pages := [node.page for node in nodes if (node.pins > 0) == pinned]:
+                owned = [node for node in nodes if (node.pins > 0) == pinned]
+                if pages := [page for node in owned for page in _pages_of(node)]:
                     yield key, pinned, pages
 
     def acquire(self, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> list[int]:
@@ -98,6 +137,52 @@ class PrefixCache:
         pages = [node.page for node in nodes]
         self._allocator.share(pages)
         return pages
+
+    def find_state(self, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> CachedState:
+        """Find the deepest snapshot of state on the path of ``tokens``; at least one token remains to be computed."""
+        nodes = list(self._match(key, tokens, activation, max_pages=(len(tokens) - 1) // self._page_tokens))
+        depth = next((depth for depth in range(len(nodes), 0, -1) if nodes[depth - 1].snapshot), 0)
+        return CachedState(nodes[depth - 1].snapshot if depth else None, depth, len(nodes))
+
+    def hold(self, snapshot: StateSnapshot) -> None:
+        """Keep a snapshot from being evicted until ``let_go``."""
+        snapshot.uses += 1
+        self._queue.withdraw(snapshot)
+        if not snapshot.node.pins:
+            self.reserved_pages += len(snapshot.pages)
+
+    def let_go(self, snapshot: StateSnapshot) -> None:
+        if not snapshot.node.pins:
+            self.reserved_pages -= len(snapshot.pages)
+            self._offer_snapshot(snapshot)
+
+    def keep_state(
+        self, key: PrefixKey, tokens: Sequence[int], pages: list[int], activation: Activation | None = None
+    ) -> bool:
+        """Make ``pages``, allocated as cached prefix, the snapshot of the state after ``tokens``, all of full pages.
+
+        Returns False if their path is not in the cache, or has a snapshot there; the pages are then the caller's.
+        """
+        wanted = len(tokens) // self._page_tokens
+        nodes = list(self._match(key, tokens, activation, max_pages=wanted))
+        if not nodes or len(nodes) < wanted or nodes[-1].snapshot is not None:
+            return False
+        snapshot = nodes[-1].snapshot = StateSnapshot(nodes[-1], pages)
+        self.snapshot_pages += len(pages)
+        if nodes[-1].pins:
+            self._count_pinned_snapshot(snapshot, 1)
+        else:
+            self._offer_snapshot(snapshot)
+        return True
+
+    def evict_snapshot(self, snapshot: StateSnapshot) -> None:
+        """Free the pages of a snapshot."""
+        if snapshot.node.pins:
+            self._count_pinned_snapshot(snapshot, -1)
+        self._queue.withdraw(snapshot)
+        self._allocator.release(snapshot.pages)
+        self.snapshot_pages -= len(snapshot.pages)
+        snapshot.node.snapshot = None
 
     def insert(
         self, key: PrefixKey, tokens: Sequence[int], pages: Sequence[int], activation: Activation | None = None
@@ -131,13 +216,16 @@ class PrefixCache:
         self.unpin(name)
         pages = len(tokens) // self._page_tokens
         nodes = list(self._match(key, tokens, activation, max_pages=pages))
-        if not nodes or len(nodes) < pages:
+        if not nodes or len(nodes) < pages or (self._has_states and not any(node.snapshot for node in nodes)):
             return False
         for node in nodes:
             node.pins += 1
             if node.pins == 1:
                 self._queue.withdraw(node)
                 self._count_pinned(node, 1)
+                if node.snapshot is not None:
+                    self._queue.withdraw(node.snapshot)
+                    self._count_pinned_snapshot(node.snapshot, 1)
         self._pinned[name] = nodes[-1]
         return True
 
@@ -149,6 +237,9 @@ class PrefixCache:
             if not node.pins:
                 self._count_pinned(node, -1)
                 self._offer_if_idle(node)
+                if node.snapshot is not None:
+                    self._count_pinned_snapshot(node.snapshot, -1)
+                    self._offer_snapshot(node.snapshot)
 
     def unpin_idle(self, pages: int) -> None:
         """Unpin prefixes, the newest first, until ``pages`` more idle pages may be evicted."""
@@ -166,6 +257,8 @@ class PrefixCache:
         if node.pins:
             for name in [name for name, last in self._pinned.items() if node in last.path()]:
                 self.unpin(name)
+        if node.snapshot is not None:
+            self.evict_snapshot(node.snapshot)
         self._queue.withdraw(node)
         del self._by_page[node.page]
         self._allocator.uncache(node.page)
@@ -186,6 +279,8 @@ class PrefixCache:
     def clear_idle(self) -> None:
         """Drop all pages that no sequence uses, after a failure in which the device may have written wrong values."""
         for node in sorted(self._by_page.values(), key=_depth, reverse=True):
+            if node.snapshot is not None:
+                self.evict_snapshot(node.snapshot)
             if not node.children and self._allocator.only_cached(node.page):
                 self.evict(node)
 
@@ -211,16 +306,31 @@ class PrefixCache:
         through = Counter(node.page for last in self._pinned.values() for node in last.path())
         if {page: node.pins for page, node in self._by_page.items() if node.pins} != through:
             raise AssertionError("nodes' pin counts disagree with the pinned prefixes")
-        idle = sum(map(self._allocator.only_cached, through))
-        if (self.pinned_pages, self.pinned_idle_pages) != (len(through), idle):
+        snapshots = [node.snapshot for node in self._by_page.values() if node.snapshot is not None]
+        of_pinned = sum(len(snapshot.pages) for snapshot in snapshots if snapshot.node.pins)
+        pinned, idle = len(through) + of_pinned, sum(map(self._allocator.only_cached, through)) + of_pinned
+        if (self.pinned_pages, self.pinned_idle_pages) != (pinned, idle):
             counted = self.pinned_pages, self.pinned_idle_pages
-            raise AssertionError(f"{len(through)} pages are pinned, {idle} of them idle, and {counted} are counted")
+            raise AssertionError(f"{pinned} pages are pinned, {idle} of them idle, and {counted} are counted")
+        if (self.snapshot_pages, self.reserved_pages) != (sum(len(snapshot.pages) for snapshot in snapshots), 0):
+            raise AssertionError(
+                f"{self.snapshot_pages} pages of snapshots are counted, {self.reserved_pages} of them held"
+            )
+        if any((snapshot.ticket == 0) != (snapshot.node.pins > 0) for snapshot in snapshots):
+            raise AssertionError("the snapshots in the eviction queue are not those that are not pinned")
         if any(self._by_page[page].ticket for page in through):
             raise AssertionError("a page of a pinned prefix is in the eviction queue")
 
     def _count_pinned(self, node: PrefixNode, sign: int) -> None:
         self.pinned_pages += sign
         self.pinned_idle_pages += sign * self._allocator.only_cached(node.page)
+
+    def _count_pinned_snapshot(self, snapshot: StateSnapshot, sign: int) -> None:
+        self.pinned_pages += sign * len(snapshot.pages)
+        self.pinned_idle_pages += sign * len(snapshot.pages)
+
+    def _offer_snapshot(self, snapshot: StateSnapshot) -> None:
+        self._queue.offer(snapshot, self._costs.prefix_page * snapshot.blocks / len(snapshot.pages))
 
     def _offer_if_idle(self, node: PrefixNode) -> None:
         if not node.pins and not node.children and self._allocator.only_cached(node.page):
@@ -233,6 +343,11 @@ def _subtree(first: PrefixNode) -> list[PrefixNode]:
     for node in nodes:
         nodes.extend(node.children.values())
     return nodes
+
+
+def _pages_of(node: PrefixNode) -> list[int]:
+    """Return a node's page and those of its snapshot."""
+    return [node.page] if node.snapshot is None else [node.page, *node.snapshot.pages]
 
 
 def _depth(node: PrefixNode) -> int:

@@ -17,7 +17,7 @@ from lora_kernels.fp8_tensors import Fp8Matrix, fits, quantise, rows_of
 
 from .digests import files_state
 from .loading import LoadedModel, quantises
-from .weights import MATRICES, Matrix, ModelWeights, StoredModules
+from .weights import GROUP_MATRICES, Matrix, ModelWeights, StoredModules
 
 # Rows converted to float32 at a time; a multiple of a block of FP8 scales.
 _ROWS = 512
@@ -41,7 +41,8 @@ class BaseModules:
         self._stream = _stream(weights.embedding.device) if aside else None
 
     def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
-        matrix: Matrix = getattr(self._layers[layer], MATRICES[_group(target)])
+        matrix = self._layers[layer].matrix(_group(target))
+        assert matrix is not None, "the layer has the target"
         first = self._offsets[target]
         last = first + self._outs[target]
         for start in range(first, last, _ROWS):
@@ -49,10 +50,11 @@ class BaseModules:
             yield rows.dequantised(torch.float32) if isinstance(rows, Fp8Matrix) else rows.float()
 
     def is_quantised(self, layer: int, target: str) -> bool:
-        return isinstance(getattr(self._layers[layer], MATRICES[_group(target)]), Fp8Matrix)
+        return isinstance(self._layers[layer].matrix(_group(target)), Fp8Matrix)
 
     def bias(self, layer: int, target: str) -> torch.Tensor | None:
-        bias: torch.Tensor | None = getattr(self._layers[layer], f"{MATRICES[_group(target)]}_bias")
+        weights = self._layers[layer]
+        bias: torch.Tensor | None = getattr(weights, f"{GROUP_MATRICES[_group(target)]}_bias", None)
         first = self._offsets[target]
         return None if bias is None else bias[first : first + self._outs[target]].float().cpu()
 

@@ -42,13 +42,15 @@ class EmbeddingLayerSpan(NamedTuple):
 class PrefillSpan:
     """A range of token rows ``[start, stop)`` that continue a sequence with ``context`` tokens in the pool.
 
-    ``pages [n]`` int64 hold context and chunk.
+    ``pages [n]`` int64 hold context and chunk, ``state_pages [m]`` int64 the sequence's recurrent state, if the model
+    has any.
     """
 
     start: int
     stop: int
     context: int
     pages: torch.Tensor
+    state_pages: torch.Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -71,3 +73,5 @@ class StepBatch:
     greedy: bool = False
     # With several ranks: rows of prompts whose logits some request reads.
     scored_rows: torch.Tensor | None = None
+    # [num_decode, state pages] of each row's sequence; None if the model has no recurrent layers.
+    state_table: torch.Tensor | None = None

@@ -22,6 +22,10 @@ _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PLAIN = ("F32", "F16", "BF16", "F64")
 _FP8 = "F8_E4M3"
 AGAIN = "Download the whole model folder again."
+# Prefix of the language model's tensors in a multimodal checkpoint, and prefixes of its vision tower and of layers that
+# predict several tokens.
+LANGUAGE_MODEL = "model.language_model."
+_OTHER_PARTS = ("model.visual.", "mtp.")
 _LFS = b"version https://git-lfs"
 # Suffixes of tensors beside a quantised matrix: bitsandbytes, GPTQ and AWQ, compressed-tensors, fp8 checkpoints.
 _QUANTIZED = (
@@ -71,6 +75,14 @@ class Checkpoint:
                 f"{folder} holds no safetensors weights{has}; save the model there with "
                 "model.save_pretrained(folder, safe_serialization=True)."
             )
+        self._keep_language_model()
+
+    def _keep_language_model(self) -> None:
+        """Name the tensors of a multimodal checkpoint as those of its language model alone, and drop all others."""
+        self.files = {name: path for name, path in self.files.items() if not name.startswith(_OTHER_PARTS)}
+        for name in [name for name in self.files if name.startswith(LANGUAGE_MODEL)]:
+            self.rename(name, f"model.{name.removeprefix(LANGUAGE_MODEL)}")
+            del self.files[name]
 
     def scales_of(self, module: str, static: bool) -> ScaleNames:
         """Return the names of an FP8 module's scales; its weights' scales are factors under either name."""

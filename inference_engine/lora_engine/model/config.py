@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,36 @@ from .rope_config import RopeConfig, read_ropes
 
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
 _LAYER_TYPES = ("full_attention", "sliding_attention")
+_DELTA_TYPE = "linear_attention"
+
+
+class LayerKind(StrEnum):
+    """The kinds of a layer's mixer, which mixes the tokens of a sequence."""
+
+    ATTENTION = "attention"
+    GATED_DELTA = "gated_delta"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaConfig:
+    """The sizes of gated delta layers; each key head serves ``heads / key_heads`` value heads."""
+
+    heads: int
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int  # inputs of the convolution before the current one
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """Numbers of features of queries, keys and values."""
+        keys = self.key_heads * self.key_dim
+        return keys, keys, self.heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Number of features of queries, keys and values together."""
+        return sum(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +77,8 @@ class ModelConfig:
     logit_scale: float
     logit_softcap: float  # 0: none
     quantization: Quantization | None = None  # None: the checkpoint's matrices are not quantised
+    delta_layers: frozenset[int] = frozenset()
+    delta: DeltaConfig | None = None  # None: no layer is a gated delta layer
 
     @classmethod
     def load(cls, folder: Path) -> ModelConfig:
@@ -55,7 +88,7 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:
         """Build the configuration from config.json's object. Raises ``UnsupportedModel`` with the key and the fix."""
-        family = _family(raw)
+        family, raw = _family(raw)
         settings: Settings = {**family.defaults, **raw}
         for name, meaning in family.refused.items():
             if settings.get(name):
@@ -68,7 +101,13 @@ class ModelConfig:
                 f"config.json has {heads} attention heads, {kv_heads} key-value heads and a hidden size of {hidden}, "
                 "none of which divides the one before; copy config.json from the model's source again."
             )
-        windows = _windows(settings, family, layers)
+        types = _layer_types(settings, family, layers)
+        windows = _windows(settings, family, types)
+        delta_layers = frozenset(layer for layer, kind in enumerate(types) if kind == _DELTA_TYPE)
+        if len(delta_layers) == layers:
+            raise UnsupportedModel(
+                "config.json has no layer with attention: a model of recurrent layers alone is not supported."
+            )
         max_position = _whole(settings, "max_position_embeddings")
         ropes, max_position = read_ropes(settings, family, windows, head_dim, max_position)
         return cls(
@@ -96,19 +135,61 @@ class ModelConfig:
             logit_scale=_computed(settings, family.logit_scale, 1.0),
             logit_softcap=_number(settings, family.logit_softcap, 0.0),
             quantization=read_quantization(raw),
+            delta_layers=delta_layers,
+            delta=_delta(settings) if delta_layers else None,
         )
+
+    def kind(self, layer: int) -> LayerKind:
+        """Return the kind of a layer's mixer."""
+        return LayerKind.GATED_DELTA if layer in self.delta_layers else LayerKind.ATTENTION
+
+    @property
+    def layer_groups(self) -> tuple[int, ...]:
+        """Layer group of each layer (see ``memory.page_pool``): an attention layer and recurrent layers beside it.
+
+        Recurrent layers are spread evenly, in order. Empty if every layer is a layer group.
+        """
+        if not self.delta_layers:
+            return ()
+        groups, attention = self.num_layers - len(self.delta_layers), 0
+        by_layer, recurrent = [], 0
+        for layer in range(self.num_layers):
+            if layer in self.delta_layers:
+                by_layer.append(recurrent * groups // len(self.delta_layers))
+                recurrent += 1
+            else:
+                by_layer.append(attention)
+                attention += 1
+        return tuple(by_layer)
 
     def target_shapes(self, rank: int = 0, world: int = 1) -> dict[str, tuple[int, int]]:
         """Return ``(in_features, out_features)`` of each LoRA target on one tensor-parallel rank."""
         q, kv = self.num_heads * self.head_dim // world, self.num_kv_heads * self.head_dim // world
         hidden, inner = self.hidden_size, self.intermediate_size // world
-        qkv = {"q_proj": (hidden, q), "k_proj": (hidden, kv), "v_proj": (hidden, kv)}
+        qkv = {
+            "q_proj": (hidden, 2 * q if self.family.gated_queries else q),
+            "k_proj": (hidden, kv),
+            "v_proj": (hidden, kv),
+        }
         gate_up = {"gate_proj": (hidden, inner), "up_proj": (hidden, inner)}
         return {
             **({"qkv_proj": (hidden, q + 2 * kv)} if self.family.fused_qkv else qkv),
             "o_proj": (q, hidden),
             **({"gate_up_proj": (hidden, 2 * inner)} if self.family.fused_gate_up else gate_up),
             "down_proj": (inner, hidden),
+            **self._delta_shapes(world),
+        }
+
+    def _delta_shapes(self, world: int) -> dict[str, tuple[int, int]]:
+        if (delta := self.delta) is None:
+            return {}
+        hidden, values = self.hidden_size, delta.heads * delta.value_dim // world
+        return {
+            "in_proj_qkv": (hidden, delta.channels // world),
+            "in_proj_z": (hidden, values),
+            "in_proj_b": (hidden, delta.heads // world),
+            "in_proj_a": (hidden, delta.heads // world),
+            "out_proj": (values, hidden),
         }
 
 
@@ -129,12 +210,17 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _family(raw: Mapping[str, Any]) -> Family:
+def _family(raw: Mapping[str, Any]) -> tuple[Family, Mapping[str, Any]]:
+    """Return the family and its settings: those of the text model in a multimodal checkpoint."""
     name = raw.get("model_type")
+    for family in FAMILIES.values():
+        if name == family.multimodal and isinstance(raw.get("text_config"), Mapping):
+            whole = {key: raw[key] for key in ("tie_word_embeddings", "quantization_config") if key in raw}
+            return family, {**raw["text_config"], **whole}
     if not isinstance(name, str) or name not in FAMILIES:
         named = f"model_type {name!r}" if name else "a config.json without model_type"
         raise UnsupportedModel(f"{named} is not supported; supported are {', '.join(FAMILIES)}.")
-    return FAMILIES[name]
+    return FAMILIES[name], raw
 
 
 def _whole(settings: Settings, name: str, default: int | None = None) -> int:
@@ -179,25 +265,45 @@ def _activation(settings: Settings, family: Family) -> str:
     return _ACTIVATIONS[name]
 
 
-def _windows(settings: Settings, family: Family, layers: int) -> tuple[int, ...]:
-    """Return the sliding window of each layer, 0 for full attention."""
+def _layer_types(settings: Settings, family: Family, layers: int) -> list[str]:
+    """Return the type of each layer, as ``layer_types`` of config.json names it."""
     if family.slides_everywhere:
-        slides = [settings.get("sliding_window") is not None] * layers
-    elif family.layer_types is None:
-        slides = [False] * layers
-    else:
-        try:
-            kinds = settings.get("layer_types")
-            kinds = family.layer_types(settings) if kinds is None else kinds
-        except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
-            raise UnsupportedModel(f"config.json: the kinds of layers cannot be read ({error!r}); {_AGAIN}") from None
-        if not isinstance(kinds, list) or len(kinds) != layers or not set(kinds) <= set(_LAYER_TYPES):
-            raise UnsupportedModel(
-                f"config.json: layer_types must name one of {', '.join(_LAYER_TYPES)} for each of {layers} layers; "
-                f"{_AGAIN}"
-            )
-        slides = [kind == "sliding_attention" for kind in kinds]
-        if "use_sliding_window" in family.defaults and not settings.get("use_sliding_window"):
-            settings = {**settings, "sliding_window": None}
+        return [_LAYER_TYPES[settings.get("sliding_window") is not None]] * layers
+    if family.layer_types is None:
+        return [_LAYER_TYPES[0]] * layers
+    try:
+        types = settings.get("layer_types")
+        types = family.layer_types(settings) if types is None else types
+    except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+        raise UnsupportedModel(f"config.json: the kinds of layers cannot be read ({error!r}); {_AGAIN}") from None
+    known = (_LAYER_TYPES[0], _DELTA_TYPE) if family.gated_delta else _LAYER_TYPES
+    if not isinstance(types, list) or len(types) != layers or not set(types) <= set(known):
+        raise UnsupportedModel(
+            f"config.json: layer_types must name one of {', '.join(known)} for each of {layers} layers; {_AGAIN}"
+        )
+    return types
+
+
+def _delta(settings: Settings) -> DeltaConfig:
+    delta = DeltaConfig(
+        heads=_whole(settings, "linear_num_value_heads"),
+        key_heads=_whole(settings, "linear_num_key_heads"),
+        key_dim=_whole(settings, "linear_key_head_dim"),
+        value_dim=_whole(settings, "linear_value_head_dim"),
+        taps=_whole(settings, "linear_conv_kernel_dim") - 1,
+    )
+    if delta.heads % delta.key_heads or not delta.taps:
+        raise UnsupportedModel(
+            f"config.json has {delta.heads} value heads for {delta.key_heads} key heads and a convolution of "
+            f"{delta.taps + 1}; {_AGAIN}"
+        )
+    return delta
+
+
+def _windows(settings: Settings, family: Family, types: list[str]) -> tuple[int, ...]:
+    """Return the sliding window of each layer, 0 for full attention and for recurrent layers."""
+    slides = [kind == "sliding_attention" for kind in types]
+    if "use_sliding_window" in family.defaults and not settings.get("use_sliding_window"):
+        settings = {**settings, "sliding_window": None}
     window = _whole(settings, "sliding_window") if any(slides) else 0
     return tuple(window if slide else 0 for slide in slides)

@@ -45,7 +45,8 @@ class InvariantOps(TritonOps):
             forbid_split_sums()
         layer = weights.layers[0]
         of_steps = [
-            (matrix, max(step_tokens, max_running)) for matrix in (layer.qkv, layer.o, layer.gate_up, layer.down)
+            (matrix, max(step_tokens, max_running))
+            for matrix in (layer.mixer_in, layer.mixer_out, layer.gate_up, layer.down)
         ]
         agree: dict[torch.Size, bool] = {}
         for matrix, rows in ((weights.lm_head, max_running), *of_steps):

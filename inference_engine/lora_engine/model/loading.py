@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -110,7 +111,7 @@ def _load(
         _check_fp8(config, device)
     fp8_kv(config)
     if config.deterministic:
-        _check_deterministic(config, parallel)
+        _check_deterministic(config, parallel, model_config)
     with progress.phase("weights") as share:
         weights = load_weights(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
@@ -214,6 +215,7 @@ def target_shapes(config: EngineConfig, model_config: ModelConfig, parallel: Par
         parallel.world,
         biased_targets(model_config),
         sharding,
+        {} if model_config.delta is None else {"in_proj_qkv": model_config.delta.parts},
     )
 
 
@@ -252,13 +254,15 @@ def _check_fp8(config: EngineConfig, device: torch.device) -> None:
         )
 
 
-def _check_deterministic(config: EngineConfig, parallel: Parallel) -> None:
+def _check_deterministic(config: EngineConfig, parallel: Parallel, model: ModelConfig) -> None:
     """Raise ``ValueError`` where a row's sums would depend on other rows; called before anything is loaded."""
     problem = ""
     if config.merges:
         problem = f"--mode {config.mode} merges the adapter that most requests use: choose --mode unmerged"
     elif config.backend == "flashinfer":
         problem = "FlashInfer splits prompts by the contents of the step: choose --backend triton"
+    elif model.delta is not None and _backend(config, torch.device(config.device)) != "torch":
+        problem = "the chunks of the gated delta rule depend on the step: choose --backend torch"
     elif parallel.world > 2:
         problem = f"the order of sums over {parallel.world} GPUs depends on the step: use one or two"
     if problem:
@@ -269,14 +273,17 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel) -> None:
 def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes) -> int:
     """Return the pages of the largest adapter that the engine serves: all targets at maximum rank, with epilogues."""
     geometry = shape.pool_geometry(config.page_tokens, fp8_kv(config))
-    modules = [targets.module(target, config.max_lora_rank) for target in targets.shapes]
-    pool_rows = sum(
-        module.a_rows * pool_rows_per_row(module.in_features, geometry.kv_dim)
-        + module.b_rows * pool_rows_per_row(module.out_features, geometry.kv_dim)
-        for module in modules
-    )
-    vectors = sum(2 * pool_rows_per_row(out, geometry.kv_dim) for _, out in shape.targets.values())
-    return -(-(pool_rows + vectors) // geometry.rows_per_page)
+
+    def pool_rows(target: str) -> int:
+        module = targets.module(target, config.max_lora_rank)
+        of_a = module.a_rows * pool_rows_per_row(module.in_features, geometry.kv_dim)
+        of_b = module.b_rows * pool_rows_per_row(module.out_features, geometry.kv_dim)
+        return of_a + of_b + 2 * pool_rows_per_row(shape.targets[target][1], geometry.kv_dim)
+
+    by_group = Counter[int]()
+    for layer in range(shape.num_layers):
+        by_group[geometry.layer_group(layer)] += sum(map(pool_rows, shape.targets_of(layer)))
+    return -(-max(by_group.values()) // geometry.rows_per_page)
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -298,7 +305,7 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
     else:
         available = _measure_free(config, model, geometry)
     pages = model.parallel.smallest(available // page_bytes, device)  # page ids are the same on all ranks
-    needed = geometry.pages_for_tokens(max_context) + 2
+    needed = geometry.pages_for_sequence(max_context) + 2
     if pages < needed:
         raise ValueError(
             f"the page pool would have {pages} pages, but one sequence of {max_context} tokens "
@@ -311,7 +318,7 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     """Return the bytes that the pool may take: run a full-size prefill step and measure the remaining GPU memory."""
     device = model.device
     tokens = min(config.max_step_tokens, model.shape.max_context)
-    scratch = PagePool(geometry, geometry.pages_for_tokens(tokens) + 1, model.dtype, device)
+    scratch = PagePool(geometry, geometry.pages_for_sequence(tokens) + 1, model.dtype, device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     with torch.inference_mode():
@@ -349,12 +356,18 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
 
 
 def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device, context: int = 0) -> StepBatch:
-    """Return a batch for measuring: one base-model prompt of ``tokens`` after ``context`` tokens in pages 1, 2, …"""
+    """Return a batch for measuring: one base-model prompt of ``tokens`` after ``context`` tokens in pages 1, 2, …
+
+    The pages of its state are behind these.
+    """
     positions = torch.arange(context, context + tokens, device=device)
     pages = torch.arange(1, geometry.pages_for_tokens(context + tokens) + 1, device=device)
     slot_mapping = (
         pages[positions // geometry.page_tokens] * geometry.kv_rows_per_page + positions % geometry.page_tokens
     )
+    states = None
+    if geometry.state_pages:
+        states = torch.arange(len(pages) + 1, len(pages) + 1 + geometry.state_pages, device=device)
     return StepBatch(
         token_ids=torch.zeros(tokens, dtype=torch.int64, device=device),
         positions=positions,
@@ -362,9 +375,10 @@ def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device, con
         num_decode=0,
         block_table=torch.zeros(0, 0, dtype=torch.int64, device=device),
         seq_lens=torch.zeros(0, dtype=torch.int64, device=device),
-        prefill=[PrefillSpan(0, tokens, context, pages)],
+        prefill=[PrefillSpan(0, tokens, context, pages, states)],
         lora=[],
         logit_rows=torch.tensor([tokens - 1], device=device),
+        state_table=None if states is None else states.new_zeros(0, geometry.state_pages),
     )
 
 

@@ -18,12 +18,10 @@ import torch
 from lora_engine.adapters.device_tier import AdapterSlot, GroupWeights
 
 from .lora_exchange import LoraExchange
-from .shape import DOWN, GATE_UP, OUT, QKV
-from .weights import Layers
+from .weights import GROUP_MATRICES, MATRICES, Layers, LayerWeights
 
 # Maximum length of a row of A, in lengths of the base's longest row: rows that subtract the adapter multiply by it.
 _LARGEST_INNER = 16.0
-_MATRICES = {QKV: "qkv", OUT: "o", GATE_UP: "gate_up", DOWN: "down"}
 
 
 class MergedLayers:
@@ -31,9 +29,7 @@ class MergedLayers:
 
     def __init__(self, base: Layers, exchange: LoraExchange | None = None) -> None:
         """Allocate the matrices; ``exchange`` is set where factors are split over ranks, which then merge together."""
-        self.layers = [
-            replace(layer, **{name: getattr(layer, name).clone() for name in _MATRICES.values()}) for layer in base
-        ]
+        self.layers = [_copied(layer) for layer in base]
         self._base = base
         self._exchange = exchange
         self._changed: set[tuple[int, int]] = set()  # (layer, group) that differ from the base
@@ -47,12 +43,12 @@ class MergedLayers:
         """
         worst = []
         for index, layer in enumerate(self.layers):
-            for group, name in _MATRICES.items():
+            for group in range(len(GROUP_MATRICES)):
                 weights = slot.group(index, group)
                 if weights is None:
                     continue
                 self._changed.add((index, group))
-                scratch, base = getattr(layer, name), getattr(self._base[index], name)
+                scratch, base = _plain(layer, group), _plain(self._base[index], group)
                 for a, b, rows, scale in self._factors(group, weights):
                     worst += _sizes(a, b, scale, base[rows], scratch[rows])
         return not worst or bool(torch.stack(worst).amax() <= 1)  # False for NaN
@@ -62,13 +58,13 @@ class MergedLayers:
         """Set the layers to the base plus this adapter, in the order of the current stream."""
         before, self._changed = self._changed, set()
         for index, layer in enumerate(self.layers):
-            for group, name in _MATRICES.items():
-                merged, base = getattr(layer, name), getattr(self._base[index], name)
+            for group in range(len(GROUP_MATRICES)):
                 weights = slot.group(index, group)
                 if weights is None:
                     if (index, group) in before:
-                        merged.copy_(base)
+                        _plain(layer, group).copy_(_plain(self._base[index], group))
                     continue
+                merged, base = _plain(layer, group), _plain(self._base[index], group)
                 self._changed.add((index, group))
                 written = 0
                 for a, b, rows, scale in self._factors(group, weights):
@@ -85,6 +81,20 @@ class MergedLayers:
             whole = [(weights.a_t[:, t.rank_start : t.rank_stop].t(), t.b) for t in weights.targets]
         for target, (a, b) in zip(weights.targets, whole, strict=True):
             yield a, b, slice(target.out_start, target.out_start + b.shape[1]), target.scale
+
+
+def _copied(layer: LayerWeights) -> LayerWeights:
+    """Return a layer with its own copies of the matrices that LoRA changes."""
+    copies = {name: getattr(layer, name).clone() for name in MATRICES}
+    delta = None if layer.delta is None else replace(layer.delta, gates=layer.delta.gates.clone())
+    return replace(layer, **copies, delta=delta)
+
+
+def _plain(layer: LayerWeights, group: int) -> torch.Tensor:
+    """Return the matrix of a target group that an adapter changes; FP8 matrices are never merged."""
+    matrix = layer.matrix(group)
+    assert isinstance(matrix, torch.Tensor)
+    return matrix
 
 
 def _sizes(

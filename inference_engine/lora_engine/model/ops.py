@@ -13,11 +13,12 @@ from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 
 from .attention_torch import AttentionPlan, attend, plan_attention, write_kv
 from .batch import StepBatch
+from .gated_delta_torch import gated_delta
 from .lora_exchange import LoraExchange
 from .lora_torch import add_lora, apply_epilogues
 from .rope import RotaryTable, rotate
-from .shape import ModelShape
-from .weights import LayerWeights, Matrix
+from .shape import DeltaLayers, ModelShape
+from .weights import DeltaParameters, LayerWeights, Matrix
 
 Plan = TypeVar("Plan")
 # Activations ``[tokens, features]``, quantised where the matrix that reads them is quantised.
@@ -69,6 +70,15 @@ class Ops(Protocol[Plan]):
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
         """Rotate queries and keys, write keys and values to the pool, attend: ``[tokens, heads * head_dim]``."""
 
+    def gated_delta(
+        self, layer: int, weights: DeltaParameters, projected: torch.Tensor, gates: torch.Tensor, plan: Plan
+    ) -> torch.Tensor:
+        """Compute a gated delta layer between its projections, and update states in the pool.
+
+        ``projected [tokens, channels + heads * value_dim]`` and ``gates [tokens, 2 * heads]`` are the outputs of the
+        input projections. Returns ``[tokens, heads * value_dim]``.
+        """
+
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: Plan) -> Activations:
         """Compute ``activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``, for the product that reads it."""
 
@@ -109,6 +119,7 @@ class TorchOps:
         self.shape = shape
         self.exchange = exchange
         self.eps = torch.tensor(shape.eps, device=shape.device)
+        self._delta: DeltaLayers | None = None  # once the pool's geometry is known
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TorchPlan:
         return TorchPlan(batch, pool, self.shape)
@@ -142,6 +153,7 @@ class TorchOps:
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
         s = self.shape
+        qkv, gate = split_gate(qkv, s)
         heads = qkv.view(qkv.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
         qk, v = heads.narrow(1, 0, s.heads + s.kv_heads), heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)
         if weights.q_norm is not None and weights.k_norm is not None:
@@ -159,7 +171,16 @@ class TorchOps:
         q = qk.narrow(1, 0, s.heads)
         if query_scale is not None:
             q = q * query_scale
-        return attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer]).flatten(1)
+        out = attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer]).flatten(1)
+        return out if gate is None else out * gate.sigmoid()
+
+    def gated_delta(
+        self, layer: int, weights: DeltaParameters, projected: torch.Tensor, gates: torch.Tensor, plan: TorchPlan
+    ) -> torch.Tensor:
+        if self._delta is None:
+            self._delta = self.shape.delta_states(plan.pool.geometry)
+            assert self._delta is not None, "the model has gated delta layers"
+        return gated_delta(layer, weights, projected, gates, plan.pool, plan.batch, self._delta)
 
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: TorchPlan) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=1)
@@ -177,6 +198,19 @@ class TorchOps:
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scale = torch.addcmul(self.eps, length, length, value=1 / x.shape[-1]).rsqrt_()
         return (x * scale).mul_(weight)
+
+
+def split_gate(qkv: torch.Tensor, shape: ModelShape) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Split the outputs of attention's projections into queries, keys and values, and the gate of its output.
+
+    Where queries are gated, each head's query and gate are adjacent in ``qkv``. Both results have contiguous rows of
+    heads; the gate is ``[tokens, heads * head_dim]``, None for a model without.
+    """
+    if not shape.gated_queries:
+        return qkv, None
+    width = 2 * shape.heads * shape.head_dim
+    query, gate = qkv[:, :width].unflatten(1, (shape.heads, 2, shape.head_dim)).unbind(2)
+    return torch.cat((query.flatten(1), qkv[:, width:]), dim=1), gate.reshape(len(qkv), -1)
 
 
 def linear(

@@ -164,7 +164,7 @@ def _patterns(entries: Any) -> tuple[str, ...]:
             raise TypeError(f"{entry!r} does not name a module")
         if entry.startswith("re:"):
             re.compile(entry[3:])
-    return tuple(entries)
+    return tuple(entry.replace("model.language_model.", "model.") for entry in entries)
 
 
 def _names(entry: str, module: str) -> bool:

@@ -15,9 +15,9 @@ from .embedding_spans import add_heads, embed, hide_absent
 from .merging import MergedLayers
 from .ops import Activations, Ops, Reader, TorchOps
 from .parallel import Parallel
-from .shape import DOWN, GATE_UP, OUT, QKV, ModelShape
+from .shape import DELTA_GATES, DELTA_IN, DELTA_OUT, DOWN, GATE_UP, OUT, QKV, ModelShape
 from .vocabulary import Vocabulary
-from .weights import LayerWeights, ModelWeights
+from .weights import DeltaParameters, LayerWeights, ModelWeights
 
 
 class Transformer:
@@ -48,9 +48,15 @@ class Transformer:
         """Indices of one layer of each kind, which together launch the kernels of all layers."""
         windows, ropes = self.shape.windows, self.shape.ropes
         kinds = {
-            (windows[index], id(ropes[index]), layer.in_fp8()): index for index, layer in enumerate(self.weights.layers)
+            (windows[index], id(ropes[index]), self._place(index), layer.in_fp8()): index
+            for index, layer in enumerate(self.weights.layers)
         }
         return sorted(kinds.values())
+
+    def _place(self, layer: int) -> int:
+        """Return the index of a recurrent layer in its layer group, a constant of its kernels; -1 for attention."""
+        groups, recurrent = self.shape.layer_groups, self.shape.delta_layers
+        return sum(groups[other] == groups[layer] for other in recurrent if other < layer) if layer in recurrent else -1
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
         """Compute logits ``[len(batch.logit_rows), vocab]``, and write the batch's keys and values to the pool."""
@@ -88,10 +94,19 @@ class Transformer:
         weights = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
         for index in range(len(weights)) if layers is None else layers:
             layer = weights[index]
-            attention, mlp = Reader(QKV, layer.qkv), Reader(GATE_UP, layer.gate_up)
-            readers = (attention, mlp) if self.config.family.parallel_mlp else (attention,)
-            x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
-            delta = self._attention(index, layer, x, plan)
+            mlp = Reader(GATE_UP, layer.gate_up)
+            if layer.delta is not None:
+                readers: Sequence[Reader] = (
+                    Reader(DELTA_IN, layer.mixer_in),
+                    Reader(DELTA_GATES, layer.delta.gates),
+                )
+                x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
+                delta = self._gated_delta(index, layer, layer.delta, x, plan)
+            else:
+                attention = Reader(QKV, layer.mixer_in)
+                readers = (attention, mlp) if self.config.family.parallel_mlp else (attention,)
+                x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
+                delta = self._attention(index, layer, x, plan)
             if self.config.family.parallel_mlp:
                 delta = self._mlp(index, layer, x, plan).add_(delta)
                 continue
@@ -132,10 +147,20 @@ class Transformer:
         return logits
 
     def _attention(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
-        qkv = self.ops.project(QKV, index, x, layer.qkv, layer.qkv_bias, plan)
+        qkv = self.ops.project(QKV, index, x, layer.mixer_in, layer.mixer_in_bias, plan)
         attended = self.ops.attend(index, layer, qkv, plan)
-        out = self.parallel.all_reduce(self.ops.project(OUT, index, attended, layer.o, layer.o_bias, plan))
+        out = self.parallel.all_reduce(
+            self.ops.project(OUT, index, attended, layer.mixer_out, layer.mixer_out_bias, plan)
+        )
         return out if layer.attention_out_norm is None else self.ops.add_norm(out, None, layer.attention_out_norm)
+
+    def _gated_delta(
+        self, index: int, layer: LayerWeights, delta: DeltaParameters, x: Activations, plan: Any
+    ) -> torch.Tensor:
+        projected = self.ops.project(DELTA_IN, index, x, layer.mixer_in, None, plan)
+        gates = self.ops.project(DELTA_GATES, index, x, delta.gates, None, plan)
+        mixed = self.ops.gated_delta(index, delta, projected, gates, plan)
+        return self.parallel.all_reduce(self.ops.project(DELTA_OUT, index, mixed, layer.mixer_out, None, plan))
 
     def _mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)

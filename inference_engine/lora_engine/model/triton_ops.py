@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -27,11 +28,12 @@ from lora_kernels.tables import TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 from .batch import LoraSpan, StepBatch
+from .gated_delta_triton import SpanTables, gated_delta
 from .lora_exchange import LoraExchange
-from .ops import Activations, Reader, linear
+from .ops import Activations, Reader, linear, split_gate
 from .prefill_attention import Attend, PrefillAttention
-from .shape import OUT, QKV, ModelShape
-from .weights import LayerWeights, Matrix
+from .shape import OUT, QKV, DeltaLayers, ModelShape
+from .weights import DeltaParameters, LayerWeights, Matrix
 
 # Maximum number of splits of a sequence's keys in a decode.
 MAX_SPLITS = 32
@@ -75,6 +77,8 @@ class TritonPlan:
     merged: bool = False
     epilogues: bool = False  # some adapter of the batch has one
     padded: bool = False  # some rows are padding, for which no attention is computed
+    state_table: torch.Tensor | None = None  # [num_decode, state pages], with recurrent layers
+    recurrent_prompts: SpanTables | None = None
 
 
 class TritonOps:
@@ -99,8 +103,11 @@ class TritonOps:
         self.device = shape.device
         self.workspace = DecodeWorkspace(max_running, shape.heads, shape.head_dim, MAX_SPLITS, self.device)
         self.groups = lora_groups(shape)
-        self.lora_groups = self.groups if exchange is None else tuple(map(exchange.part, range(4), self.groups))
+        self.lora_groups = (
+            self.groups if exchange is None else tuple(map(exchange.part, range(len(self.groups)), self.groups))
+        )
         self.rank_classes = rank_classes(max_rank)
+        self._delta: DeltaLayers | None = None  # once the pool's geometry is known
         compute_cache_keys()
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
@@ -118,7 +125,15 @@ class TritonOps:
             groups=touched(batch.lora),
             merged=batch.merged,
             epilogues=any(span.slot.has_epilogues for span in batch.lora),
+            **self._recurrent(batch, pool),
         )
+
+    def _recurrent(self, batch: StepBatch, pool: PagePool) -> dict[str, Any]:
+        """Return the fields of a plan for recurrent layers; none for a model without."""
+        if batch.state_table is None:
+            return {}
+        prompts = SpanTables.of(batch.prefill, self.device) if batch.prefill else None
+        return {"state_table": batch.state_table.int(), "recurrent_prompts": prompts}
 
     def shrink_workspace(self, shape: LoraShape, tokens: int) -> ShrinkBuffers:
         """Return buffers for the shrunk activations of any group."""
@@ -222,7 +237,7 @@ class TritonOps:
 
         ``onto`` is ``out`` itself, unless the deltas are ``_whole``.
         """
-        pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
+        pool, kv_dim = plan.pool.layer(layer), plan.pool.geometry.kv_dim
         if self.exchange is not None and not self._whole(group):
             out = onto = self.exchange.columns(group, out)
         for lora in plan.lora:
@@ -248,7 +263,7 @@ class TritonOps:
 
     def apply_epilogues(self, group: int, layer: int, out: torch.Tensor, plan: TritonPlan) -> None:
         """Apply epilogues over the tiles of the LoRA launches that add deltas; they have each row in one tile."""
-        pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
+        pool, kv_dim = plan.pool.layer(layer), plan.pool.geometry.kv_dim
         for lora in plan.lora:
             lora_epilogue(out, pool, lora.tiles, self.tables, layer, self.groups[group], kv_dim)
 
@@ -272,7 +287,8 @@ class TritonOps:
         return isinstance(weight, torch.Tensor) or not multiplied_by_cublas(x.shape[0], weight, self.shape.dtype)
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
-        s, pool, n = self.shape, plan.pool.kv[layer], plan.num_decode
+        s, pool, n = self.shape, plan.pool.layer_kv(layer), plan.num_decode
+        qkv, gate = split_gate(qkv, s)
         page_tokens, rope = plan.pool.geometry.page_tokens, s.ropes[layer]
         q, k = qkv.split((s.heads * s.head_dim, s.kv_heads * s.head_dim, s.kv_heads * s.head_dim), dim=1)[:2]
         if s.qk_norm == "all" and weights.q_norm is not None and weights.k_norm is not None:
@@ -305,7 +321,16 @@ class TritonOps:
             self.decode(q[:n], pool, out[:n], s.windows[layer], plan)
         if plan.prefill:
             plan.prefill(q, pool, out, s.windows[layer])
-        return out
+        return out if gate is None else out.mul_(gate.sigmoid_())
+
+    def gated_delta(
+        self, layer: int, weights: DeltaParameters, projected: torch.Tensor, gates: torch.Tensor, plan: TritonPlan
+    ) -> torch.Tensor:
+        if self._delta is None:
+            self._delta = self.shape.delta_states(plan.pool.geometry)
+        assert self._delta is not None and plan.state_table is not None, "the model has gated delta layers"
+        decodes = plan.state_table, plan.positions[: plan.num_decode]
+        return gated_delta(layer, weights, projected, gates, plan.pool, decodes, plan.recurrent_prompts, self._delta)
 
     def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:
         """Compute attention of decode rows ``q``, ``out`` ``[num_decode, heads * head_dim]`` over a layer's pages."""
@@ -430,8 +455,8 @@ def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
     for group in TARGET_GROUPS:
         targets = [target for target in group if target in shape.targets]
         outs = tuple(shape.targets[target][1] for target in targets)
-        first = TARGETS.index(group[0])
-        groups.append(Group("_".join(targets), first, shape.targets[targets[0]][0], outs))
+        ins = shape.targets[targets[0]][0] if targets else 0  # a model without recurrent layers has none of theirs
+        groups.append(Group("_".join(targets), TARGETS.index(group[0]), ins, outs))
     return tuple(groups)
 
 

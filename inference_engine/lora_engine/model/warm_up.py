@@ -46,7 +46,7 @@ def prefill_steps(
     """Run prefill steps in ``layers`` (None: all), with adapters of ``ranks``."""
     ops = model.ops
     assert isinstance(ops, TritonOps), "only the Triton backend compiles"
-    room = (pool.num_pages - 1) * pool.geometry.page_tokens
+    room = (pool.num_pages - 1 - pool.geometry.state_pages) * pool.geometry.page_tokens
     longest = min(model.shape.max_context, room)
     page = min(pool.geometry.page_tokens, longest)
     steps = {(page, 0), (min(LONG + 1, longest), 0)}

@@ -14,7 +14,7 @@ import torch
 from lora_kernels.fp8_tensors import Fp8Matrix, columns_of, concatenated, fits, quantise, rows_of
 
 from .checkpoint import Checkpoint, ScaleNames, Shape, Tensors
-from .config import ModelConfig
+from .config import LayerKind, ModelConfig
 from .device_reads import THREADS, DeviceCheckpoint, ShapesOnly
 from .parallel import Parallel
 from .vocabulary import Vocabulary
@@ -25,17 +25,40 @@ Matrix = torch.Tensor | Fp8Matrix
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
+@dataclass(frozen=True, slots=True)
+class DeltaParameters:
+    """The parameters of a gated delta layer beside its wide projections.
+
+    ``gates [2 * heads, hidden]`` are in_proj_b and in_proj_a, ``convolution [channels, taps + 1]``; ``a_log`` and
+    ``dt_bias`` ``[heads]`` are float32, ``norm [value_dim]``.
+    """
+
+    gates: torch.Tensor
+    convolution: torch.Tensor
+    a_log: torch.Tensor
+    dt_bias: torch.Tensor
+    norm: torch.Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.nbytes for t in (self.gates, self.convolution, self.a_log, self.dt_bias, self.norm))
+
+
 @dataclass(slots=True)
 class LayerWeights:
-    """The weights of a transformer block; matrices are ``[out, in]``, local to this rank. For norms see ``Family``."""
+    """The weights of a transformer block; matrices are ``[out, in]``, local to this rank. For norms see ``Family``.
+
+    ``mixer_in`` and ``mixer_out`` are the projections of attention (q, k and v; o), or of a gated delta layer
+    (in_proj_qkv and in_proj_z; out_proj).
+    """
 
     attention_norm: torch.Tensor | None
-    qkv: Matrix
-    qkv_bias: torch.Tensor | None
+    mixer_in: Matrix
+    mixer_in_bias: torch.Tensor | None
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
-    o: Matrix
-    o_bias: torch.Tensor | None
+    mixer_out: Matrix
+    mixer_out_bias: torch.Tensor | None
     attention_out_norm: torch.Tensor | None
     mlp_norm: torch.Tensor | None
     gate_up: Matrix
@@ -43,17 +66,31 @@ class LayerWeights:
     down: Matrix
     down_bias: torch.Tensor | None
     mlp_out_norm: torch.Tensor | None
+    delta: DeltaParameters | None = None  # only of gated delta layers
 
     def in_fp8(self) -> tuple[str, ...]:
         """Return the names of the matrices that are in FP8."""
         return tuple(name for name in MATRICES if isinstance(getattr(self, name), Fp8Matrix))
 
+    def matrix(self, group: int) -> Matrix | None:
+        """Return the matrix of a target group (``TARGET_GROUPS``), None if the layer has none."""
+        if (group in _OF_ATTENTION and self.delta is not None) or (group in _OF_DELTA and self.delta is None):
+            return None
+        name = GROUP_MATRICES[group]
+        matrix: Matrix = getattr(self.delta if name == "gates" else self, name)
+        return matrix
+
     def norms(self) -> list[float]:
-        """Return squared Frobenius norms, in the order of ``MATRICES``. Waits for the device once."""
-        return torch.stack([_squared_norm(getattr(self, name)) for name in MATRICES]).tolist()
+        """Return squared Frobenius norms by target group, 0 without a matrix. Waits for the device once."""
+        matrices = [self.matrix(group) for group in range(len(GROUP_MATRICES))]
+        present = torch.stack([_squared_norm(matrix) for matrix in matrices if matrix is not None]).tolist()
+        return [0.0 if matrix is None else present.pop(0) for matrix in matrices]
 
 
-MATRICES = ("qkv", "o", "gate_up", "down")
+MATRICES = ("mixer_in", "mixer_out", "gate_up", "down")
+# Names of the matrices by the index of their target group; the gates of a gated delta layer are not among MATRICES.
+GROUP_MATRICES = ("mixer_in", "mixer_out", "gate_up", "down", "mixer_in", "gates", "mixer_out")
+_OF_ATTENTION, _OF_DELTA = frozenset({0, 1}), frozenset({4, 5, 6})
 # Called with the index and the weights of each layer that was read.
 OnLayer = Callable[[int, LayerWeights], None]
 # Rows of a matrix converted to float32 at a time; a multiple of an FP8 block's.
@@ -127,17 +164,19 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
     if not config.tie_embeddings:
         shapes[LM_HEAD] = (config.vocab_size, hidden)
     whole = family.qk_norm == "all"
-    blocks = {"qkv": config.qkv_bias, "o": config.o_bias, "gate_up": config.mlp_bias, "down": config.mlp_bias}
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}."
         for name in (family.attention_norm, family.attention_out_norm, family.mlp_norm, family.mlp_out_norm):
             if name:
                 shapes[f"{prefix}{name}.weight"] = (hidden,)
-        if family.qk_norm:
+        kind = config.kind(layer)
+        if kind is LayerKind.GATED_DELTA:
+            shapes |= _delta_shapes(config, prefix)
+        elif family.qk_norm:
             shapes[f"{prefix}self_attn.q_norm.weight"] = (config.num_heads * head_dim if whole else head_dim,)
             shapes[f"{prefix}self_attn.k_norm.weight"] = (config.num_kv_heads * head_dim if whole else head_dim,)
-        for block, bias in blocks.items():
-            for module in modules_of(config, block):
+        for block, bias in _biases(config, kind).items():
+            for module in modules_of(config, block, kind):
                 wide, tall = config.target_shapes()[module.rsplit(".", 1)[1]]
                 shapes[f"{prefix}{module}.weight"] = (tall, wide)
                 if bias:
@@ -145,24 +184,58 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
     return shapes
 
 
+def _delta_shapes(config: ModelConfig, prefix: str) -> dict[str, Shape]:
+    """Return the shapes of a gated delta layer's tensors beside its wide projections."""
+    delta = config.delta
+    assert delta is not None, "the layer is a gated delta layer"
+    return {
+        f"{prefix}linear_attn.in_proj_b.weight": (delta.heads, config.hidden_size),
+        f"{prefix}linear_attn.in_proj_a.weight": (delta.heads, config.hidden_size),
+        f"{prefix}linear_attn.conv1d.weight": (delta.channels, 1, delta.taps + 1),
+        f"{prefix}linear_attn.A_log": (delta.heads,),
+        f"{prefix}linear_attn.dt_bias": (delta.heads,),
+        f"{prefix}linear_attn.norm.weight": (delta.value_dim,),
+    }
+
+
+def _biases(config: ModelConfig, kind: LayerKind) -> dict[str, bool]:
+    """Return whether the modules of each block of a layer have biases."""
+    attention = kind is LayerKind.ATTENTION
+    return {
+        "mixer_in": config.qkv_bias and attention,
+        "mixer_out": config.o_bias and attention,
+        "gate_up": config.mlp_bias,
+        "down": config.mlp_bias,
+    }
+
+
 def biased_targets(config: ModelConfig) -> frozenset[str]:
     """Return the names of modules that have biases."""
-    blocks = {"qkv": config.qkv_bias, "o": config.o_bias, "gate_up": config.mlp_bias, "down": config.mlp_bias}
+    kinds = {config.kind(layer) for layer in range(config.num_layers)}
     return frozenset(
-        module.rpartition(".")[2] for block, bias in blocks.items() if bias for module in modules_of(config, block)
+        module.rpartition(".")[2]
+        for kind in kinds
+        for block, bias in _biases(config, kind).items()
+        if bias
+        for module in modules_of(config, block, kind)
     )
 
 
-def modules_of(config: ModelConfig, block: str) -> list[str]:
-    """Return the modules whose concatenated rows are a block's matrix."""
-    names = {"qkv": ("q_proj", "k_proj", "v_proj"), "o": ("o_proj",), "gate_up": ("gate_proj", "up_proj"),
-             "down": ("down_proj",)}[block]  # fmt: skip
-    if block == "qkv" and config.family.fused_qkv:
+def modules_of(config: ModelConfig, block: str, kind: LayerKind = LayerKind.ATTENTION) -> list[str]:
+    """Return the modules whose concatenated rows are the matrix of a block, in layers of a kind."""
+    if kind is LayerKind.GATED_DELTA and block in _DELTA_MODULES:
+        return [f"linear_attn.{name}" for name in _DELTA_MODULES[block]]
+    names = {"mixer_in": ("q_proj", "k_proj", "v_proj"), "mixer_out": ("o_proj",),
+             "gate_up": ("gate_proj", "up_proj"), "down": ("down_proj",)}[block]  # fmt: skip
+    if block == "mixer_in" and config.family.fused_qkv:
         names = ("qkv_proj",)
     if block == "gate_up" and config.family.fused_gate_up:
         names = ("gate_up_proj",)
-    part = "self_attn" if block in ("qkv", "o") else "mlp"
+    part = "self_attn" if block in ("mixer_in", "mixer_out") else "mlp"
     return [f"{part}.{name}" for name in names]
+
+
+_DELTA_MODULES = {"mixer_in": ("in_proj_qkv", "in_proj_z"), "mixer_out": ("out_proj",)}
 
 
 def load_weights(
@@ -278,6 +351,8 @@ class _Random:
     def tensor(self, name: str) -> torch.Tensor:
         shape = self._shapes[name]
         values = torch.randn(*shape, generator=self._generator, device=self._device, dtype=self._dtype)
+        if name.endswith("linear_attn.norm.weight"):  # no family has an offset there
+            return values.mul_(0.1).add_(1.0)
         norm = len(shape) == 1 and name.endswith(".weight")
         return values.mul_(0.1).add_(self._norm) if norm else values.mul_(0.02)
 
@@ -308,7 +383,7 @@ def build_weights(
     lm_head = embedding if tied else loader.of_tokens(LM_HEAD)
     layers = []
     with ThreadPoolExecutor(THREADS if isinstance(tensors, DeviceCheckpoint) else 1) as threads:
-        for layer in threads.map(loader.layer, [f"model.layers.{index}." for index in range(config.num_layers)]):
+        for layer in threads.map(loader.layer, range(config.num_layers)):
             layers.append(layer)
             progress(len(layers) / config.num_layers)
     if loader.unquantised:
@@ -354,48 +429,83 @@ class _Loader:
         self._tensors.placed(name, placed)
         return placed
 
-    def layer(self, prefix: str) -> LayerWeights:
-        family, config = self._config.family, self._config
+    def layer(self, index: int) -> LayerWeights:
+        family, config, prefix, kind = (
+            self._config.family,
+            self._config,
+            f"model.layers.{index}.",
+            self._config.kind(index),
+        )
+        biases, qk_norm = _biases(config, kind), family.qk_norm and kind is LayerKind.ATTENTION
 
         def norm(name: str) -> torch.Tensor | None:
             return self.norm(f"{prefix}{name}.weight") if name else None
 
         return LayerWeights(
             attention_norm=norm(family.attention_norm),
-            qkv=self._columns(prefix, "qkv"),
-            qkv_bias=self._column_bias(prefix, "qkv") if config.qkv_bias else None,
-            q_norm=norm("self_attn.q_norm" if family.qk_norm else ""),
-            k_norm=norm("self_attn.k_norm" if family.qk_norm else ""),
-            o=self._row(prefix, "o"),
-            o_bias=self._row_bias(prefix, "o") if config.o_bias else None,
+            mixer_in=self._columns(prefix, "mixer_in", kind),
+            mixer_in_bias=self._column_bias(prefix, "mixer_in") if biases["mixer_in"] else None,
+            q_norm=norm("self_attn.q_norm" if qk_norm else ""),
+            k_norm=norm("self_attn.k_norm" if qk_norm else ""),
+            mixer_out=self._row(prefix, "mixer_out", kind),
+            mixer_out_bias=self._row_bias(prefix, "mixer_out") if biases["mixer_out"] else None,
             attention_out_norm=norm(family.attention_out_norm),
             mlp_norm=norm(family.mlp_norm),
-            gate_up=self._columns(prefix, "gate_up"),
+            gate_up=self._columns(prefix, "gate_up", kind),
             gate_up_bias=self._column_bias(prefix, "gate_up") if config.mlp_bias else None,
-            down=self._row(prefix, "down"),
+            down=self._row(prefix, "down", kind),
             down_bias=self._row_bias(prefix, "down") if config.mlp_bias else None,
             mlp_out_norm=norm(family.mlp_out_norm),
+            delta=self._delta(prefix) if kind is LayerKind.GATED_DELTA else None,
         )
 
-    def _columns(self, prefix: str, block: str) -> Matrix:
+    def _delta(self, prefix: str) -> DeltaParameters:
+        def parameter(name: str) -> torch.Tensor:
+            placed = self._tensors.tensor(f"{prefix}linear_attn.{name}").to(self._device, torch.float32).contiguous()
+            self._tensors.placed(f"{prefix}linear_attn.{name}", placed)
+            return placed
+
+        def of_rank(name: str, rows: torch.Tensor) -> torch.Tensor:
+            return torch.cat([rows[start:stop] for start, stop in self._rows_of_rank(name, len(rows))])
+
+        gates = [f"{prefix}linear_attn.in_proj_{gate}.weight" for gate in "ba"]
+        of_gates = [of_rank(name, self._plain(self._module(name))) for name in gates]
+        return DeltaParameters(
+            gates=self._put(gates[0], torch.cat(of_gates)),
+            convolution=of_rank("conv1d.weight", parameter("conv1d.weight").squeeze(1)).to(self._dtype),
+            a_log=of_rank("A_log", parameter("A_log")),
+            dt_bias=of_rank("dt_bias", parameter("dt_bias")),
+            norm=parameter("norm.weight").to(self._dtype),
+        )
+
+    def _columns(self, prefix: str, block: str, kind: LayerKind) -> Matrix:
         """Load a column-parallel matrix: this rank's output features of each module, concatenated."""
-        names = [f"{prefix}{module}.weight" for module in modules_of(self._config, block)]
+        names = [f"{prefix}{module}.weight" for module in modules_of(self._config, block, kind)]
         parts: list[Matrix] = []
         for name in names:
             whole = self._module(name)
-            height = self._parallel.shard(whole.shape[0], "output features")
-            start = self._parallel.rank * height
-            part = rows_of(whole, start, start + height) if isinstance(whole, Fp8Matrix) else None
-            parts.append(part or _rows(self._plain(whole), self._parallel))
+            for start, stop in self._rows_of_rank(name, whole.shape[0]):
+                part = rows_of(whole, start, stop) if isinstance(whole, Fp8Matrix) else None
+                parts.append(part or self._plain(whole)[start:stop])
         return self._joined(names, parts)
+
+    def _rows_of_rank(self, name: str, rows: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of a column-parallel module's rows on this rank: one, or one of each of its parts."""
+        in_parts = self._config.delta is not None and name.endswith(("in_proj_qkv.weight", "conv1d.weight"))
+        first = 0
+        for part in self._config.delta.parts if in_parts and self._config.delta else (rows,):
+            height = self._parallel.shard(part, "output features")
+            start = first + self._parallel.rank * height
+            yield start, start + height
+            first += part
 
     def _column_bias(self, prefix: str, block: str) -> torch.Tensor:
         names = [f"{prefix}{module}.bias" for module in modules_of(self._config, block)]
         return self._put(names[0], torch.cat([_rows(self._tensors.tensor(name), self._parallel) for name in names]))
 
-    def _row(self, prefix: str, block: str) -> Matrix:
+    def _row(self, prefix: str, block: str, kind: LayerKind) -> Matrix:
         """Load a row-parallel matrix: this rank's input features."""
-        (module,) = modules_of(self._config, block)
+        (module,) = modules_of(self._config, block, kind)
         name = f"{prefix}{module}.weight"
         whole = self._module(name)
         width = self._parallel.shard(whole.shape[1], module)
@@ -458,8 +568,12 @@ class StoredModules:
     def __init__(self, folder: Path, config: ModelConfig) -> None:
         self._checkpoint, self._config = Checkpoint(folder), config
         self._in_fp8, _ = _fp8_tensors(self._checkpoint, config)
+        kinds = {config.kind(layer) for layer in range(config.num_layers)}
         self._modules = {
-            module.rpartition(".")[2]: module for block in MATRICES for module in modules_of(config, block)
+            module.rpartition(".")[2]: module
+            for kind in kinds
+            for block in MATRICES
+            for module in modules_of(config, block, kind)
         }
         self._biased = biased_targets(config)
 
@@ -492,7 +606,7 @@ class StreamedLayers:
             raise IndexError(index)
         if self._kept is None or self._kept[0] != index:
             self._kept = None
-            layer = self._loader.layer(f"model.layers.{index}.")
+            layer = self._loader.layer(index)
             self._on_layer(index, layer)
             self._kept = index, layer
         return self._kept[1]

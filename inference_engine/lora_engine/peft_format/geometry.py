@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+DELTA_TARGETS = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
 _ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})
 
 
@@ -25,20 +26,35 @@ class BaseGeometry:
     fused_gate_up: int = 0  # 1: gate and up are one module, gate_up_proj
     # 1: lm_head has a separate matrix; 0: it is tied to embed_tokens, or an older engine did not report it
     untied_head: int = 0
+    gated_queries: int = 0  # 1: q_proj has a gate beside each head's query
+    # Kind of each layer: "a" attention, "d" gated delta rule; empty: all have attention.
+    layer_kinds: str = ""
+    delta_channels: int = 0  # outputs of in_proj_qkv
+    delta_values: int = 0  # outputs of in_proj_z
+    delta_heads: int = 0  # outputs of in_proj_b and in_proj_a
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the modules that can have LoRA, in the order in which they are computed."""
-        qkv = ("qkv_proj",) if self.fused_qkv else TARGETS[:3]
-        gate_up = ("gate_up_proj",) if self.fused_gate_up else TARGETS[4:6]
-        return (*qkv, "o_proj", *gate_up, "down_proj")
+        return (*self._attention(), *(DELTA_TARGETS if "d" in self.layer_kinds else ()), *self._mlp())
+
+    def targets_of(self, layer: int) -> tuple[str, ...]:
+        """Names of a layer's modules that can have LoRA."""
+        recurrent = layer < len(self.layer_kinds) and self.layer_kinds[layer] == "d"
+        return (*(DELTA_TARGETS if recurrent else self._attention()), *self._mlp())
+
+    def _attention(self) -> tuple[str, ...]:
+        return (*(("qkv_proj",) if self.fused_qkv else TARGETS[:3]), "o_proj")
+
+    def _mlp(self) -> tuple[str, ...]:
+        return (*(("gate_up_proj",) if self.fused_gate_up else TARGETS[4:6]), "down_proj")
 
     def features(self, target: str) -> tuple[int, int]:
         """Return ``(in_features, out_features)`` of a target projection."""
         q = self.num_attention_heads * self.head_dim
         kv = self.num_key_value_heads * self.head_dim
         return {
-            "q_proj": (self.hidden_size, q),
+            "q_proj": (self.hidden_size, 2 * q if self.gated_queries else q),
             "k_proj": (self.hidden_size, kv),
             "v_proj": (self.hidden_size, kv),
             "qkv_proj": (self.hidden_size, q + 2 * kv),
@@ -47,6 +63,11 @@ class BaseGeometry:
             "up_proj": (self.hidden_size, self.intermediate_size),
             "gate_up_proj": (self.hidden_size, 2 * self.intermediate_size),
             "down_proj": (self.intermediate_size, self.hidden_size),
+            "in_proj_qkv": (self.hidden_size, self.delta_channels),
+            "in_proj_z": (self.hidden_size, self.delta_values),
+            "in_proj_b": (self.hidden_size, self.delta_heads),
+            "in_proj_a": (self.hidden_size, self.delta_heads),
+            "out_proj": (self.delta_values, self.hidden_size),
         }[target]
 
 
@@ -65,5 +86,5 @@ def module_key(layer: int, target: str, root: str = "model") -> str:
 
     ``root`` differs where that model was part of a larger one, e.g. ``model.language_model``.
     """
-    block = "self_attn" if target in _ATTENTION else "mlp"
+    block = "self_attn" if target in _ATTENTION else "linear_attn" if target in DELTA_TARGETS else "mlp"
     return f"{root}.layers.{layer}.{block}.{target}"

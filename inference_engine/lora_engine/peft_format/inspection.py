@@ -32,7 +32,7 @@ from .safetensors_file import SafetensorsFile, TensorEntry
 from .vectors import ModuleVector, VectorChecks
 
 _NAME = re.compile(
-    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(?:self_attn|mlp)\.([a-z_]+_proj)\.lora_([AB])\.weight",
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(?:self_attn|linear_attn|mlp)\.([a-z_]+)\.lora_([AB])\.weight",
     re.ASCII,
 )
 _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -262,8 +262,11 @@ class _Inspection:
             self._foreign(entry.name)
             return
         layer, target, side = int(match[1]), match[2], match[3]
+        in_model = layer < self._geometry.num_layers
         if entry.name != _tensor_name(_Module(layer, target), side):  # e.g. mlp.q_proj
             self._foreign(entry.name)
+        elif in_model and target not in self._geometry.targets_of(layer):  # e.g. attention in a recurrent layer
+            self._misfit("shape_mismatch", f"{self._geometry.name} has no {target} in layer {layer}", entry)
         elif layer >= self._geometry.num_layers:
             what = (
                 f"layers.{layer}.{target}.lora_{side} is in the file but {self._geometry.name} has only "
@@ -369,7 +372,7 @@ class _Inspection:
     def _completeness(self, resolver: ModuleResolver) -> None:
         missing: set[int] = set()
         for layer in range(self._geometry.num_layers):
-            for target in self._geometry.targets:
+            for target in self._geometry.targets_of(layer):
                 targeted = resolver.targets(layer, target)
                 if self._complete(_Module(layer, target), targeted):
                     missing.add(layer)

@@ -57,12 +57,18 @@ class SchedulingCore:
         """Create the parts of the engine. ``on_end`` is called once for each request that ends, with its usage
         complete.
         """
+        self._pool, self._mirror = pool, mirror
         self.requests: dict[str, RequestState] = {}
         self.arrivals = 0  # number of sequences so far
         self.allocator = PageAllocator(pool.num_pages)
         costs, evictables = RestoreCosts(), EvictionQueue()
         self.prefixes = PrefixCache(
-            self.allocator, pool.geometry.page_tokens, evictables, costs, enabled=config.prefix_cache
+            self.allocator,
+            pool.geometry.page_tokens,
+            evictables,
+            costs,
+            enabled=config.prefix_cache,
+            has_states=pool.geometry.state_pages > 0,
         )
         self.device_tier = DeviceTier(
             pool, self.allocator, target_shapes, clock, table, evictables, costs, copies, mirror
@@ -84,6 +90,7 @@ class SchedulingCore:
             max_running=config.max_running,
             min_prefill_share=config.min_prefill_share,
             clock=clock,
+            copy_pages=self._copy_pages,
         )
         self.forecast = self.scheduler.forecast
         self.admission = AdmissionController(
@@ -183,6 +190,7 @@ class SchedulingCore:
         for chunk in plan.chunks.values():
             completes_prefill = chunk.samples and chunk.tokens > 1
             chunk.sequence.advance(chunk.tokens)
+            self.scheduler.keep_state(chunk.sequence)
             if completes_prefill:
                 self.scheduler.cache_prefix(chunk.sequence)  # other sequences may share it immediately
         for sequence in plan.reads:
@@ -249,9 +257,11 @@ class SchedulingCore:
         self.prefixes.check()
         in_use = {page for sequence in self.scheduler.running for page in sequence.pages}
         adapter = sum(len(slot.pages) for slot in self.device_tier.slots())
-        owned = (len(in_use), len(self.prefixes.pages - in_use), adapter)
+        cached = len(self.prefixes.pages - in_use) + self.prefixes.snapshot_pages
+        state = sum(len(sequence.state_pages) for sequence in self.scheduler.running)
+        owned = (len(in_use), state, cached, adapter)
         stats = self.allocator.stats()
-        if (stats.kv, stats.cached_prefix, stats.adapter) != owned:
+        if (stats.kv, stats.state, stats.cached_prefix, stats.adapter) != owned:
             raise AssertionError(f"the pool counts {asdict(stats)}, but sequences, prefixes and adapters use {owned}")
         self._check_idle()
 
@@ -263,6 +273,12 @@ class SchedulingCore:
             raise AssertionError(f"idle adapters and pinned ones have {pages} pages, and {counted} are counted")
         if any(slot.pinned and slot.ticket for slot in idle):
             raise AssertionError("a pinned adapter is among those to evict")
+
+    def _copy_pages(self, source: list[int], target: list[int]) -> None:
+        """Copy pages on every rank, in the order of steps."""
+        if self._mirror is not None:
+            self._mirror.copy_pages(source, target)
+        self._pool.copy_pages(source, target)
 
     def _refuse(self, refused: Iterable[tuple[Sequence, RequestError]]) -> None:
         for sequence, error in refused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
-from lora_engine.memory import Evictable, EvictionQueue, PageAllocator, PrefixCache, PrefixNode
+from lora_engine.memory import Evictable, EvictionQueue, PageAllocator, PrefixCache, PrefixNode, StateSnapshot
 
 
 class Evictor:
@@ -39,7 +39,11 @@ class Evictor:
     @property
     def idle_pages(self) -> int:
         """Number of pages that could be freed: of adapters and prefixes that are neither in use nor pinned."""
-        prefixes = self._allocator.stats().cached_prefix - self._prefixes.pinned_idle_pages
+        cached, kept = (
+            self._allocator.stats().cached_prefix,
+            self._prefixes.pinned_idle_pages + self._prefixes.reserved_pages,
+        )
+        prefixes = cached - kept
         return self._device_tier.idle_pages + prefixes
 
     def _unpin(self, lacking: int) -> None:
@@ -52,6 +56,8 @@ class Evictor:
     def _evict(self, entry: Evictable, arriving: list[AdapterSlot]) -> None:
         if isinstance(entry, PrefixNode):
             self._prefixes.evict(entry)
+        elif isinstance(entry, StateSnapshot):
+            self._prefixes.evict_snapshot(entry)
         elif isinstance(entry, AdapterSlot):
             if self._device_tier.ready(entry):
                 self._device_tier.drop(entry)

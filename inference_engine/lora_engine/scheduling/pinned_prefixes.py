@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lora_engine.memory import PrefixCache
+from lora_engine.memory import PoolGeometry, PrefixCache
 from lora_engine.request import PinnedPrefix, PinState
 
 from .sequence import Sequence as Running
@@ -18,9 +18,9 @@ class PinnedPrefixes:
     and have to be computed again.
     """
 
-    def __init__(self, prefixes: PrefixCache, page_tokens: int, room: Callable[[], int]) -> None:
+    def __init__(self, prefixes: PrefixCache, geometry: PoolGeometry, room: Callable[[], int]) -> None:
         self._prefixes = prefixes
-        self._page_tokens = page_tokens
+        self._page_tokens, self._state_pages = geometry.page_tokens, geometry.state_pages
         self._room = room
         self._wanted: dict[str, PinnedPrefix] = {}
         self._fitting: tuple[int, frozenset[str]] | None = None  # room, and the names that fit into it
@@ -74,7 +74,7 @@ class PinnedPrefixes:
         fitting: list[PinnedPrefix] = []
         for prefix in self._wanted.values():
             shared = max((self._shared_pages(prefix, other) for other in fitting), default=0)
-            pages = len(prefix.token_ids) // self._page_tokens - shared
+            pages = len(prefix.token_ids) // self._page_tokens - shared + self._state_pages
             if pages <= room:
                 room -= pages
                 fitting.append(prefix)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
 from lora_engine.adapters.source import AdapterSource
 from lora_engine.errors import RequestError
-from lora_engine.memory import PageAllocator, PoolGeometry, PrefixCache
+from lora_engine.memory import PageAllocator, PageKind, PoolGeometry, PrefixCache
+from lora_engine.memory.prefix_cache import CachedState
 
 from .decode_set import DecodeSet
 from .evictor import Evictor
@@ -38,6 +39,9 @@ _ARRIVING_SHARE = 4
 # Seconds that a running batch waits at most, in one step, for the adapters of tenants with a guaranteed place: an
 # adapter of rank 16 is copied in about one millisecond, and a step of 256 sequences takes twelve.
 _MAX_COPY_WAIT_S = 0.003
+# Tokens since the snapshot before that justify a snapshot of recurrent state: fewer are computed again as quickly as a
+# snapshot is copied.
+_LEAST_SNAPSHOT_TOKENS = 256
 
 
 @dataclass(slots=True)
@@ -82,6 +86,7 @@ class Scheduler:
         max_running: int,
         min_prefill_share: float,
         clock: Callable[[], float],
+        copy_pages: Callable[[list[int], list[int]], None],
     ) -> None:
         self.waiting = queue
         self.running: dict[Sequence, Chunk] = {}  # with its chunk of one token, which is the same in most steps
@@ -98,10 +103,11 @@ class Scheduler:
         self._evictor = evictor
         self._source = source
         self.pinned = PinnedAdapters(device_tier, evictor, source, allocator.total, clock)
-        self.pinned_prefixes = PinnedPrefixes(prefixes, geometry.page_tokens, lambda: self.pinned.pages_left)
+        self.pinned_prefixes = PinnedPrefixes(prefixes, geometry, lambda: self.pinned.pages_left)
         self._prefetch = prefetch
         self._step_tokens = step_tokens
         self._clock = clock
+        self._copy_pages = copy_pages
         self._foreground_waits = False  # at the beginning of the step
 
     def schedule(self) -> StepPlan:
@@ -128,7 +134,8 @@ class Scheduler:
     def free_capacity(self) -> FreeCapacity:
         """Return the room in the batch, with a page reserved for each running sequence."""
         pages = max(0, self._allocator.free + self._evictor.idle_pages - len(self.running))
-        return FreeCapacity(self._max_running - len(self.running), pages * self._geometry.page_tokens)
+        slots = min(self._max_running - len(self.running), pages // (self._geometry.state_pages + 1))
+        return FreeCapacity(slots, pages * self._geometry.page_tokens)
 
     def finish(self, sequence: Sequence) -> None:
         """Remove a sequence in any state and release its resources."""
@@ -162,7 +169,22 @@ class Scheduler:
     def can_ever_fit(self, tokens: int, adapter_pages: int) -> bool:
         """Return whether a sequence of ``tokens`` tokens and its adapter fit into the empty pool."""
         stats = self._allocator.stats()
-        return self._geometry.pages_for_tokens(tokens) + adapter_pages <= stats.total - stats.reserved
+        return self._geometry.pages_for_sequence(tokens) + adapter_pages <= stats.total - stats.reserved
+
+    def keep_state(self, sequence: Sequence) -> None:
+        """Copy the state of a launched sequence if it is at the end of a prefix that is worth it."""
+        if sequence.num_computed not in sequence.snapshots_at:
+            return
+        self.cache_prefix(sequence)
+        needed = self._geometry.state_pages
+        if self._allocator.free < needed and not self._evictor.free_up(needed + len(self.running)):
+            return
+        pages, tokens = self._allocator.allocate(needed, PageKind.CACHED_PREFIX), sequence.token_ids
+        known = tokens[: sequence.num_computed]
+        if self._prefixes.keep_state(sequence.prefix_key, known, pages, sequence.activation):
+            self._copy_pages(sequence.state_pages, pages)
+        else:
+            self._allocator.release(pages)
 
     def _continue_running(self, plan: StepPlan, budget: int) -> int:
         # Decoding sequences first: a long prompt's next chunk must not delay the next token of all others.
@@ -207,7 +229,7 @@ class Scheduler:
     def _keep_decoding(self, chunk: Chunk) -> None:
         """Add a sequence that decodes in this step to the decode set, if it certainly continues."""
         sequence = chunk.sequence
-        if sequence.remaining == 1 and self._decoders.add(self.running[sequence]):
+        if sequence.remaining == 1 and sequence.runs_ahead and self._decoders.add(self.running[sequence]):
             del self._others[sequence]
             self.waiting.decodes(sequence)
 
@@ -279,7 +301,7 @@ class Scheduler:
         digest = sequence.request.adapter_digest
         slot = self._device_tier.get(digest) if digest else None
         packed = self._source.get(digest) if digest and slot is None else None
-        wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) + (packed.num_pages if packed else 0)
+        wanted = self._geometry.pages_for_sequence(len(sequence.token_ids) + 1) + (packed.num_pages if packed else 0)
         idle = self._evictor.idle_pages - self._device_tier.arriving_idle_pages
         if slot is not None and not (slot.refs or slot.pinned or slot.arrival):  # its own adapter is not evicted for it
             idle -= len(slot.pages)
@@ -290,6 +312,7 @@ class Scheduler:
         while lacking > 0 and (victim := next(candidates, None)) is not None:
             victims.append(victim)
             lacking -= 1  # the page reserved for its next token
+            lacking -= len(victim.state_pages)
             holders.update(victim.pages)
             lacking -= sum(holders[page] == self._allocator.users(page) for page in victim.pages)
             if (slot := victim.slot or victim.dormant) is not None:
@@ -465,14 +488,20 @@ class Scheduler:
         if slot is not None:
             self._device_tier.acquire(slot)  # keeps its own adapter from being evicted for it
             sequence.find_activation(slot)
-        pages = self._prefixes.acquire(sequence.prefix_key, sequence.shareable, sequence.activation)
+        tokens, cached = sequence.shareable, None
+        if self._geometry.state_pages:
+            cached = self._prefixes.find_state(sequence.prefix_key, tokens, sequence.activation)
+            tokens = tokens[: cached.depth * self._geometry.page_tokens + 1]
+        pages = self._prefixes.acquire(sequence.prefix_key, tokens, sequence.activation)
         # Keep a page for every running sequence, else the next steps would pre-empt sequences that have just started.
-        wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
-        if self._allocator.free < wanted and not self._evictor.free_up(wanted, pins_too=not self.running):
+        wanted = self._geometry.pages_for_sequence(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
+        if not self._has_room(wanted, cached):
             self._prefixes.release(pages)
             if slot is not None:
                 self._device_tier.release(slot)
             return False
+        if cached is not None:
+            self._give_state(sequence, cached)
         if slot is not None:
             self._device_tier.join(slot)
         if sequence.parent.loads_from_disk and sequence.parent.adapter_wait_started is not None:
@@ -482,6 +511,36 @@ class Scheduler:
         self._others[sequence] = None
         self.forecast.entered(sequence)
         return True
+
+    def _has_room(self, wanted: int, cached: CachedState | None) -> bool:
+        """Free ``wanted`` pages, but not those of a cached snapshot; returns False if that is impossible."""
+        snapshot = None if cached is None else cached.snapshot
+        if snapshot is not None:
+            self._prefixes.hold(snapshot)
+        fits = self._allocator.free >= wanted or self._evictor.free_up(wanted, pins_too=not self.running)
+        if snapshot is not None:
+            self._prefixes.let_go(snapshot)
+        return fits
+
+    def _give_state(self, sequence: Sequence, cached: CachedState) -> None:
+        """Allocate the pages of a sequence's state, restore it after a cached prefix, and choose where to copy it.
+
+        The state is copied at the end of the prompt's last full page, for the conversation's next turn, and where the
+        prompt parts from others whose keys and values are cached without a state there.
+        """
+        sequence.state_pages = self._allocator.allocate(self._geometry.state_pages, PageKind.STATE)
+        if cached.snapshot is not None:
+            self._copy_pages(cached.snapshot.pages, sequence.state_pages)
+        if not self._prefixes.enabled:
+            return
+        size = self._geometry.page_tokens
+        last = min(len(sequence.token_ids) - 1, sequence.num_prompt) // size * size
+        start, chosen = cached.depth * size, []
+        for at in sorted({cached.known * size, last}):
+            if at - start >= (_LEAST_SNAPSHOT_TOKENS if not sequence.request.pin else 1):
+                chosen.append(at)
+                start = at
+        sequence.snapshots_at = tuple(chosen)
 
     def _preempt(self, victim: Sequence) -> None:
         self._leave_running(victim)
@@ -501,7 +560,8 @@ class Scheduler:
         if sequence.request.pin:
             self.pinned_prefixes.computed(sequence)
         self._prefixes.release(sequence.pages)
-        sequence.pages, sequence.num_computed = [], 0
+        self._allocator.release(sequence.state_pages)
+        sequence.pages, sequence.state_pages, sequence.snapshots_at, sequence.num_computed = [], [], (), 0
         if (slot := sequence.slot or sequence.dormant) is not None:
             self._device_tier.release(slot)
             sequence.slot = sequence.dormant = None

@@ -132,6 +132,8 @@ class Sequence:
     num_computed: int = 0
     pending: int = 0
     pages: list[int] = field(default_factory=list)
+    state_pages: list[int] = field(default_factory=list)  # recurrent state, of a running sequence of such a model
+    snapshots_at: tuple[int, ...] = ()  # numbers of computed tokens at which its state is copied, in order
     slot: AdapterSlot | None = None  # adapter of its next tokens
     dormant: AdapterSlot | None = None  # acquired adapter that acts from ``activation`` on
     activation: Activation | None = None
@@ -186,6 +188,10 @@ class Sequence:
         """Number of tokens that its next chunk may have at most."""
         prompt = self.num_prompt - self.num_computed
         tokens = prompt if self.prompt_apart and prompt > 0 else self.remaining
+        for at in self.snapshots_at:
+            if at > self.num_computed:
+                tokens = min(tokens, at - self.num_computed)
+                break
         if self.dormant is None or self.activation is None:
             return tokens
         return min(tokens, self.activation.at - self.num_computed)
@@ -210,8 +216,18 @@ class Sequence:
 
     @property
     def awaits_mask(self) -> bool:
-        """True if the mask of its next token is not ready although all its tokens are known."""
-        return self.masks is not None and not self.pending and not self.masks.ready
+        """True if the mask of its next token is not ready although all its tokens are known.
+
+        A recurrent state cannot be taken back by a token. With one, the step waits for the token before, too.
+        """
+        if self.masks is None or (self.pending and not self.state_pages):
+            return False
+        return self.pending > 0 or not self.masks.ready
+
+    @property
+    def runs_ahead(self) -> bool:
+        """True if its next step may be launched before the last token is known."""
+        return self.masks is None or not self.state_pages
 
     @property
     def embedding(self) -> AdapterEmbeddingLayer | None:

@@ -129,7 +129,7 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
     yield from _gauge("prefill_limited_steps", "Steps whose prefill was cut for it.", prefill.limited_steps)
     yield from _tenant_lines(status)
     yield from _head("lora_engine_pool_pages", "gauge", "Pages of the pool, by what they hold.")
-    for kind in ("total", "free", "kv", "cached_prefix", "adapter", "reserved"):
+    for kind in ("total", "free", "kv", "state", "cached_prefix", "adapter", "reserved"):
         yield f'lora_engine_pool_pages{{kind="{kind}"}} {getattr(status.pool, kind)}'
     usable = status.pool.total - status.pool.reserved
     text = "Of the pool's pages that are not reserved, those with keys and values of running requests."

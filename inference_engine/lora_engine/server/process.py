@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc.aio
 import torch
@@ -336,7 +337,21 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
         fused_qkv=int(model.family.fused_qkv),
         fused_gate_up=int(model.family.fused_gate_up),
         untied_head=int(loaded.model.weights.embedding is not loaded.model.weights.lm_head),
+        gated_queries=int(model.family.gated_queries),
+        **_delta_sizes(model),
     )
+
+
+def _delta_sizes(model: ModelConfig) -> dict[str, Any]:
+    if (delta := model.delta) is None:
+        return {}
+    kinds = ("d" if layer in model.delta_layers else "a" for layer in range(model.num_layers))
+    return {
+        "layer_kinds": "".join(kinds),
+        "delta_channels": delta.channels,
+        "delta_values": delta.heads * delta.value_dim,
+        "delta_heads": delta.heads,
+    }
 
 
 def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb.EngineDescription:

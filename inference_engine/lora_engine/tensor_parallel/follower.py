@@ -34,6 +34,7 @@ from .messages import (
     Capture,
     Command,
     Copied,
+    CopyPages,
     Drop,
     DropSlab,
     Failed,
@@ -164,6 +165,8 @@ class Follower:
             case Replay(shape, contents, rows, adapters, greedy):
                 self._await(adapters)
                 self._graphs().follow_replay(shape, self._last_contents.contents(contents), rows, greedy)
+            case CopyPages(source, target):
+                self._pool.copy_pages([*source], [*target])
             case Capture(shape):
                 self._graphs().follow_capture(shape)
             case Load():
@@ -189,7 +192,7 @@ class Follower:
 
     def _load(self, load: Load) -> None:
         world, rank = self._model.parallel.world, self._model.parallel.rank
-        shape = (world, self._pool.geometry.num_layers, load.layout.num_pages, self._pool.geometry.page_elems)
+        shape = (world, self._pool.geometry.num_layer_groups, load.layout.num_pages, self._pool.geometry.page_elems)
         num_bytes = math.prod(shape) * self._pool.data.element_size()
         of_ranks = self._slabs[load.slab][load.start : load.start + num_bytes].view(self._pool.data.dtype).view(shape)
         packed = PackedAdapter(load.digest, load.rank, load.layout, of_ranks[rank])

@@ -37,6 +37,7 @@ from .messages import (
     Capture,
     Command,
     Copied,
+    CopyPages,
     Drop,
     DropSlab,
     Failed,
@@ -180,6 +181,9 @@ class Leader:
 
     def drop(self, slot: AdapterSlot) -> None:
         self._tell(Drop(slot.generation))
+
+    def copy_pages(self, source: list[int], target: list[int]) -> None:
+        self._tell(CopyPages(tuple(source), tuple(target)))
 
     def step(self, inputs: StepInputs, spans: Iterable[LoraSpan]) -> None:
         self._serves = True

@@ -68,6 +68,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyPages:
+    """A command to copy pages of the pool, see ``PagePool.copy_pages``."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
     shape: GraphShape
 
@@ -108,7 +116,7 @@ class Stop:
     pass
 
 
-Command = Slab | DropSlab | Load | Drop | Step | Capture | Replay | JudgeMerge | Merge | WeightNorms | Stop
+Command = Slab | DropSlab | Load | Drop | Step | CopyPages | Capture | Replay | JudgeMerge | Merge | WeightNorms | Stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class LastEnd(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., unix_time: _Optional[float] = ...) -> None: ...
 
 class BaseGeometry(_message.Message):
-    __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "fused_qkv", "fused_gate_up", "untied_head")
+    __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "fused_qkv", "fused_gate_up", "untied_head", "gated_queries", "layer_kinds", "delta_channels", "delta_values", "delta_heads")
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_SIZE_FIELD_NUMBER: _ClassVar[int]
     INTERMEDIATE_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,11 @@ class BaseGeometry(_message.Message):
     FUSED_QKV_FIELD_NUMBER: _ClassVar[int]
     FUSED_GATE_UP_FIELD_NUMBER: _ClassVar[int]
     UNTIED_HEAD_FIELD_NUMBER: _ClassVar[int]
+    GATED_QUERIES_FIELD_NUMBER: _ClassVar[int]
+    LAYER_KINDS_FIELD_NUMBER: _ClassVar[int]
+    DELTA_CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    DELTA_VALUES_FIELD_NUMBER: _ClassVar[int]
+    DELTA_HEADS_FIELD_NUMBER: _ClassVar[int]
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -97,7 +102,12 @@ class BaseGeometry(_message.Message):
     fused_qkv: int
     fused_gate_up: int
     untied_head: int
-    def __init__(self, num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., intermediate_size: _Optional[int] = ..., num_attention_heads: _Optional[int] = ..., num_key_value_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., fused_qkv: _Optional[int] = ..., fused_gate_up: _Optional[int] = ..., untied_head: _Optional[int] = ...) -> None: ...
+    gated_queries: int
+    layer_kinds: str
+    delta_channels: int
+    delta_values: int
+    delta_heads: int
+    def __init__(self, num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., intermediate_size: _Optional[int] = ..., num_attention_heads: _Optional[int] = ..., num_key_value_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., fused_qkv: _Optional[int] = ..., fused_gate_up: _Optional[int] = ..., untied_head: _Optional[int] = ..., gated_queries: _Optional[int] = ..., layer_kinds: _Optional[str] = ..., delta_channels: _Optional[int] = ..., delta_values: _Optional[int] = ..., delta_heads: _Optional[int] = ...) -> None: ...
 
 class ClientMessage(_message.Message):
     __slots__ = ("hello", "submit", "abort")
@@ -1213,11 +1223,13 @@ class PageOwner(_message.Message):
         CACHED_PREFIX: _ClassVar[PageOwner.Kind]
         ADAPTER: _ClassVar[PageOwner.Kind]
         RESERVED: _ClassVar[PageOwner.Kind]
+        STATE: _ClassVar[PageOwner.Kind]
     FREE: PageOwner.Kind
     KV: PageOwner.Kind
     CACHED_PREFIX: PageOwner.Kind
     ADAPTER: PageOwner.Kind
     RESERVED: PageOwner.Kind
+    STATE: PageOwner.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -1249,20 +1261,22 @@ class WaitingRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., waited_ms: _Optional[int] = ..., predicted_ms: _Optional[int] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class PoolPages(_message.Message):
-    __slots__ = ("total", "free", "kv", "cached_prefix", "adapter", "reserved")
+    __slots__ = ("total", "free", "kv", "cached_prefix", "adapter", "reserved", "state")
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     FREE_FIELD_NUMBER: _ClassVar[int]
     KV_FIELD_NUMBER: _ClassVar[int]
     CACHED_PREFIX_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     RESERVED_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     total: int
     free: int
     kv: int
     cached_prefix: int
     adapter: int
     reserved: int
-    def __init__(self, total: _Optional[int] = ..., free: _Optional[int] = ..., kv: _Optional[int] = ..., cached_prefix: _Optional[int] = ..., adapter: _Optional[int] = ..., reserved: _Optional[int] = ...) -> None: ...
+    state: int
+    def __init__(self, total: _Optional[int] = ..., free: _Optional[int] = ..., kv: _Optional[int] = ..., cached_prefix: _Optional[int] = ..., adapter: _Optional[int] = ..., reserved: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class AdapterResidency(_message.Message):
     __slots__ = ("digest", "tier", "running", "bytes", "rank")

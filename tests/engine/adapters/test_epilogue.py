@@ -174,12 +174,12 @@ def test_of_a_split_base_the_whole_modules_are_what_the_ranks_serve(
         load_weights(tmp_path, model_config, torch.device("cpu"), dtype, Parallel(rank, 2), quantised).layers[1]
         for rank in range(2)
     ]
-    for target, block in zip(TARGETS, ("qkv",) * 3 + ("o",) + ("gate_up",) * 2 + ("down",), strict=True):
+    for target, block in zip(TARGETS, ("mixer_in",) * 3 + ("mixer_out",) + ("gate_up",) * 2 + ("down",), strict=True):
         served = of_ranks([getattr(rank, block) for rank in ranks], target, loaded.targets.shapes)
         assert torch.equal(torch.cat(list(modules.rows(1, target))), served), target
         bias, whole = modules.bias(1, target), BaseModules(loaded.model.weights, loaded.model.shape.targets)
         assert bias is not None and torch.equal(bias, whole.bias(1, target))  # type: ignore[arg-type]
-    assert any(isinstance(rank.o, Fp8Matrix) for rank in ranks) == quantised
+    assert any(isinstance(rank.mixer_out, Fp8Matrix) for rank in ranks) == quantised
 
 
 def test_a_split_base_whose_files_have_changed_is_not_read(tmp_path: Path) -> None:

@@ -111,6 +111,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "glm-partial-interleaved": ("glm", {"head_dim": 32}),
     "glm4-norms-around": ("glm4", {"head_dim": 32}),
+    "qwen3.5-gated-delta": (
+        "qwen3_5_text",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 5,
+            "layer_types": ["linear_attention", "full_attention"] * 2 + ["linear_attention"],
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 24,
+        },
+    ),
     "cohere2-parallel": ("cohere2", {"sliding_window": 24, "layer_types": _SLIDING_FULL, "logit_scale": 0.3}),
 }
 
@@ -244,21 +256,9 @@ class Adapter:
 
 
 def geometry_of(engine: Engine) -> BaseGeometry:
-    config = engine.model_config
-    return BaseGeometry(
-        name=engine.loaded.name,
-        digest=engine.loaded.digest,
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_attention_heads=config.num_heads,
-        num_key_value_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        vocab_size=config.vocab_size,
-        fused_qkv=int(config.family.fused_qkv),
-        fused_gate_up=int(config.family.fused_gate_up),
-        untied_head=int(engine.loaded.model.weights.embedding is not engine.loaded.model.weights.lm_head),
-    )
+    from lora_engine.server.process import base_geometry
+
+    return base_geometry(engine.loaded)
 
 
 def adapter_at(name: str, folder: Path) -> Adapter:

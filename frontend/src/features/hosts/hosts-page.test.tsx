@@ -6,7 +6,7 @@ import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
-const pool = { total: 100, free: 70, kv: 20, cached_prefix: 5, adapter: 4, reserved: 1 };
+const pool = { total: 100, free: 70, kv: 20, cached_prefix: 5, adapter: 4, reserved: 1, state: 0 };
 const host = (number: number, change: Partial<Host> = {}): Host => ({
   name: `gpu-${String(number).padStart(2, "0")}`,
   state: "online",

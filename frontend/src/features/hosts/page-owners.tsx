@@ -24,6 +24,7 @@ const pagesQuery = (tenant: string | null, host: string) =>
 
 const KINDS: Record<PageOwner["kind"], { label: string; color: string }> = {
   kv: { label: "KV", color: "bg-series-1" },
+  state: { label: "Recurrent state", color: "bg-series-1 hatch" },
   cached_prefix: { label: "Cached prefix", color: "bg-series-2" },
   adapter: { label: "Adapter", color: "bg-series-3" },
   reserved: { label: "Reserved", color: "bg-series-4 hatch" },

@@ -6,6 +6,9 @@ import { bytes, number, percent } from "@/lib/format";
 function segments(pool: Pool): Segment[] {
   return [
     { key: "kv", label: "KV", value: pool.kv, className: "bg-series-1" },
+    ...(pool.state > 0
+      ? [{ key: "state", label: "Recurrent state", value: pool.state, className: "bg-series-1 hatch" }]
+      : []),
     { key: "cached_prefix", label: "Cached prefix", value: pool.cached_prefix, className: "bg-series-2" },
     { key: "adapter", label: "Adapter", value: pool.adapter, className: "bg-series-3" },
     { key: "reserved", label: "Reserved", value: pool.reserved, className: "bg-series-4 hatch" },

@@ -15,6 +15,7 @@ from . import (
     phi3,
     qwen2,
     qwen3,
+    qwen3_5,
     smollm3,
 )
 from .family import Family, Norm, Rope, Settings
@@ -25,6 +26,7 @@ _MODULES = (
     ministral3,
     qwen2,
     qwen3,
+    qwen3_5,
     gemma2,
     gemma3,
     phi3,

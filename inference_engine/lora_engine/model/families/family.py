@@ -66,6 +66,8 @@ class Family:
     mlp_out_norm: str = ""
     parallel_mlp: bool = False  # attention and MLP read the same input
     qk_norm: str = ""  # "head": queries and keys are normed by head; "all": all heads together
+    gated_queries: bool = False  # q_proj computes for each head its query and a gate of its output
+    gated_delta: bool = False  # layers of the type linear_attention are Gated DeltaNet, with its usual settings
     # Projections.
     fused_qkv: bool = False  # one module qkv_proj in checkpoints and adapters
     fused_gate_up: bool = False  # one module gate_up_proj
@@ -87,16 +89,18 @@ class Family:
     slides_everywhere: bool = False  # sliding_window, if set, holds for every layer
     rotates: Callable[[Settings, int, bool], bool] | None = None  # (settings, layer, slides); None: every layer does
     refused: Mapping[str, str] = field(default_factory=dict)  # unsupported settings, which must not be true: meaning
+    multimodal: str = ""  # model_type of checkpoints that contain this model beside a vision tower
 
 
-def every_nth_full(period: int | str, default: int = 0) -> Callable[[Settings], list[str]]:
-    """Return layer types that slide in all layers but every n-th; ``period`` is n, or the name of the setting for n."""
+def every_nth_full(
+    period: int | str, default: int = 0, other: str = "sliding_attention"
+) -> Callable[[Settings], list[str]]:
+    """Return layer types that are ``other`` in all layers but every n-th; ``period`` is n, or the name of its
+    setting.
+    """
 
     def layer_types(settings: Settings) -> list[str]:
         n = settings.get(period, default) if isinstance(period, str) else period
-        return [
-            "sliding_attention" if (layer + 1) % n else "full_attention"
-            for layer in range(settings["num_hidden_layers"])
-        ]
+        return [other if (layer + 1) % n else "full_attention" for layer in range(settings["num_hidden_layers"])]
 
     return layer_types

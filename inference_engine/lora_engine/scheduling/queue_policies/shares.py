@@ -98,7 +98,11 @@ class Shares:
 def page_usage(sequence: Sequence) -> float:
     """Return the pages of a running sequence, with its part of its adapter's."""
     slot = sequence.slot or sequence.dormant
-    return len(sequence.pages) + (len(slot.pages) / max(1, slot.refs) if slot is not None else 0.0)
+    return (
+        len(sequence.pages)
+        + len(sequence.state_pages)
+        + (len(slot.pages) / max(1, slot.refs) if slot is not None else 0.0)
+    )
 
 
 def by_account(sequences: Iterable[Sequence], accounts: Accounts) -> dict[Account, list[Sequence]]:

@@ -204,8 +204,9 @@ def short(digest: str) -> str:
 
 
 def _read(row: BaseModel, description: Description, others: tuple[str, ...]) -> ServedBase:
-    sizes = {
-        field.name: int(description.get("geometry", {}).get(field.name, 0))
+    stored = description.get("geometry", {})
+    sizes: dict[str, Any] = {
+        field.name: str(stored.get(field.name, "")) if field.type == "str" else int(stored.get(field.name, 0))
         for field in fields(BaseGeometry)
         if field.name not in ("name", "digest")
     }

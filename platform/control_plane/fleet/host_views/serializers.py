@@ -11,7 +11,7 @@ from control_plane.fleet.hosts.models import HostService, HostState
 from lora_engine.wire import engine_pb2 as pb
 
 # Named so that the API schema can name its enumerations.
-PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "others"]
+PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "state", "others"]
 TIERS = ["device", "host", "disk"]
 PLACES = [*TIERS, "store"]
 RESTART_PHASES = ["asked", "ending", "starting"]
@@ -34,7 +34,7 @@ def fields_of(fields: Iterable[Any]) -> dict[str, Any]:
 
 
 class PoolSerializer(serializers.Serializer[Any]):
-    """Pages; ``free + kv + cached_prefix + adapter + reserved == total``."""
+    """Pages; ``free + kv + state + cached_prefix + adapter + reserved == total``."""
 
     def get_fields(self) -> dict[str, Any]:
         return fields_of(pb.PoolPages.DESCRIPTOR.fields)

@@ -1,0 +1,408 @@
+"""Models with recurrent layers: their states in the pool, beside keys, adapters and cached prefixes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lorikeet_testing.graph_stand_in import RunEveryTime
+from lorikeet_testing.interpreted import few_programs  # noqa: F401
+from lorikeet_testing.reference_families import Family, ReferenceFamilies, build_engine, run_all, workload
+from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_model, save_tokenizer
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
+from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
+
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.constraints import Constraint, Kind
+from lora_engine.engine import Engine
+from lora_engine.execution.graph_runner import GraphRunner
+from lora_engine.memory import PageKind
+from lora_engine.model.graph_shapes import GraphShape
+from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, SamplingParams
+from lora_engine.structured import TokenMasks
+from lora_kernels.kernel_variants import KernelVariant
+
+pytestmark = pytest.mark.usefixtures("few_programs")
+FAMILY = "qwen3.5-gated-delta"
+LEAST = "lora_engine.scheduling.scheduler._LEAST_SNAPSHOT_TOKENS"
+# Of every linear projection of the family, in attention and in gated delta layers.
+KINDS: dict[str, dict[str, Any]] = {
+    "delta-only": {
+        "r": 6,
+        "lora_alpha": 9,
+        "target_modules": ["in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"],
+    },
+    "gates-only": {"r": 3, "lora_alpha": 9, "target_modules": ["in_proj_a"]},
+    "dora": {"r": 4, "lora_alpha": 8, "use_dora": True, "target_modules": "all-linear"},
+    "lora-bias": {"r": 4, "lora_alpha": 8, "lora_bias": True, "target_modules": ["in_proj_z", "in_proj_b", "out_proj"]},
+    "rslora-patterns": {
+        "r": 4,
+        "lora_alpha": 8,
+        "use_rslora": True,
+        "target_modules": "all-linear",
+        "rank_pattern": {"in_proj_qkv": 20, "layers.2.linear_attn.out_proj": 7},
+        "alpha_pattern": {"in_proj_b": 3},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    return ReferenceFamilies(tmp_path_factory.mktemp("families"))(FAMILY)
+
+
+def prompt_of(length: int, seed: int) -> list[int]:
+    rnd = random.Random(seed)
+    return [rnd.randrange(VOCAB) for _ in range(length)]
+
+
+def cached(engine: Engine, family: Family, prompt: list[int], adapter: str = "") -> tuple[int, list[int]]:
+    """Run a request, compare its answer with the reference's, and return its cached tokens and its answer."""
+    digest = family.adapters[adapter].digest if adapter else ""
+    request = GenerationRequest("one", prompt, SamplingParams(max_tokens=4), digest)
+    engine.add_request(request)
+    tokens: list[int] = []
+    count = -1
+    while engine.has_work():
+        output = engine.step()
+        engine.core.check()
+        for delta in output.deltas:
+            tokens += delta.token_ids
+        for end in output.finished:
+            assert end.error is None
+            count = end.usage.cached_prompt_tokens
+    family.check_greedy(request, tokens, adapter)
+    return count, tokens
+
+
+@pytest.mark.parametrize("step_tokens", [1, 2, 3, 16, 63, 65, 200])
+def test_prompts_may_be_cut_anywhere(family: Family, step_tokens: int) -> None:
+    requests, adapters = workload(family, 6, seed=7)
+    tokens, _ = run_all(build_engine(family, step_tokens=step_tokens), requests)
+    for request in requests:
+        family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
+
+
+def test_forced_preemption_changes_nothing(family: Family) -> None:
+    requests, adapters = workload(family, 27, seed=3)
+    kept = {"", "v-only-r1", "attention-r8", "mlp-r5"}
+    requests = [
+        dataclasses.replace(request, sampling=SamplingParams(max_tokens=60))
+        for request in requests
+        if adapters[request.request_id] in kept and len(request.prompt_token_ids) < 60
+    ]
+    engine = build_engine(family, pool_mb=1, max_context=128, step_tokens=64)
+    tokens, preemptions = run_all(engine, requests)
+    assert preemptions > 0
+    for request in requests:
+        family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
+    assert engine.pool_stats().state == 0
+
+
+@pytest.mark.parametrize("adapter", ["", "all-linear-r16-rslora"])
+def test_a_conversation_goes_on_from_the_state_of_its_last_turn(
+    family: Family, adapter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LEAST, 16)
+    engine = build_engine(family, step_tokens=64)
+    prompt = prompt_of(100, 1)
+    count, answer = cached(engine, family, prompt, adapter)
+    assert count == 0
+    longer = [*prompt, *answer, *prompt_of(40, 2)]
+    assert cached(engine, family, longer, adapter)[0] == 96
+    assert cached(engine, family, longer, adapter)[0] == (len(longer) - 1) // 16 * 16
+    assert cached(engine, family, prompt, adapter)[0] == 96
+
+
+def test_prompts_that_part_get_a_state_where_they_part(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second prompt finds keys without a state there, and leaves one for the third."""
+    monkeypatch.setattr(LEAST, 16)
+    engine = build_engine(family, step_tokens=64)
+    common = prompt_of(70, 3)
+    found = [cached(engine, family, [*common, *prompt_of(50, seed)])[0] for seed in (4, 5, 6)]
+    assert found == [0, 0, 64]
+
+
+def test_short_prompts_leave_no_state(family: Family) -> None:
+    engine = build_engine(family)
+    cached(engine, family, prompt_of(200, 1))
+    assert engine.core.prefixes.snapshot_pages == 0 < len(engine.core.prefixes)
+
+
+def test_another_tenant_or_salt_never_shares_a_state(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LEAST, 16)
+    engine = build_engine(family)
+    request = GenerationRequest("one", prompt_of(100, 1), SamplingParams(max_tokens=2), tenant="a")
+    for other in ({}, {"tenant": "b"}, {"cache_salt": "s"}):
+        engine.add_request(dataclasses.replace(request, **other))
+        while engine.has_work():
+            for end in engine.step().finished:
+                assert end.usage.cached_prompt_tokens == 0
+
+
+def test_states_are_evicted_for_requests(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LEAST, 16)
+    engine = build_engine(family, pool_mb=1, max_context=128)
+    for seed in range(12):
+        cached(engine, family, prompt_of(90, seed))
+    stats = engine.pool_stats()
+    assert 0 < engine.core.prefixes.snapshot_pages <= stats.cached_prefix
+    assert cached(engine, family, prompt_of(90, 11))[0] == 80
+    assert cached(engine, family, prompt_of(90, 0))[0] == 0
+
+
+def test_a_pinned_prefix_keeps_its_state(family: Family) -> None:
+    engine = build_engine(family, pool_mb=3, max_context=128, step_tokens=64)
+    prompt = prompt_of(64, 1)
+    pin = PinnedPrefix("greeting", "", "", "", prompt)
+    states = engine.core.pin_prefixes([pin])
+    assert states == {"greeting": PinState.MISSING}
+    run_all(engine, [GenerationRequest("pin", prompt, SamplingParams(max_tokens=1), pin="greeting")])
+    assert engine.core.pin_prefixes([pin]) == {"greeting": PinState.KEPT}
+    for seed in range(10, 25):
+        cached(engine, family, prompt_of(90, seed))
+    assert cached(engine, family, [*prompt, 5])[0] == 48
+    engine.core.pin_prefixes([])
+    engine.core.check()
+
+
+def test_the_map_and_the_counts_of_pages(family: Family) -> None:
+    engine = build_engine(family)
+    pages = engine.pool.geometry.state_pages
+    for name in ("a", "b"):
+        engine.add_request(GenerationRequest(name, prompt_of(40, 1), SamplingParams(max_tokens=8), tenant=name))
+    engine.step()
+    engine.step()
+    stats = engine.pool_stats()
+    assert stats.state == 2 * pages > 0
+    shares = (stats.free, stats.kv, stats.state, stats.cached_prefix, stats.adapter, stats.reserved)
+    assert sum(shares) == stats.total
+    owners = engine.page_map()
+    counted = {
+        owner.tenant: length
+        for index, length in zip(owners.owner_of, owners.lengths, strict=True)
+        if (owner := owners.owners[index]).kind is PageKind.STATE
+    }
+    assert counted.keys() == {"a", "b"}
+    for name in ("a", "b"):
+        engine.abort(name)
+    while engine.has_work():
+        engine.step()
+    engine.core.check()
+    assert engine.pool_stats().state == 0
+
+
+@pytest.mark.parametrize("settings", [{"deterministic": True}, {"mode": "merged"}, {"prefix_cache": False}], ids=str)
+def test_other_modes(family: Family, settings: dict[str, Any]) -> None:
+    requests, adapters = workload(family, 9, seed=8)
+    if "mode" in settings:
+        adapter = family.adapters["all-linear-r16-rslora"]
+        requests = [
+            dataclasses.replace(r, adapter_digest=adapter.digest if number % 4 else "")
+            for number, r in enumerate(requests)
+        ]
+        adapters = {r.request_id: adapter.name if r.adapter_digest else "" for r in requests}
+    engine = build_engine(family, step_tokens=37, **settings)
+    tokens, _ = run_all(engine, requests)
+    for request in requests:
+        family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
+
+
+def test_choices_of_a_request(family: Family) -> None:
+    engine = build_engine(family, step_tokens=64)
+    request = GenerationRequest("n", prompt_of(50, 2), SamplingParams(max_tokens=6, n=3, temperature=1.0, seed=4))
+    first, again = (run_all(engine, [request])[0]["n"] for _ in range(2))
+    assert first == again and len(first) == 18
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """Adapters of each kind on gated delta layers, as PEFT writes them."""
+    root = tmp_path_factory.mktemp("kinds")
+    model = save_model(FAMILY, root / "model", seed=1)
+    reference: Any = None
+    adapters = {}
+    for name, settings in KINDS.items():
+        torch.manual_seed(len(adapters))
+        trained = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
+        with torch.no_grad():
+            for key, parameter in trained.named_parameters():
+                if "lora_magnitude_vector" in key:
+                    parameter.mul_(1 + 0.3 * torch.randn_like(parameter))
+                elif "lora_" in key:
+                    parameter.copy_(torch.randn_like(parameter) * 0.1)
+        trained.save_pretrained(str(root / name))
+        trained.unload()
+        adapters[name] = adapter_at(name, root / name)
+    for name, adapter in adapters.items():
+        if reference is None:
+            reference = PeftModel.from_pretrained(model, adapter.folder, adapter_name=name)
+        else:
+            reference.load_adapter(adapter.folder, adapter_name=name)
+    return Family(root / "model", adapters, reference.float().eval(), {})
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_kinds_of_adapters_on_gated_delta_layers(kinds: Family, count: int) -> None:
+    requests, adapters = workload(kinds, 12, seed=5)
+    engine = build_engine(kinds, step_tokens=48)
+    tokens: dict[str, list[int]] = {}
+    for start in range(0, 12, count):
+        tokens |= run_all(engine, requests[start : start + count])[0]
+    for request in requests:
+        kinds.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
+
+
+def test_an_adapter_that_acts_from_its_invocation_on(family: Family, kinds: Family, tmp_path: Path) -> None:
+    """The tokens before it leave the base model's state, which others share."""
+    model = save_model(FAMILY, tmp_path / "model", seed=1)
+    settings = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "alora_invocation_tokens": [7, 8, 9]}
+    trained = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
+    trained.save_pretrained(str(tmp_path / "a"))
+    adapter = adapter_at("a", tmp_path / "a")
+    source = LoadedAdapters()
+    engine = Engine(EngineConfig(model=tmp_path / "model", pool_mb=24, step_tokens=32), source)
+    source.add(pack_for(engine, adapter))
+    before, after = prompt_of(45, 1), prompt_of(20, 2)
+    prompt = [*before, 7, 8, 9, *after]
+    request = GenerationRequest("a", prompt, SamplingParams(max_tokens=8), adapter.digest)
+    tokens, _ = run_all(engine, [request, GenerationRequest("b", prompt, SamplingParams(max_tokens=8))])
+    ids = torch.tensor([prompt])
+    with torch.inference_mode():
+        wanted = trained.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=8,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    assert tokens["a"] == wanted[0, len(prompt) :].tolist() != tokens["b"]
+
+
+def test_a_late_mask_never_takes_a_step_back(family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recurrent state would count the last token twice: the step of a constrained answer waits for its mask."""
+    folder = tmp_path / "model"
+    shutil.copytree(family.folder, folder)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 300}))
+    engine = Engine(EngineConfig(model=folder, pool_mb=24, step_tokens=64), LoadedAdapters())
+    letters = Constraint(Kind.REGEX, "[a-z]{12}")
+    grammar = engine.grammars.compile(letters)
+    request = GenerationRequest("a", prompt_of(40, 1), SamplingParams(max_tokens=14), grammar=grammar)
+    in_time, _ = run_all(engine, [request])
+    original = TokenMasks.begin_mask
+
+    def begin_late(masks: TokenMasks) -> None:
+        original(masks)
+        while not masks.ready:
+            time.sleep(0.0005)
+        masks.ready = False
+        late.append(masks)
+
+    late: list[TokenMasks] = []
+    monkeypatch.setattr(TokenMasks, "begin_mask", begin_late)
+    monkeypatch.setattr(TokenMasks, "are_quick", False)
+    monkeypatch.setattr("lora_engine.engine._MASK_PATIENCE_S", 0.0)
+    monkeypatch.setattr(engine.core, "defer", lambda sequence: pytest.fail("a token was taken back"))
+    engine.runner.overlaps = True
+    engine.add_request(dataclasses.replace(request, grammar=engine.grammars.compile(letters)))
+    engine.add_request(GenerationRequest("b", prompt_of(30, 2), SamplingParams(max_tokens=40)))
+    tokens: dict[str, list[int]] = {"a": [], "b": []}
+    for step in range(400):
+        if not engine.has_work():
+            break
+        for delta in engine.step().deltas:
+            tokens[delta.request_id] += delta.token_ids
+        if step % 3 == 0:
+            while late:
+                late.pop().ready = True
+    assert tokens["a"] == in_time["a"] and len(tokens["b"]) == 40
+
+
+def test_the_triton_backend(family: Family) -> None:
+    requests, adapters = workload(family, 9, seed=4)
+    requests = [dataclasses.replace(r, sampling=SamplingParams(max_tokens=3)) for r in requests[1:8:2]]
+    engine = build_engine(family, step_tokens=64, backend="triton", dtype="float32", cuda_graphs=False)
+    tokens, _ = run_all(engine, requests)
+    for request in requests:
+        family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
+
+
+def test_decode_graphs(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States are found through the graph's table, and padding rows touch none."""
+    monkeypatch.setattr("lora_engine.execution.graph_runner.StepGraph", RunEveryTime)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
+    monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(
+        "lora_engine.engine.build_runner",
+        lambda config, loaded, mirror: GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context),
+    )
+    requests, adapters = workload(family, 9, seed=5)
+    requests = [dataclasses.replace(r, sampling=SamplingParams(max_tokens=3)) for r in requests[1:5:2]]
+    engine = build_engine(family, step_tokens=64, backend="triton", dtype="float32")
+    assert isinstance(engine.runner, GraphRunner)
+    graphs = engine.runner.graphs
+    graphs.steps_between = 1 << 30
+    graphs.choose(GraphShape(4, lora_shape(KernelVariant.GEMV_1, 64), 4, ALL_GROUPS), [])
+    graphs.choose(GraphShape(4), [])
+    tokens, _ = run_all(engine, requests)
+    assert len(graphs) == 2
+    for request in requests:
+        family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
+
+
+def test_what_cannot_be_done_is_said_at_the_start(family: Family) -> None:
+    with pytest.raises(ValueError, match="deterministic"):
+        build_engine(family, deterministic=True, backend="triton")
+
+
+def test_the_published_multimodal_checkpoint(tmp_path: Path) -> None:
+    """Its language model answers; its vision tower and its multi-token layers are left where they are."""
+    text = {
+        "vocab_size": VOCAB,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "head_dim": 32,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e6,
+            "partial_rotary_factor": 0.25,
+            "mrope_section": [2, 1, 1],
+            "mrope_interleaved": True,
+        },
+    }
+    vision = {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64}
+    config = Qwen3_5Config(text_config=text, vision_config=vision, tie_word_embeddings=True)
+    model = Qwen3_5ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.08)
+    model.save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    assert any(name.startswith("model.visual.") for name in load_file(tmp_path / "model.safetensors"))
+    engine = Engine(EngineConfig(model=tmp_path, pool_mb=8), LoadedAdapters())
+    prompt = prompt_of(60, 1)
+    tokens, _ = run_all(engine, [GenerationRequest("a", prompt, SamplingParams(max_tokens=8))])
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([[*prompt, *tokens["a"][:-1]]])).logits[0]
+    assert tokens["a"] == logits.argmax(-1)[-8:].tolist()
