@@ -1,7 +1,6 @@
 import { type ErrorComponentProps, Link, useRouter } from "@tanstack/react-router";
 import { Compass, RefreshCw } from "lucide-react";
 import { useEffect } from "react";
-import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { PartNotLoadedError } from "@/lib/lazy-part";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
@@ -33,7 +32,7 @@ export function RouteError({ error, reset }: ErrorComponentProps) {
   if (isNotLoaded(error)) return <NotLoaded />;
   return (
     <div className="mx-auto max-w-2xl px-4 py-16">
-      <ErrorNotice error={asApiError(error)} onRetry={again} />
+      <ErrorNotice error={error} onRetry={again} />
     </div>
   );
 }

@@ -18,13 +18,7 @@ export function BaseModelSelect({ value, names, onChange, className }: Props) {
       value={value ?? ""}
       onChange={(event) => onChange(event.target.value || undefined)}
       className={className}
-    >
-      <option value="">Any base model</option>
-      {offered.map((name) => (
-        <option key={name} value={name}>
-          {name}
-        </option>
-      ))}
-    </Select>
+      options={[["", "Any base model"], ...offered]}
+    />
   );
 }

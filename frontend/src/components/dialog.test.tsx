@@ -15,12 +15,12 @@ function Page({ kind, goes = false }: { kind: "dialog" | "confirm"; goes?: boole
     <main id="main" tabIndex={-1}>
       {!gone && <button onClick={() => setOpen(true)}>Open it</button>}
       {open && kind === "dialog" && (
-        <Dialog open onOpenChange={close} title="A dialog">
+        <Dialog onClose={close} title="A dialog">
           <input aria-label="Within" />
         </Dialog>
       )}
       {open && kind === "confirm" && (
-        <Confirm open onOpenChange={close} title="Sure?" description="It goes." action="Delete" onConfirm={close} />
+        <Confirm onClose={close} title="Sure?" description="It goes." action="Delete" onConfirm={close} />
       )}
     </main>
   );

@@ -1,8 +1,9 @@
 import { X } from "lucide-react";
 import { AlertDialog as Alert, Dialog as Radix } from "radix-ui";
-import { type ReactNode, type RefObject, useRef } from "react";
+import { type FormEvent, type ReactNode, type RefObject, useRef } from "react";
 import { cn } from "@/lib/cn";
 import { Button } from "./button";
+import { ErrorNotice } from "./notices";
 
 const OVERLAY = "fixed inset-0 z-40 animate-fade bg-black/45 backdrop-blur-[1px]";
 const PANEL =
@@ -10,33 +11,25 @@ const PANEL =
   "overflow-y-auto rounded-xl border border-line-2 bg-raised shadow-pop outline-none";
 
 interface DialogProps {
-  open: boolean;
-  onOpenChange: (open: boolean) => void;
+  open?: boolean;
+  onClose: () => void;
   title: string;
   description?: ReactNode;
   children: ReactNode;
   className?: string;
-  /** It shows something that is shown only once: Escape and a click beside it do not close it. */
+  /** Escape and a click outside do not close a dialog whose content is shown only once. */
   keepOpen?: boolean;
-  /** Where the keyboard goes on, if what opened it is gone by then. */
+  /** Receives the focus if the element that opened the dialog is gone. */
   focusAfter?: RefObject<HTMLElement | null>;
 }
 
 const keep = (event: Event) => event.preventDefault();
 
-export function Dialog({
-  open,
-  onOpenChange,
-  title,
-  description,
-  children,
-  className,
-  keepOpen,
-  focusAfter,
-}: DialogProps) {
+export function Dialog(props: DialogProps) {
+  const { open = true, onClose, title, description, children, className, keepOpen, focusAfter } = props;
   const focus = useFocusBefore(focusAfter);
   return (
-    <Radix.Root open={open} onOpenChange={onOpenChange}>
+    <Radix.Root open={open} onOpenChange={(next) => !next && onClose()}>
       <Radix.Portal>
         <Radix.Overlay className={OVERLAY} />
         <Radix.Content
@@ -59,20 +52,87 @@ export function Dialog({
   );
 }
 
+interface FormDialogProps extends DialogProps {
+  /** Called on submit; the browser does not send the form. */
+  onSubmit: (event: FormEvent<HTMLFormElement>) => unknown;
+  error: unknown;
+  /** The label of the button that submits the form. */
+  action: string;
+  busy: boolean;
+  disabled?: boolean;
+  /** Other buttons, left of Cancel. */
+  buttons?: ReactNode;
+  formClassName?: string;
+  testId?: string;
+  /** Replaces the form after success, until it is closed explicitly: it is shown only once. */
+  result?: { title: string; content: ReactNode } | false;
+}
+
+/** A dialog around a form: the error, the fields, and the buttons Cancel and `action`. */
+export function FormDialog({ onSubmit, error, children, formClassName, result, ...props }: FormDialogProps) {
+  const { action, busy, disabled, buttons, testId, ...dialog } = props;
+  if (result)
+    return (
+      <Dialog {...dialog} keepOpen title={result.title} description={undefined} className="max-w-2xl!">
+        <div className="grid gap-4">
+          {result.content}
+          <DoneButton onClose={dialog.onClose} />
+        </div>
+      </Dialog>
+    );
+  return (
+    <Dialog {...dialog}>
+      <form
+        noValidate
+        className={cn("grid grid-cols-[minmax(0,1fr)] gap-4", formClassName)}
+        onSubmit={(event) => {
+          event.preventDefault();
+          void onSubmit(event);
+        }}
+      >
+        <ErrorNotice error={error} className="col-span-full" />
+        {children}
+        <div className="col-span-full flex justify-end gap-2">
+          {buttons}
+          <Button onClick={dialog.onClose}>Cancel</Button>
+          <Button type="submit" variant="primary" busy={busy} disabled={disabled} data-testid={testId}>
+            {action}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+/** The last row of a dialog that only shows something. */
+export function DoneButton({ onClose }: { onClose: () => void }) {
+  return (
+    <div className="flex justify-end">
+      <Button variant="primary" onClick={onClose}>
+        Done
+      </Button>
+    </div>
+  );
+}
+
 interface ConfirmProps {
-  open: boolean;
-  onOpenChange: (open: boolean) => void;
+  open?: boolean;
+  onClose: () => void;
   title: string;
   description: ReactNode;
   action: string;
   busy?: boolean;
-  /** Until what it asks for is entered. */
+  /** True until the required input is entered. */
   disabled?: boolean;
+  error?: unknown;
   onConfirm: () => void;
   children?: ReactNode;
 }
 
-/** What opens a dialog is not its trigger, as Radix calls it: so the keyboard goes back to what had it before, if that is still there. */
+/**
+ * Returns the focus to the element that had it before the dialog opened, or to `otherwise` if that element is gone. Radix
+ * does this only for its own triggers.
+ */
 export function useFocusBefore(otherwise?: RefObject<HTMLElement | null>) {
   const before = useRef<Element>(null);
   return {
@@ -81,7 +141,7 @@ export function useFocusBefore(otherwise?: RefObject<HTMLElement | null>) {
     },
     onCloseAutoFocus: (event: Event) => {
       event.preventDefault();
-      // Another dialog, or the page that was gone to, has taken it.
+      // Another dialog or the next page has the focus.
       if (document.activeElement !== document.body) return;
       const there = [otherwise?.current, before.current].find(
         (element) => element instanceof HTMLElement && element.isConnected && element !== document.body,
@@ -91,27 +151,19 @@ export function useFocusBefore(otherwise?: RefObject<HTMLElement | null>) {
   };
 }
 
-/** For what cannot be undone. The focus starts on Cancel. */
-export function Confirm({
-  open,
-  onOpenChange,
-  title,
-  description,
-  action,
-  busy,
-  disabled,
-  onConfirm,
-  children,
-}: ConfirmProps) {
+/** Asks before an action that cannot be undone. The focus starts on Cancel. */
+export function Confirm(props: ConfirmProps) {
+  const { open = true, onClose, title, description, action, busy, disabled, error, onConfirm, children } = props;
   const focus = useFocusBefore();
   return (
-    <Alert.Root open={open} onOpenChange={onOpenChange}>
+    <Alert.Root open={open} onOpenChange={(next) => !next && onClose()}>
       <Alert.Portal>
         <Alert.Overlay className={OVERLAY} />
         <Alert.Content className={cn(PANEL, "max-w-md p-5")} {...focus}>
           <Alert.Title className="text-lg font-semibold tracking-tight">{title}</Alert.Title>
           <Alert.Description className="mt-1.5 text-sm text-ink-2">{description}</Alert.Description>
           {children}
+          <ErrorNotice error={error} className="mt-3" />
           <div className="mt-5 flex justify-end gap-2">
             <Alert.Cancel asChild>
               <Button>Cancel</Button>

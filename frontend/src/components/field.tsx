@@ -1,28 +1,51 @@
-import { type ComponentProps, type ReactNode, useId } from "react";
+import { type ComponentProps, createContext, type ReactNode, use, useId } from "react";
 import { cn } from "@/lib/cn";
 
 const CONTROL =
   "w-full rounded-lg border border-line-2 bg-surface px-3 text-sm text-ink shadow-card transition-colors hover:border-ink-3 " +
   "focus-visible:outline-offset-0 aria-invalid:border-danger disabled:opacity-60";
 
+interface ControlProps {
+  id?: string;
+  "aria-describedby"?: string;
+  "aria-invalid"?: true;
+}
+
+/** The ids that tie the control of a `Field` to its label, hint and error. */
+const FieldControl = createContext<ControlProps>({});
+
 export function Input({ className, ...props }: ComponentProps<"input">) {
-  return <input {...props} className={cn(CONTROL, "h-9", className)} />;
+  return <input {...use(FieldControl)} {...props} className={cn(CONTROL, "h-9", className)} />;
 }
 
 export function Textarea({ className, ...props }: ComponentProps<"textarea">) {
-  return <textarea {...props} className={cn(CONTROL, "min-h-16 resize-y py-2", className)} />;
+  return <textarea {...use(FieldControl)} {...props} className={cn(CONTROL, "min-h-16 resize-y py-2", className)} />;
 }
 
-export function Select({ className, ...props }: ComponentProps<"select">) {
-  return <select {...props} className={cn(CONTROL, "h-9 pr-8", className)} />;
+export type Option = string | readonly [value: string | number, label: string];
+
+/** A native select. An option without a label shows its value. */
+export function Select({ className, options, ...props }: ComponentProps<"select"> & { options: readonly Option[] }) {
+  return (
+    <select {...use(FieldControl)} {...props} className={cn(CONTROL, "h-9 pr-8", className)}>
+      {options.map((option) => {
+        const [value, label] = typeof option === "string" ? [option, option] : option;
+        return (
+          <option key={value} value={value}>
+            {label}
+          </option>
+        );
+      })}
+    </select>
+  );
 }
 
 interface FieldProps {
   label: string;
   hint?: ReactNode;
   error?: string;
-  /** Receives the ids that tie the control to its label, hint and error. */
-  children: (control: { id: string; "aria-describedby"?: string; "aria-invalid"?: true }) => ReactNode;
+  /** One `Input`, `Textarea` or `Select`. */
+  children: ReactNode;
 }
 
 export function Field({ label, hint, error, children }: FieldProps) {
@@ -33,7 +56,9 @@ export function Field({ label, hint, error, children }: FieldProps) {
       <label htmlFor={id} className="text-sm font-medium text-ink">
         {label}
       </label>
-      {children({ id, "aria-describedby": described, "aria-invalid": error ? true : undefined })}
+      <FieldControl value={{ id, "aria-describedby": described, "aria-invalid": error ? true : undefined }}>
+        {children}
+      </FieldControl>
       {described && (
         <p
           id={described}

@@ -1,20 +1,21 @@
 import { CircleAlert, RotateCw } from "lucide-react";
 import type { ReactNode } from "react";
-import type { ApiError } from "@/api/errors";
+import { asApiError } from "@/api/errors";
 import { cn } from "@/lib/cn";
 import { Button } from "./button";
 import { CodeBlock } from "./code-block";
 
-/** An error in the server's own words: what happened, what to do, and the number to quote. */
-export function ErrorNotice({
-  error,
-  onRetry,
-  className,
-}: {
-  error: ApiError;
-  onRetry?: () => void;
+interface ErrorNoticeProps {
+  /** Nothing is shown without an error. */
+  error: unknown;
+  onRetry?: () => unknown;
   className?: string;
-}) {
+}
+
+/** The message, fix and request ID of an error, as the server wrote them. */
+export function ErrorNotice({ error: cause, onRetry, className }: ErrorNoticeProps) {
+  if (!cause) return null;
+  const error = asApiError(cause);
   return (
     <div
       role="alert"
@@ -27,7 +28,7 @@ export function ErrorNotice({
         {error.requestId && <p className="mt-1 font-mono text-2xs break-all text-ink-2">request {error.requestId}</p>}
       </div>
       {onRetry && (
-        <Button size="sm" onClick={onRetry}>
+        <Button size="sm" onClick={() => void onRetry()}>
           <RotateCw /> Retry
         </Button>
       )}

@@ -25,7 +25,7 @@ export const subscribe = (watcher: () => void) => {
 
 const add = (note: Omit<Note, "id">) => set([...notes.slice(-2), { ...note, id: ++count }]);
 
-/** Say what worked, or what failed in the server's words. Callable from anywhere. */
+/** Messages of success, or of failure in the words of the server. Callable from anywhere. */
 export const toast = {
   good: (title: string, detail?: string) => add({ tone: "good", title, detail }),
   bad: (cause: unknown) => {
@@ -33,3 +33,11 @@ export const toast = {
     add({ tone: "bad", title: error.message, detail: error.fix });
   },
 };
+
+/** Options of a mutation whose success shows a message and then calls `next`, which usually closes a dialog. */
+export const toastThen = (message: string, next?: () => void) => ({
+  onSuccess: () => {
+    toast.good(message);
+    next?.();
+  },
+});

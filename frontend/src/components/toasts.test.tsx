@@ -11,7 +11,7 @@ function Page() {
   return (
     <>
       <button onClick={() => setOpen(true)}>Open</button>
-      <Dialog open={open} onOpenChange={setOpen} title="A question">
+      <Dialog open={open} onClose={() => setOpen(false)} title="A question">
         <input aria-label="Answer" />
       </Dialog>
       <div aria-live="polite">

@@ -1,7 +1,6 @@
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { Archive, MessagesSquare, Rocket, TriangleAlert, Upload } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Adapter, Version, VersionSummary } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -46,7 +45,7 @@ export function AdapterPage() {
       note={data?.description}
       actions={data && <Actions adapter={data} />}
     >
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {!error && !data && <Skeleton className="h-96 w-full" />}
       {data && <Content adapter={data} />}
     </Page>
@@ -106,16 +105,14 @@ function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void })
   });
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Archive ${name}?`}
       description="The adapter can no longer be called. It is removed from all hosts, and its name becomes available. You can restore it for a limited time; after that it is deleted. Its usage stays in the ledger."
       action="Archive adapter"
+      error={archive.error}
       busy={archive.isPending}
       onConfirm={() => archive.mutate(undefined)}
-    >
-      {archive.error && <ErrorNotice error={asApiError(archive.error)} className="mt-3" />}
-    </Confirm>
+    />
   );
 }
 
@@ -225,7 +222,7 @@ function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionS
         className="mx-4 mt-3"
       />
       <Facts version={summary} />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {/* As tall as the screen: what comes below it does not jump. */}
       {!error && !data && <Skeleton className="m-4 h-dvh" />}
       {data && <Sections version={data} rule={adapter.promotion_rule} />}

@@ -1,7 +1,6 @@
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { Boxes, Search, Upload } from "lucide-react";
 import type { ReactNode } from "react";
-import { asApiError } from "@/api/errors";
 import type { AdapterSummary } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -46,7 +45,7 @@ export function AdaptersPage() {
       note="Each adapter can be called as a model by its name. Versions are immutable; you choose which one is live."
       actions={data && !none ? upload : null}
     >
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {!error && !data && (
         <Card>
           <SkeletonRows rows={6} />

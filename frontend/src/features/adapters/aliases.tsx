@@ -1,15 +1,13 @@
 import { Plus, TriangleAlert, Undo2, X } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Adapter, Alias } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { Confirm, Dialog } from "@/components/dialog";
-import { Field, Input, Select } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
+import { Confirm, FormDialog } from "@/components/dialog";
+import { Field, Input, type Option, Select } from "@/components/field";
 import { RelativeTime } from "@/components/relative-time";
-import { toast } from "@/components/toast";
+import { toast, toastThen } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { Canary, StartCanary } from "./canary";
 import { useRemoveAlias, useRollBack, useSetAlias } from "./queries";
@@ -116,18 +114,16 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
       )}
       {removing && (
         <Confirm
-          open
-          onOpenChange={setRemoving}
+          onClose={() => setRemoving(false)}
           title={`Remove ${adapter.name}@${alias.name}?`}
           description="Requests that use this alias are refused from now on. The version is kept."
           action="Remove alias"
+          error={remove.error}
           busy={remove.isPending}
           onConfirm={() =>
             remove.mutate(alias.name, { onSuccess: () => toast.good(`Removed ${adapter.name}@${alias.name}`) })
           }
-        >
-          {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
-        </Confirm>
+        />
       )}
       {trying && <StartCanary adapter={adapter} alias={alias} versions={others} onClose={() => setTrying(false)} />}
     </span>
@@ -151,55 +147,33 @@ function NewAlias({ adapter, onClose }: { adapter: Adapter; onClose: () => void 
   const [alias, setAlias] = useState("");
   const [version, setVersion] = useState(versions[0]?.number ?? 1);
   const set = useSetAlias(useTenant(), adapter.name);
-  const done = () => {
-    toast.good(`${adapter.name}@${alias} is v${version}`);
-    onClose();
-  };
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="Point an alias at a version"
       description="An existing alias is moved and its canary ends."
+      error={set.error}
+      action="Set alias"
+      busy={set.isPending}
+      disabled={alias === ""}
+      onSubmit={() => set.mutate({ alias, version }, toastThen(`${adapter.name}@${alias} is v${version}`, onClose))}
     >
-      <form
-        className="grid gap-4"
-        onSubmit={(event) => {
-          event.preventDefault();
-          set.mutate({ alias, version }, { onSuccess: done });
-        }}
-      >
-        <Field label="Alias" hint={`Callers write ${adapter.name}@${alias || "prod"}.`}>
-          {(control) => (
-            <Input
-              {...control}
-              value={alias}
-              onChange={({ target }) => setAlias(target.value)}
-              placeholder="prod"
-              className="font-mono"
-              autoComplete="off"
-              required
-            />
-          )}
-        </Field>
-        <Field label="Version">
-          {(control) => (
-            <Select {...control} value={version} onChange={({ target }) => setVersion(Number(target.value))}>
-              {versions.map(({ number }) => (
-                <option key={number} value={number}>
-                  v{number}
-                </option>
-              ))}
-            </Select>
-          )}
-        </Field>
-        {set.error && <ErrorNotice error={asApiError(set.error)} />}
-        <div className="flex justify-end">
-          <Button type="submit" variant="primary" busy={set.isPending}>
-            Set alias
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      <Field label="Alias" hint={`Callers write ${adapter.name}@${alias || "prod"}.`}>
+        <Input
+          value={alias}
+          onChange={({ target }) => setAlias(target.value)}
+          placeholder="prod"
+          className="font-mono"
+          autoComplete="off"
+        />
+      </Field>
+      <Field label="Version">
+        <Select
+          value={version}
+          onChange={({ target }) => setVersion(Number(target.value))}
+          options={versions.map(({ number }): Option => [number, `v${number}`])}
+        />
+      </Field>
+    </FormDialog>
   );
 }

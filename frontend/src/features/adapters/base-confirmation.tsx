@@ -1,5 +1,4 @@
 import { TriangleAlert } from "lucide-react";
-import { asApiError } from "@/api/errors";
 import type { Version } from "@/api/types";
 import { Button } from "@/components/button";
 import { ErrorNotice } from "@/components/notices";
@@ -30,7 +29,7 @@ export function BaseConfirmation({ version, className }: { version: Version; cla
           after you confirm that both are the same model.
         </span>
       </p>
-      {confirm.error && <ErrorNotice error={asApiError(confirm.error)} />}
+      <ErrorNotice error={confirm.error} />
       {may && (
         <Button
           size="sm"

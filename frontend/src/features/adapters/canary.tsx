@@ -1,12 +1,10 @@
 import { Rocket } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Adapter, Alias, VersionStats, VersionSummary } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
-import { Field, Select } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
+import { FormDialog } from "@/components/dialog";
+import { Field, type Option, Select } from "@/components/field";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
@@ -187,43 +185,29 @@ export function StartCanary({ adapter, alias, versions, onClose }: StartProps) {
   const [percent, setPercent] = useState(5);
   const set = useSetCanary(useTenant(), adapter.name);
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title={`Canary for ${adapter.name}@${alias.name}`}
       description={`A share of requests goes to another version; the rest goes to v${alias.version}.`}
+
+      error={set.error}
+      action="Start canary"
+      busy={set.isPending}
+      onSubmit={() => set.mutate({ alias: alias.name, version, percent }, { onSuccess: onClose })}
     >
-      <form
-        className="grid gap-4"
-        onSubmit={(event) => {
-          event.preventDefault();
-          set.mutate({ alias: alias.name, version, percent }, { onSuccess: onClose });
-        }}
-      >
-        <Field label="Version">
-          {(control) => (
-            <Select {...control} value={version} onChange={({ target }) => setVersion(Number(target.value))}>
-              {versions.map(({ number: each }) => (
-                <option key={each} value={each}>
-                  v{each}
-                </option>
-              ))}
-            </Select>
-          )}
-        </Field>
-        <div className="grid gap-1.5">
-          <p className="text-sm font-medium">
-            Share: <span className="tnum">{percent}%</span>
-          </p>
-          <PercentSlider label="Share of the requests" value={percent} onChange={setPercent} />
-        </div>
-        {set.error && <ErrorNotice error={asApiError(set.error)} />}
-        <div className="flex justify-end">
-          <Button type="submit" variant="primary" busy={set.isPending}>
-            Start canary
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      <Field label="Version">
+        <Select
+          value={version}
+          onChange={({ target }) => setVersion(Number(target.value))}
+          options={versions.map(({ number: each }): Option => [each, `v${each}`])}
+        />
+      </Field>
+      <div className="grid gap-1.5">
+        <p className="text-sm font-medium">
+          Share: <span className="tnum">{percent}%</span>
+        </p>
+        <PercentSlider label="Share of the requests" value={percent} onChange={setPercent} />
+      </div>
+    </FormDialog>
   );
 }

@@ -1,5 +1,4 @@
 import { TriangleAlert } from "lucide-react";
-import { asApiError } from "@/api/errors";
 import type { ProbedPrompt, VersionEffect, VersionSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { ErrorNotice } from "@/components/notices";
@@ -69,7 +68,7 @@ export function EffectConfirmation({ adapter, version, live, className }: Confir
   return (
     <div data-testid="effect-confirmation" className={cn("grid gap-3 text-sm", className)}>
       <p className="break-words text-ink-2">Try it as {model}. It can be made live after you accept this result.</p>
-      {confirm.error && <ErrorNotice error={asApiError(confirm.error)} />}
+      <ErrorNotice error={confirm.error} />
       {may && (
         <Button
           size="sm"

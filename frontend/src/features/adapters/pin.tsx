@@ -1,4 +1,3 @@
-import { asApiError } from "@/api/errors";
 import type { Pin as PinState } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
@@ -19,7 +18,7 @@ export function Pin({ name }: { name: string }) {
         title="Kept loaded"
         note="Keeps the live version in the device memory of its hosts, so that no request waits for it to load."
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-12" />}
       {data && <PinSwitch name={name} pin={data} />}
     </Card>
@@ -51,7 +50,7 @@ function PinSwitch({ name, pin }: { name: string; pin: PinState }) {
           <span className="block text-xs text-ink-3">{!pinned && blocked ? blocked : cost(pin)}</span>
         </span>
       </label>
-      {set.error && <ErrorNotice error={asApiError(set.error)} />}
+      <ErrorNotice error={set.error} />
       {pinned && pin.hosts.length === 0 && (
         <p className="text-xs text-ink-3">
           No host has the live version now. It will be kept loaded on the next host that loads it.

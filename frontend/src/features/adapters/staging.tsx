@@ -1,5 +1,4 @@
 import { Check, CircleAlert, RotateCw } from "lucide-react";
-import { asApiError } from "@/api/errors";
 import type { StagingPhase, Placement, Version } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Progress } from "@/components/bars";
@@ -171,7 +170,7 @@ function Retry({ version }: { version: Version }) {
   if (!broken || !may) return null;
   return (
     <div className="grid gap-3">
-      {restage.error && <ErrorNotice error={asApiError(restage.error)} />}
+      <ErrorNotice error={restage.error} />
       <div>
         <Button
           busy={restage.isPending}

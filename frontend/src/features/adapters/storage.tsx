@@ -1,13 +1,12 @@
 import { ArchiveRestore, Trash2 } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { ArchivedAdapter } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
-import { Select } from "@/components/field";
+import { type Option, Select } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
@@ -23,7 +22,7 @@ const MAX_ROWS = 8;
 /** What the adapters take, the largest first. */
 export function Storage() {
   const { data, error, refetch } = useQuery(storageQuery(useTenant()));
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!data || (data.bytes === 0 && data.archived_bytes === 0)) return null;
   const { bytes: used, limit_bytes: limit, archived_bytes: archived } = data;
   const most = data.adapters[0]?.bytes ?? 0;
@@ -88,7 +87,7 @@ interface ArchivedProps {
 /** What can be restored. Nothing is shown when there is none. */
 export function Archived({ search, show }: ArchivedProps) {
   const { data, error, refetch } = useQuery(archivedQuery(useTenant(), search));
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!data || (data.total === 0 && !search.archived)) return null;
   const find = (change: AdaptersSearch) => show({ archived_page: undefined, ...change });
   return (
@@ -114,13 +113,8 @@ export function Archived({ search, show }: ArchivedProps) {
             onChange={({ target }) =>
               find({ archived_sort: ARCHIVED_SORTS.find((one) => one === target.value && one !== "-archived_at") })
             }
-          >
-            {ARCHIVED_SORTS.map((sort) => (
-              <option key={sort} value={sort}>
-                {ORDERS[sort]}
-              </option>
-            ))}
-          </Select>
+            options={ARCHIVED_SORTS.map((sort): Option => [sort, ORDERS[sort]])}
+          />
         </div>
       )}
       {data.total === 0 && (
@@ -184,16 +178,14 @@ function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
       </Button>
       {confirming && (
         <Confirm
-          open
-          onOpenChange={setConfirming}
+          onClose={() => setConfirming(false)}
           title={`Delete ${adapter.name} for good?`}
           description="All its versions are deleted. Its usage stays in the ledger. This cannot be undone."
           action="Delete adapter"
+          error={remove.error}
           busy={remove.isPending}
           onConfirm={() => remove.mutate(adapter.id, { onSuccess: () => toast.good(`Deleted ${adapter.name}`) })}
-        >
-          {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
-        </Confirm>
+        />
       )}
     </span>
   );

@@ -1,5 +1,4 @@
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Version } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
@@ -35,7 +34,7 @@ export function Tiers({ version }: { version: Version }) {
         How long a request would wait for the adapter to load, without the queue. Predicted from the load times of each
         host since its engine started.
       </p>
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-16" />}
       {data?.length === 0 && <p className="px-4 pb-4 text-sm text-ink-3">No host serves this version now.</p>}
       {data && data.length > 0 && (

@@ -1,5 +1,4 @@
 import { Suspense } from "react";
-import { asApiError } from "@/api/errors";
 import type { SeriesPart, SeriesReport } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Card, CardHeader } from "@/components/card";
@@ -24,7 +23,7 @@ export function Traffic({ name }: { name: string }) {
         note="All versions. Drag across a chart to zoom."
         actions={<TimeRangeControl range={range} />}
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-80" />}
       {data && data.totals.requests === 0 && (
         <p className="px-4 py-6 text-sm text-ink-3">No requests to this adapter in this time range.</p>

@@ -1,11 +1,9 @@
 import { useNavigate } from "@tanstack/react-router";
 import { Archive, ArchiveRestore, Trash2 } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Adapter, VersionSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { Confirm, Dialog } from "@/components/dialog";
-import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { useArchiveVersion, useDeleteVersion, useRestoreVersion } from "./queries";
@@ -67,29 +65,25 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
       {dialog && users.length > 0 && <InUse name={`${adapter.name}@${name}`} users={users} onClose={close} />}
       {dialog === "archive" && users.length === 0 && (
         <Confirm
-          open
-          onOpenChange={(open) => !open && close()}
+          onClose={close}
           title={`Archive ${adapter.name}@${name}?`}
           description="The version can no longer be called. It is removed from all hosts and does not count against limits. You can restore it for a limited time; after that it is deleted."
           action="Archive version"
+          error={archive.error}
           busy={archive.isPending}
           onConfirm={() => archive.mutate(version.number, { onSuccess: close })}
-        >
-          {archive.error && <ErrorNotice error={asApiError(archive.error)} className="mt-3" />}
-        </Confirm>
+        />
       )}
       {dialog === "delete" && users.length === 0 && (
         <Confirm
-          open
-          onOpenChange={(open) => !open && close()}
+          onClose={close}
           title={`Delete ${adapter.name}@${name} for good?`}
           description="Its files are deleted unless another version has the same content. Its usage stays in the ledger. This cannot be undone."
           action="Delete version"
+          error={remove.error}
           busy={remove.isPending}
           onConfirm={() => remove.mutate(version.number, { onSuccess: removed })}
-        >
-          {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
-        </Confirm>
+        />
       )}
     </>
   );
@@ -116,8 +110,7 @@ function Restore({ adapter, version }: VersionActionsProps) {
 function InUse({ name, users, onClose }: { name: string; users: string[]; onClose: () => void }) {
   return (
     <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`${name} is in use`}
       description="Point each alias at another version and end its canary first, or archive the entire adapter."
     >

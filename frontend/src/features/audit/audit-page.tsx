@@ -1,6 +1,5 @@
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { ChevronRight, Download, ScrollText } from "lucide-react";
-import { asApiError } from "@/api/errors";
 import type { AuditEvent } from "@/api/types";
 import { Page } from "@/app/page";
 import { useInfiniteQuery } from "@/app/use-query";
@@ -8,7 +7,7 @@ import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { CodeBlock } from "@/components/code-block";
-import { Select } from "@/components/field";
+import { type Option, Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
@@ -78,7 +77,7 @@ export function AuditLog({ scope, title, note }: { scope: Scope; title: string; 
   return (
     <Page title={title} note={note} actions={download}>
       <Filters filters={filters} all={all} onChange={(change) => show({ ...change, open: undefined })} />
-      {error && !data && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {error && !data && <ErrorNotice error={error} onRetry={refetch} />}
       {(!error || data) && (
         <Card>
           {!events && <SkeletonRows rows={8} />}
@@ -96,7 +95,7 @@ export function AuditLog({ scope, title, note }: { scope: Scope; title: string; 
               ))}
             </ul>
           )}
-          {error && <ErrorNotice error={asApiError(error)} onRetry={() => void fetchNextPage()} className="m-4" />}
+          <ErrorNotice error={error} onRetry={fetchNextPage} className="m-4" />
           {hasNextPage && (
             <div className="border-t p-2 text-center">
               <Button size="sm" variant="ghost" busy={isFetchingNextPage} onClick={() => void fetchNextPage()}>
@@ -138,13 +137,8 @@ function Filters({
         value={filters.action ?? ""}
         onChange={(event) => onChange({ action: event.target.value || undefined })}
         data-testid="audit-action"
-      >
-        {[...NOUNS, ...(all ? OF_OPERATORS : [])].map(([value, label]) => (
-          <option key={value} value={value}>
-            {label}
-          </option>
-        ))}
-      </Select>
+        options={[...NOUNS, ...(all ? OF_OPERATORS : [])]}
+      />
       <SearchInput
         label="Who"
         hint="Person: address or API key"
@@ -161,14 +155,8 @@ function Filters({
         aria-label="When"
         value={filters.days ?? ""}
         onChange={(event) => onChange({ days: DAYS.find((days) => String(days) === event.target.value) })}
-      >
-        <option value="">Any time</option>
-        {DAYS.map((days) => (
-          <option key={days} value={days}>
-            {SPANS[days]}
-          </option>
-        ))}
-      </Select>
+        options={[["", "Any time"], ...DAYS.map((days): Option => [days, SPANS[days]])]}
+      />
     </div>
   );
 }

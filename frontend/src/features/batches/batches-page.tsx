@@ -1,7 +1,6 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { ChevronRight, Download, Layers, Plus } from "lucide-react";
 import { type ReactNode, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Batch, StoredFile } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -55,7 +54,7 @@ export function BatchesPage() {
       actions={data?.total ? add : null}
     >
       <div className="grid gap-4">
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        <ErrorNotice error={error} onRetry={refetch} />
         {!error && !data && (
           <Card>
             <SkeletonRows rows={3} />
@@ -216,7 +215,7 @@ function DownloadLink({ label, file }: { label: string; file: StoredFile }) {
 
 function LineErrors({ batch }: { batch: string }) {
   const { data, error, refetch } = useQuery(batchErrorsQuery(useTenant(), batch));
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!data) return <SkeletonRows rows={1} />;
   return (
     <ol
@@ -252,15 +251,14 @@ function Cancel({ batch }: { batch: Batch }) {
       </Button>
       <Confirm
         open={asking}
-        onOpenChange={setAsking}
+        onClose={() => setAsking(false)}
         title="Cancel this batch?"
         description="Requests that have run are billed and included in the results. The remaining requests do not run and are listed in the error file."
         action="Cancel batch"
+        error={cancel.error}
         busy={cancel.isPending}
         onConfirm={confirm}
-      >
-        {cancel.error && <ErrorNotice error={asApiError(cancel.error)} className="mt-3" />}
-      </Confirm>
+      />
     </>
   );
 }

@@ -1,6 +1,5 @@
 import { Download, Trash2 } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { StoredFile } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -20,7 +19,7 @@ export function FilesCard({ page, onPage }: { page: number; onPage: (page: numbe
   return (
     <Card>
       <CardHeader title="Files" note="Files contain prompts and answers, and are deleted when they expire" />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.total === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No files.</p>}
       {data && data.total > 0 && (
@@ -81,15 +80,14 @@ function Actions({ file }: { file: StoredFile }) {
       </Button>
       <Confirm
         open={asking}
-        onOpenChange={setAsking}
+        onClose={() => setAsking(false)}
         title={`Delete ${file.name}?`}
         description="This cannot be undone. A file used by a running batch is kept until the batch ends."
         action="Delete file"
+        error={removeFile.error}
         busy={removeFile.isPending}
         onConfirm={() => removeFile.mutate(file.id, { onSuccess: () => setAsking(false) })}
-      >
-        {removeFile.error && <ErrorNotice error={asApiError(removeFile.error)} className="mt-3" />}
-      </Confirm>
+      />
     </span>
   );
 }

@@ -1,13 +1,10 @@
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { ApiKey, BatchEndpoint } from "@/api/types";
 import { useQuery } from "@/app/use-query";
-import { Button } from "@/components/button";
 import { CodeBlock } from "@/components/code-block";
-import { Dialog } from "@/components/dialog";
-import { Field, Input, Select } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
+import { FormDialog } from "@/components/dialog";
+import { Field, Input, type Option, Select } from "@/components/field";
 import { keysQuery } from "@/features/keys/queries";
 import { useTenant } from "@/features/session/queries";
 import { useBatchActions } from "./queries";
@@ -41,86 +38,55 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
   const key = chosen || usable?.[0]?.id;
   const error = create.error ?? keys.error;
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="New batch"
       description="Requests run within one day, after all other requests."
+      error={error}
+      action="Start batch"
+
+      busy={create.isPending}
+      disabled={!file || !key}
+      testId="batch-submit"
+
+      onSubmit={() => {
+        if (file && key) create.mutate({ file, endpoint, key }, { onSuccess: onClose });
+      }}
     >
-      <form
-        className="grid grid-cols-[minmax(0,1fr)] gap-4"
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (file && key) create.mutate({ file, endpoint, key }, { onSuccess: onClose });
-        }}
-      >
-        {error && <ErrorNotice error={asApiError(error)} />}
-        {usable?.length === 0 && (
-          <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
-            A batch needs an active API key with the infer scope, and there is none.{" "}
-            <Link to="/t/$tenant/keys" params={{ tenant }} className="underline underline-offset-2">
-              Create a key
-            </Link>
-          </p>
-        )}
-        <Field label="File" hint="JSON Lines with one request per line, each with its own custom_id.">
-          {(control) => (
-            <Input
-              {...control}
-              type="file"
-              accept=".jsonl,.ndjson,.json,.txt"
-              className="py-1.5"
-              onChange={(event) => setFile(event.target.files?.[0])}
-              data-testid="batch-file"
-            />
-          )}
-        </Field>
-        <CodeBlock code={example(endpoint)} label="A line (written here in several)" />
-        <Field label="Endpoint" hint="Of every request in the file.">
-          {(control) => (
-            <Select
-              {...control}
-              value={endpoint}
-              onChange={(event) => setEndpoint(event.target.value as BatchEndpoint)}
-            >
-              {ENDPOINTS.map(([value, label]) => (
-                <option key={value} value={value}>
-                  {label}
-                </option>
-              ))}
-            </Select>
-          )}
-        </Field>
-        <Field label="Run as" hint="The requests count against this key’s limits; revoking it ends the batch.">
-          {(control) => (
-            <Select
-              {...control}
-              value={key}
-              disabled={!usable?.length}
-              onChange={(event) => setKey(event.target.value)}
-              data-testid="batch-key"
-            >
-              {usable?.map(({ id, name, prefix }) => (
-                <option key={id} value={id}>
-                  {name} (lk_{prefix}_…)
-                </option>
-              ))}
-            </Select>
-          )}
-        </Field>
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button
-            type="submit"
-            variant="primary"
-            busy={create.isPending}
-            disabled={!file || !key}
-            data-testid="batch-submit"
-          >
-            Start batch
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      {usable?.length === 0 && (
+        <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
+          A batch needs an active API key with the infer scope, and there is none.{" "}
+          <Link to="/t/$tenant/keys" params={{ tenant }} className="underline underline-offset-2">
+            Create a key
+          </Link>
+        </p>
+      )}
+      <Field label="File" hint="JSON Lines with one request per line, each with its own custom_id.">
+        <Input
+          type="file"
+          accept=".jsonl,.ndjson,.json,.txt"
+          className="py-1.5"
+          onChange={(event) => setFile(event.target.files?.[0])}
+          data-testid="batch-file"
+        />
+      </Field>
+      <CodeBlock code={example(endpoint)} label="A line (written here in several)" />
+      <Field label="Endpoint" hint="Of every request in the file.">
+        <Select
+          value={endpoint}
+          onChange={(event) => setEndpoint(event.target.value as BatchEndpoint)}
+          options={ENDPOINTS}
+        />
+      </Field>
+      <Field label="Run as" hint="The requests count against this key’s limits; revoking it ends the batch.">
+        <Select
+          value={key}
+          disabled={!usable?.length}
+          onChange={(event) => setKey(event.target.value)}
+          data-testid="batch-key"
+          options={usable?.map(({ id, name, prefix }): Option => [id, `${name} (lk_${prefix}_…)`]) ?? []}
+        />
+      </Field>
+    </FormDialog>
   );
 }

@@ -1,5 +1,4 @@
 import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { BudgetReport } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
@@ -39,7 +38,7 @@ export function BudgetsCard() {
         note="Spending limits at the prices of this installation. Budgets of keys are set below."
         actions={edit}
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data && <Budgets report={data} />}
       <Suspense>
@@ -58,8 +57,8 @@ export function KeyBudgets({ id, name, onClose }: { id: string; name: string; on
   const { data, error } = useQuery(keyBudgetsQuery(tenant, id));
   if (error)
     return (
-      <Dialog open onOpenChange={onClose} title={`Budgets of ${name}`}>
-        <ErrorNotice error={asApiError(error)} />
+      <Dialog onClose={onClose} title={`Budgets of ${name}`}>
+        <ErrorNotice error={error} />
       </Dialog>
     );
   if (currency == null || !data) return null;

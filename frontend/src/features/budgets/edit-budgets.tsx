@@ -1,13 +1,10 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import type { UseMutationResult } from "@tanstack/react-query";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import type { BudgetReport, BudgetsRequest, BudgetStates } from "@/api/types";
-import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
+import { FormDialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
-import { toast } from "@/components/toast";
+import { toastThen } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
 import { useGrantBudgets, useSetBudgets } from "./queries";
@@ -90,76 +87,59 @@ function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {
   const submit = form.handleSubmit((values) =>
     set.mutate(
       { day: budgetOf(values, "day"), month: budgetOf(values, "month") },
-      {
-        onSuccess: () => {
-          toast.good(`Set the budgets of ${whose}`);
-          onClose();
-        },
-      },
+      toastThen(`Set the budgets of ${whose}`, onClose),
     ),
   );
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title={`Budgets of ${whose}`}
       description="Leave an amount empty for no budget. The maximum cost of a request is reserved while it runs. Changes take effect within two seconds."
+      error={set.error}
+      action="Save"
+      busy={set.isPending}
+      testId="budgets-save"
+      formClassName="gap-5"
+      onSubmit={submit}
     >
-      <form onSubmit={submit} noValidate className="grid gap-5">
-        {set.error && <ErrorNotice error={asApiError(set.error)} />}
-        {SPANS.map((span) => (
-          <fieldset key={span} className="grid gap-3 sm:grid-cols-2">
-            <legend className="sr-only">{LABELS[span][0]}</legend>
-            <Field label={`${LABELS[span][0]}, ${currency}`} hint={LABELS[span][1]} error={errors[span]?.message}>
-              {(control) => (
-                <Input
-                  {...control}
-                  {...form.register(span)}
-                  inputMode="decimal"
-                  autoComplete="off"
-                  placeholder="no budget"
-                  data-testid={`budget-${span}`}
-                />
-              )}
+      {SPANS.map((span) => (
+        <fieldset key={span} className="grid gap-3 sm:grid-cols-2">
+          <legend className="sr-only">{LABELS[span][0]}</legend>
+          <Field label={`${LABELS[span][0]}, ${currency}`} hint={LABELS[span][1]} error={errors[span]?.message}>
+            <Input
+              {...form.register(span)}
+              inputMode="decimal"
+              autoComplete="off"
+              placeholder="no budget"
+              data-testid={`budget-${span}`}
+            />
+          </Field>
+          <Field label="When used up">
+            <Select
+              {...form.register(`${span}_limit`)}
+              aria-label={`When used up, ${LABELS[span][0].toLowerCase()}`}
+              options={[
+                ["refuse", "Refuse requests (402)"],
+                ["warn", "Notify only"],
+              ]}
+            />
+          </Field>
+          <div className="sm:col-span-2">
+            <Field
+              label="Notify at, % of budget"
+              hint="One notification per threshold, by webhook (budget.alert) and in the console."
+              error={errors[`${span}_alerts`]?.message}
+            >
+              <Input
+                {...form.register(`${span}_alerts`)}
+                aria-label={`Notify at, ${LABELS[span][0].toLowerCase()}`}
+                autoComplete="off"
+                placeholder="never"
+              />
             </Field>
-            <Field label="When used up">
-              {(control) => (
-                <Select
-                  {...control}
-                  {...form.register(`${span}_limit`)}
-                  aria-label={`When used up, ${LABELS[span][0].toLowerCase()}`}
-                >
-                  <option value="refuse">Refuse requests (402)</option>
-                  <option value="warn">Notify only</option>
-                </Select>
-              )}
-            </Field>
-            <div className="sm:col-span-2">
-              <Field
-                label="Notify at, % of budget"
-                hint="One notification per threshold, by webhook (budget.alert) and in the console."
-                error={errors[`${span}_alerts`]?.message}
-              >
-                {(control) => (
-                  <Input
-                    {...control}
-                    {...form.register(`${span}_alerts`)}
-                    aria-label={`Notify at, ${LABELS[span][0].toLowerCase()}`}
-                    autoComplete="off"
-                    placeholder="never"
-                  />
-                )}
-              </Field>
-            </div>
-          </fieldset>
-        ))}
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={set.isPending} data-testid="budgets-save">
-            Save
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+          </div>
+        </fieldset>
+      ))}
+    </FormDialog>
   );
 }

@@ -1,12 +1,10 @@
-import { type ReactNode, useState } from "react";
-import { asApiError } from "@/api/errors";
+import { useState } from "react";
 import type { ApiKey, EvaluationMetric, PromotionRule } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { CodeBlock } from "@/components/code-block";
-import { Dialog } from "@/components/dialog";
-import { Field, Input, Select } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
+import { FormDialog } from "@/components/dialog";
+import { Field, Input, type Option, Select } from "@/components/field";
 import { toast } from "@/components/toast";
 import { keysQuery } from "@/features/keys/queries";
 import { useTenant } from "@/features/session/queries";
@@ -56,16 +54,15 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
         </p>
       )}
       <Field label="Evaluation set" hint="Sets are immutable, so that scores can be compared.">
-        {(control) => (
-          <Select {...control} value={set} onChange={(event) => setSet(event.target.value)}>
-            {sets.data?.map(({ name, metric: by, items }) => (
-              <option key={name} value={name}>
-                {name} ({by}, {items} items)
-              </option>
-            ))}
-            <option value={NEW}>New set…</option>
-          </Select>
-        )}
+        <Select
+          value={set}
+          onChange={(event) => setSet(event.target.value)}
+          options={[
+            ...(sets.data?.map(({ name, metric: by, items }): Option => [name, `${name} (${by}, ${items} items)`]) ??
+              []),
+            [NEW, "New set…"],
+          ]}
+        />
       </Field>
       {set !== NEW && (
         <Button
@@ -85,49 +82,30 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
       {set === NEW && (
         <>
           <Field label="File" hint="JSON Lines, each with a prompt or messages and the expected answer.">
-            {(control) => (
-              <Input
-                {...control}
-                type="file"
-                accept=".jsonl,.ndjson,.json,.txt"
-                className="py-1.5"
-                onChange={(event) => setFile(event.target.files?.[0])}
-              />
-            )}
+            <Input
+              type="file"
+              accept=".jsonl,.ndjson,.json,.txt"
+              className="py-1.5"
+              onChange={(event) => setFile(event.target.files?.[0])}
+            />
           </Field>
           <CodeBlock code={`{"prompt": "2 + 2 =", "expected": "4"}`} label="A line" />
           <Field label="Scored by">
-            {(control) => (
-              <Select
-                {...control}
-                value={metric}
-                onChange={(event) => setMetric(event.target.value as EvaluationMetric)}
-              >
-                {METRICS.map(([value, label]) => (
-                  <option key={value} value={value}>
-                    {label}
-                  </option>
-                ))}
-              </Select>
-            )}
+            <Select
+              value={metric}
+              onChange={(event) => setMetric(event.target.value as EvaluationMetric)}
+              options={METRICS}
+            />
           </Field>
         </>
       )}
       <Field label="Run as" hint="The requests count against this key’s limits and run after all other requests.">
-        {(control) => (
-          <Select
-            {...control}
-            value={key}
-            disabled={usable.length === 0}
-            onChange={(event) => setKey(event.target.value)}
-          >
-            {usable.map(({ id, name, prefix }) => (
-              <option key={id} value={id}>
-                {name} (lk_{prefix}_…)
-              </option>
-            ))}
-          </Select>
-        )}
+        <Select
+          value={key}
+          disabled={usable.length === 0}
+          onChange={(event) => setKey(event.target.value)}
+          options={usable.map(({ id, name, prefix }): Option => [id, `${name} (lk_${prefix}_…)`])}
+        />
       </Field>
     </>
   );
@@ -143,34 +121,24 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
 
 export function EvaluateDialog({ subject, onClose }: { subject: Subject; onClose: () => void }) {
   const { actions, fields, key, made, complete, error } = useChoice(useTenant(), subject.adapter);
-  const failed = error ?? actions.start.error;
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="Evaluate"
       description="Sends prompts with expected answers to this version, the live version and the base model."
+      error={error ?? actions.start.error}
+      action="Evaluate"
+      busy={actions.addSet.isPending || actions.start.isPending}
+      disabled={!complete}
+      onSubmit={() =>
+        made().then(
+          (set) => actions.start.mutate({ set, key, ...subject }, { onSuccess: onClose }),
+          () => undefined, // shown as the mutation's error
+        )
+      }
     >
-      <form
-        className="grid grid-cols-[minmax(0,1fr)] gap-4"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void made().then(
-            (set) => actions.start.mutate({ set, key, ...subject }, { onSuccess: onClose }),
-            () => undefined, // shown as the mutation's error
-          );
-        }}
-      >
-        {failed && <ErrorNotice error={asApiError(failed)} />}
-        {fields}
-        <Buttons
-          onClose={onClose}
-          busy={actions.addSet.isPending || actions.start.isPending}
-          disabled={!complete}
-          action="Evaluate"
-        />
-      </form>
-    </Dialog>
+      {fields}
+    </FormDialog>
   );
 }
 
@@ -186,85 +154,46 @@ export function RuleDialog({
   const { actions, fields, key, made, complete, error } = useChoice(useTenant(), adapter, rule);
   const [minimum, setMinimum] = useState(rule?.minimum == null ? "" : String(rule.minimum));
   const [notWorse, setNotWorse] = useState(rule?.not_worse_than_live ?? true);
-  const failed = error ?? actions.setRule.error ?? actions.removeRule.error;
   const least = minimum.trim() === "" ? null : Number(minimum);
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="Promotion rule"
       description={`The score that a version needs before it can become live or a canary. New versions of ${adapter} are evaluated automatically.`}
+      error={error ?? actions.setRule.error ?? actions.removeRule.error}
+      action="Set rule"
+      busy={actions.addSet.isPending || actions.setRule.isPending}
+      disabled={!complete || Number.isNaN(least)}
+      buttons={
+        rule && (
+          <Button
+            busy={actions.removeRule.isPending}
+            onClick={() => actions.removeRule.mutate(undefined, { onSuccess: onClose })}
+          >
+            Remove rule
+          </Button>
+        )
+      }
+      onSubmit={() =>
+        made().then(
+          (set) =>
+            actions.setRule.mutate({ set, key, minimum: least, not_worse_than_live: notWorse }, { onSuccess: onClose }),
+          () => undefined, // shown as the mutation's error
+        )
+      }
     >
-      <form
-        className="grid grid-cols-[minmax(0,1fr)] gap-4"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void made().then(
-            (set) =>
-              actions.setRule.mutate(
-                { set, key, minimum: least, not_worse_than_live: notWorse },
-                { onSuccess: onClose },
-              ),
-            () => undefined, // shown as the mutation's error
-          );
-        }}
+      {fields}
+      <Field
+        label="Minimum score"
+        hint="Leave empty for no minimum."
+        error={Number.isNaN(least) ? "Enter a number such as 0.8." : undefined}
       >
-        {failed && <ErrorNotice error={asApiError(failed)} />}
-        {fields}
-        <Field
-          label="Minimum score"
-          hint="Leave empty for no minimum."
-          error={Number.isNaN(least) ? "Enter a number such as 0.8." : undefined}
-        >
-          {(control) => (
-            <Input
-              {...control}
-              inputMode="decimal"
-              value={minimum}
-              onChange={(event) => setMinimum(event.target.value)}
-            />
-          )}
-        </Field>
-        <label className="flex items-center gap-2 text-sm">
-          <input type="checkbox" checked={notWorse} onChange={(event) => setNotWorse(event.target.checked)} />
-          Not worse than the live version
-        </label>
-        <Buttons
-          onClose={onClose}
-          busy={actions.addSet.isPending || actions.setRule.isPending}
-          disabled={!complete || Number.isNaN(least)}
-          action="Set rule"
-        >
-          {rule && (
-            <Button
-              busy={actions.removeRule.isPending}
-              onClick={() => actions.removeRule.mutate(undefined, { onSuccess: onClose })}
-            >
-              Remove rule
-            </Button>
-          )}
-        </Buttons>
-      </form>
-    </Dialog>
-  );
-}
-
-interface ButtonsProps {
-  onClose: () => void;
-  busy: boolean;
-  disabled: boolean;
-  action: string;
-  children?: ReactNode;
-}
-
-function Buttons({ onClose, busy, disabled, action, children }: ButtonsProps) {
-  return (
-    <div className="flex justify-end gap-2">
-      {children}
-      <Button onClick={onClose}>Cancel</Button>
-      <Button type="submit" variant="primary" busy={busy} disabled={disabled}>
-        {action}
-      </Button>
-    </div>
+        <Input inputMode="decimal" value={minimum} onChange={(event) => setMinimum(event.target.value)} />
+      </Field>
+      <label className="flex items-center gap-2 text-sm">
+        <input type="checkbox" checked={notWorse} onChange={(event) => setNotWorse(event.target.checked)} />
+        Not worse than the live version
+      </label>
+    </FormDialog>
   );
 }

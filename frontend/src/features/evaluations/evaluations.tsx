@@ -1,6 +1,5 @@
 import { FlaskConical } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Evaluation, EvaluationScore, PromotionRule } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -40,7 +39,7 @@ export function Evaluations({ subject, rule }: { subject: Subject; rule?: Promot
         )}
       </div>
       {rule && <p className="mb-3 text-sm break-words text-ink-2">{ruleText(rule)}</p>}
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {rows?.length === 0 && (
         <p className="text-sm text-ink-3">
           Not evaluated. An evaluation scores this version, the live version and the base model on a set of prompts with

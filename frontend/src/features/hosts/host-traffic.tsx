@@ -1,5 +1,4 @@
 import { Suspense } from "react";
-import { asApiError } from "@/api/errors";
 import { useQuery } from "@/app/use-query";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import type { useTimeRange } from "@/components/time-range";
@@ -27,7 +26,7 @@ export function HostTraffic({ host, range, everybody }: HostTrafficProps) {
       <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">
         {everybody ? "Everybody’s requests here" : "Your requests here"}
       </h3>
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-44" />}
       {data && data.totals.requests === 0 && (
         <p className="px-4 pt-1 pb-3 text-sm text-ink-3">No requests in this time range.</p>

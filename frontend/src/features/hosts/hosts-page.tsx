@@ -1,5 +1,4 @@
 import { Server } from "lucide-react";
-import { asApiError } from "@/api/errors";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Card } from "@/components/card";
@@ -22,7 +21,7 @@ export function HostsPage() {
       note="All engine processes and how each memory pool is divided between KV cache and adapters."
       actions={<TimeRangeControl range={range} />}
     >
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {!error && !data && <Skeleton className="h-80 w-full" />}
       {data?.length === 0 && <NoHosts />}
       {data && data.length > MAX_HOSTS_IN_FULL && <HostList hosts={data} range={range} />}

@@ -1,6 +1,5 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
-import { asApiError } from "@/api/errors";
 import type { HostPages, PageOwner } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { StackedBar } from "@/components/bars";
@@ -67,7 +66,7 @@ const MAX_ROWS = 100;
 function Owners({ host, allTenants }: { host: string; allTenants: boolean }) {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(pagesQuery(allTenants ? null : tenant, host));
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="mt-3" />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} className="mt-3" />;
   if (!data) return <SkeletonRows rows={3} />;
   const rows = pagesByOwner(data);
   const segments = Object.entries(KINDS).map(([kind, { label, color }]) => ({

@@ -1,12 +1,9 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import type { ApiKey } from "@/api/types";
-import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
+import { FormDialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
-import { toast } from "@/components/toast";
+import { toastThen } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
 import { useChangeKey } from "./queries";
@@ -40,39 +37,25 @@ export function EditKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => vo
   });
   const submit = form.handleSubmit(({ name, scopes, expires: day }) => {
     const body = { name, scopes, ...(day === expires ? {} : { expires_at: endOf(day) }) };
-    change.mutate(
-      { id: apiKey.id, body },
-      {
-        onSuccess: () => {
-          toast.good(`Changed ${name}`);
-          onClose();
-        },
-      },
-    );
+    change.mutate({ id: apiKey.id, body }, toastThen(`Changed ${name}`, onClose));
   });
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title={`Edit ${apiKey.name}`}
       description="The secret does not change. New scopes take effect immediately."
+      error={change.error}
+      action="Save"
+      busy={change.isPending}
+      onSubmit={submit}
     >
-      <form onSubmit={submit} noValidate className="grid gap-4">
-        {change.error && <ErrorNotice error={asApiError(change.error)} />}
-        <Field label="Name" error={form.formState.errors.name?.message}>
-          {(control) => <Input {...control} {...form.register("name")} autoComplete="off" />}
-        </Field>
-        <Scopes control={form.control} name="scopes" error={form.formState.errors.scopes?.message} />
-        <Field label="Last day" hint="Leave empty for a key that never expires.">
-          {(control) => <Input {...control} {...form.register("expires")} type="date" />}
-        </Field>
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={change.isPending}>
-            Save
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      <Field label="Name" error={form.formState.errors.name?.message}>
+        <Input {...form.register("name")} autoComplete="off" />
+      </Field>
+      <Scopes control={form.control} name="scopes" error={form.formState.errors.scopes?.message} />
+      <Field label="Last day" hint="Leave empty for a key that never expires.">
+        <Input {...form.register("expires")} type="date" />
+      </Field>
+    </FormDialog>
   );
 }

@@ -1,7 +1,6 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { KeyRound, Plus } from "lucide-react";
 import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { ApiKey } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -14,7 +13,7 @@ import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
-import { toast } from "@/components/toast";
+import { toastThen } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { fullTime } from "@/lib/format";
 import { useNow } from "@/lib/use-now";
@@ -49,7 +48,7 @@ export function KeysPage() {
       note="API keys authenticate requests as this tenant. The secret is shown only once, when the key is created."
       actions={data && !none ? create : null}
     >
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {data && !none && (data.total > KEYS_PAGE || search.q) && (
         <div role="search" aria-label="API keys" className="mb-3 sm:w-80">
           <SearchInput
@@ -188,24 +187,16 @@ function KeyState({ apiKey }: { apiKey: ApiKey }) {
 
 function Revoke({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
   const revoke = useRevokeKey(useTenant());
-  const confirm = () =>
-    revoke.mutate(apiKey.id, {
-      onSuccess: () => {
-        toast.good(`Revoked ${apiKey.name}`);
-        onClose();
-      },
-    });
+  const confirm = () => revoke.mutate(apiKey.id, toastThen(`Revoked ${apiKey.name}`, onClose));
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Revoke ${apiKey.name}?`}
       description="Requests from every application that uses this key are refused immediately. This cannot be undone."
       action="Revoke key"
+      error={revoke.error}
       busy={revoke.isPending}
       onConfirm={confirm}
-    >
-      {revoke.error && <ErrorNotice error={asApiError(revoke.error)} className="mt-3" />}
-    </Confirm>
+    />
   );
 }

@@ -1,17 +1,16 @@
 import type { CreatedApiKey } from "@/api/types";
 import { useQuery } from "@/app/use-query";
-import { Button } from "@/components/button";
 import { Snippets } from "@/components/snippets";
 import { Secret } from "@/components/secret";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";
 
 /** The new secret, with what to do with it. */
-export function KeySecret({ created, onClose }: { created: CreatedApiKey; onClose: () => void }) {
+export function KeySecret({ created }: { created: CreatedApiKey }) {
   const { data: models } = useQuery(modelsQuery(useTenant()));
   const model = models?.find(({ kind }) => kind === "adapter") ?? models?.[0];
   return (
-    <div className="grid gap-4">
+    <>
       <Secret value={created.secret} label="Copy secret" testId="key-secret">
         Copy the secret now and store it safely. It is not shown again.
       </Secret>
@@ -19,11 +18,6 @@ export function KeySecret({ created, onClose }: { created: CreatedApiKey; onClos
         <h3 className="mb-2 text-sm font-semibold">Use it</h3>
         {model && <Snippets model={model.id} origin={location.origin} secret={created.secret} />}
       </div>
-      <div className="flex justify-end">
-        <Button variant="primary" onClick={onClose}>
-          Done
-        </Button>
-      </div>
-    </div>
+    </>
   );
 }

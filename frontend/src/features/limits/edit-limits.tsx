@@ -1,13 +1,10 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import type { UseMutationResult } from "@tanstack/react-query";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import type { KeyLimits, KeyUsageAgainstLimits, TenantLimits } from "@/api/types";
-import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
+import { FormDialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
-import { toast } from "@/components/toast";
+import { toastThen } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { parseBytes, typedBytes } from "@/lib/format";
 import { z } from "@/lib/zod";
@@ -96,45 +93,35 @@ function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onCl
     defaultValues: Object.fromEntries(fields.map(([name]) => [name, toText(name, limits[name] as number | null)])),
   });
   const submit = form.handleSubmit((values) =>
-    set.mutate(Object.fromEntries(fields.map(([name]) => [name, toNumber(name, values[name] ?? "")])) as Limits, {
-      onSuccess: () => {
-        toast.good(`Set the limits of ${whose}`);
-        onClose();
-      },
-    }),
+    set.mutate(
+      Object.fromEntries(fields.map(([name]) => [name, toNumber(name, values[name] ?? "")])) as Limits,
+      toastThen(`Set the limits of ${whose}`, onClose),
+    ),
   );
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title={`Limits of ${whose}`}
       description="Leave a field empty for no limit. Changes take effect within two seconds and do not affect running requests."
+      error={set.error}
+      action="Save"
+      busy={set.isPending}
+      testId="limits-save"
+      onSubmit={submit}
     >
-      <form onSubmit={submit} noValidate className="grid gap-4">
-        {set.error && <ErrorNotice error={asApiError(set.error)} />}
-        <div className="grid gap-4 sm:grid-cols-2">
-          {fields.map(([name, label, hint]) => (
-            <Field key={name} label={label} hint={hint} error={form.formState.errors[name]?.message}>
-              {(control) => (
-                <Input
-                  {...control}
-                  {...form.register(name)}
-                  inputMode={isBytes(name) ? "text" : "numeric"}
-                  autoComplete="off"
-                  placeholder={name === "pinned_bytes" ? "none" : "no limit"}
-                  data-testid={`limit-${name}`}
-                />
-              )}
-            </Field>
-          ))}
-        </div>
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={set.isPending} data-testid="limits-save">
-            Save
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      <div className="grid gap-4 sm:grid-cols-2">
+        {fields.map(([name, label, hint]) => (
+          <Field key={name} label={label} hint={hint} error={form.formState.errors[name]?.message}>
+            <Input
+              {...form.register(name)}
+              inputMode={isBytes(name) ? "text" : "numeric"}
+              autoComplete="off"
+              placeholder={name === "pinned_bytes" ? "none" : "no limit"}
+              data-testid={`limit-${name}`}
+            />
+          </Field>
+        ))}
+      </div>
+    </FormDialog>
   );
 }

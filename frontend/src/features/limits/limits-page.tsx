@@ -1,7 +1,7 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { KeyRound } from "lucide-react";
 import { Suspense, useState } from "react";
-import { ApiError, asApiError } from "@/api/errors";
+import { ApiError } from "@/api/errors";
 import type { KeyUsageAgainstLimits, UsageAgainstLimits } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -46,9 +46,9 @@ export function LimitsPage() {
       note="Limits of this tenant and its API keys, with current usage. A request must be within both."
     >
       <div className="grid gap-5">
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        <ErrorNotice error={error} onRetry={refetch} />
         {!error && !data && <Skeleton className="h-96 w-full" />}
-        {data && !data.counters_reachable && <ErrorNotice error={COUNTERS_AWAY} onRetry={() => void refetch()} />}
+        {data && !data.counters_reachable && <ErrorNotice error={COUNTERS_AWAY} onRetry={refetch} />}
         {data && <TenantLimits tenant={data.tenant} />}
         {data && <BudgetsCard />}
         {data && <KeyLimitsCard keys={data.keys} total={data.keyCount} search={search} show={show} />}

@@ -1,4 +1,3 @@
-import { asApiError } from "@/api/errors";
 import type { Invitation, Role } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge, Status } from "@/components/badge";
@@ -29,7 +28,7 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
   return (
     <Card>
       <CardHeader title="Invitations" note="Sent and not yet accepted" />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!data && !error && <SkeletonRows rows={2} />}
       {data && (data.total > INVITATIONS_PAGE || search.invited) && (
         <div role="search" aria-label="Invitations" className="border-b px-4 py-3">

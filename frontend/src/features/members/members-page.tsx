@@ -1,7 +1,6 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { UserPlus, Users } from "lucide-react";
 import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Member, Role } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -45,7 +44,7 @@ export function MembersPage() {
   );
   return (
     <Page title="Members" note="People with access to this tenant and their roles." actions={invite}>
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       <div className="grid gap-4">
         {data && (data.total > MEMBERS_PAGE || search.q) && (
           <div role="search" aria-label="Members" className="sm:w-80">
@@ -201,13 +200,8 @@ function RoleSelect({ member, roles }: { member: Member; roles: Role[] }) {
       disabled={changeRole.isPending}
       onChange={(event) => change(event.target.value as Role)}
       className="h-8! w-24! px-2! capitalize sm:w-32!"
-    >
-      {roles.map((role) => (
-        <option key={role} value={role}>
-          {role}
-        </option>
-      ))}
-    </Select>
+      options={roles}
+    />
   );
 }
 
@@ -220,8 +214,7 @@ function Remove({ member, you, onClose }: { member: Member; you: boolean; onClos
   };
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={you ? "Leave this tenant?" : `Remove ${member.name || member.email}?`}
       description={
         you
@@ -229,13 +222,12 @@ function Remove({ member, you, onClose }: { member: Member; you: boolean; onClos
           : "Their sessions in this tenant end immediately. API keys that they created belong to the tenant and keep working; revoke them if necessary."
       }
       action={you ? "Leave" : "Remove"}
+      error={error}
       busy={remove.isPending || leave.isPending}
       onConfirm={() =>
         you ? leave.mutate(undefined, { onSuccess: done }) : remove.mutate(member.id, { onSuccess: done })
       }
-    >
-      {error && <ErrorNotice error={asApiError(error)} className="mt-3" />}
-    </Confirm>
+    />
   );
 }
 

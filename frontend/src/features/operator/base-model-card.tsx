@@ -1,6 +1,5 @@
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { BaseModel, OperatorHost } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -33,7 +32,7 @@ export function BaseModelCard() {
           note={base.data === undefined ? "The base model that this installation serves" : <Served base={base.data} />}
         />
       )}
-      {error && <ErrorNotice error={asApiError(error)} onRetry={retry} className="m-4" />}
+      <ErrorNotice error={error} onRetry={retry} className="m-4" />
       {!error && !hosts.data && <SkeletonRows rows={2} />}
       {hosts.data?.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>
@@ -170,8 +169,7 @@ function Decide({ host, current, others, onClose }: DecideProps) {
     );
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Serve ${host.model} of ${host.name}?`}
       description={
         others
@@ -181,6 +179,7 @@ function Decide({ host, current, others, onClose }: DecideProps) {
             : "This installation will serve this model. Hosts with another base model go into quarantine."
       }
       action="Serve this model"
+      error={decide.error}
       busy={decide.isPending}
       onConfirm={confirm}
     >
@@ -201,7 +200,6 @@ function Decide({ host, current, others, onClose }: DecideProps) {
           </span>
         </label>
       )}
-      {decide.error && <ErrorNotice error={asApiError(decide.error)} className="mt-3" />}
     </Confirm>
   );
 }

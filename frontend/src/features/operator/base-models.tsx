@@ -1,15 +1,14 @@
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { ListedBaseModel } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
-import { Field, Input, Select } from "@/components/field";
+import { Field, Input, type Option, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { toast } from "@/components/toast";
+import { toastThen } from "@/components/toast";
 import { number, shortDigest } from "@/lib/format";
 import {
   baseModelsQuery,
@@ -44,7 +43,7 @@ export function BaseModels() {
         title="Base models"
         note="A host whose base model is not served is in quarantine. Admit the model to serve it in addition to the others."
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No host has connected yet.</p>}
       {data && data.length > 0 && (
@@ -141,27 +140,19 @@ interface StepProps {
   onClose: () => void;
 }
 
-const done = (text: string, onClose: () => void) => ({
-  onSuccess: () => {
-    toast.good(text);
-    onClose();
-  },
-});
+const done = (text: string, onClose: () => void) => toastThen(text, onClose);
 
 function Name({ value, onChange }: { value: string; onChange: (name: string) => void }) {
   return (
     <Field label="Name" hint="The value of “model” in requests.">
-      {(control) => (
-        <Input
-          {...control}
-          value={value}
-          onChange={(event) => onChange(event.target.value)}
-          maxLength={200}
-          autoComplete="off"
-          spellCheck={false}
-          className="font-mono"
-        />
-      )}
+      <Input
+        value={value}
+        onChange={(event) => onChange(event.target.value)}
+        maxLength={200}
+        autoComplete="off"
+        spellCheck={false}
+        className="font-mono"
+      />
     </Field>
   );
 }
@@ -172,18 +163,17 @@ function Admit({ base, onClose }: StepProps) {
   const host = base.hosts[0] ?? "";
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Admit ${base.name}?`}
       description={`It is listed with the other models, and ${base.hosts.join(", ")} receives its adapters and requests.`}
       action="Admit"
+      error={admit.error}
       busy={admit.isPending}
       disabled={name.trim() === ""}
       onConfirm={() => admit.mutate({ host, name: name.trim() }, done(`${name.trim()} is served`, onClose))}
     >
       <div className="mt-3 grid gap-3">
         <Name value={name} onChange={setName} />
-        {admit.error && <ErrorNotice error={asApiError(admit.error)} />}
       </div>
     </Confirm>
   );
@@ -194,18 +184,17 @@ function Rename({ base, onClose }: StepProps) {
   const [name, setName] = useState(base.name);
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Rename ${base.name}?`}
       description="The new name takes effect immediately for all tenants. Requests that use the old name fail."
       action="Rename"
+      error={rename.error}
       busy={rename.isPending}
       disabled={name.trim() === ""}
       onConfirm={() => rename.mutate({ digest: base.digest, name: name.trim() }, done("Renamed", onClose))}
     >
       <div className="mt-3 grid gap-3">
         <Name value={name} onChange={setName} />
-        {rename.error && <ErrorNotice error={asApiError(rename.error)} />}
       </div>
     </Confirm>
   );
@@ -218,11 +207,11 @@ function Sleep({ base, onClose }: StepProps) {
   const choices = [...new Set([...MINUTES, ...(now > 0 ? [now] : [])])].sort((a, b) => a - b);
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Sleep settings of ${base.name}`}
       description="A sleeping base model needs no host, so your autoscaler may stop all of them. A request wakes it and waits until a host has started."
       action="Save"
+      error={change.error}
       busy={change.isPending}
       onConfirm={() =>
         change.mutate({ digest: base.digest, sleeps_after_s: Math.round(minutes * 60) }, done("Saved", onClose))
@@ -233,18 +222,15 @@ function Sleep({ base, onClose }: StepProps) {
           label="Sleeps"
           hint="Requires an autoscaler that reads lorikeet_base_model_wanted; without one, no host is stopped or started."
         >
-          {(control) => (
-            <Select {...control} value={minutes} onChange={(event) => setMinutes(Number(event.target.value))}>
-              <option value={0}>Never</option>
-              {choices.map((each) => (
-                <option key={each} value={each}>
-                  After {duration(each)} without a request
-                </option>
-              ))}
-            </Select>
-          )}
+          <Select
+            value={minutes}
+            onChange={(event) => setMinutes(Number(event.target.value))}
+            options={[
+              [0, "Never"],
+              ...choices.map((each): Option => [each, `After ${duration(each)} without a request`]),
+            ]}
+          />
         </Field>
-        {change.error && <ErrorNotice error={asApiError(change.error)} />}
       </div>
     </Confirm>
   );
@@ -254,15 +240,13 @@ function Withdraw({ base, onClose }: StepProps) {
   const withdraw = useWithdrawBaseModel();
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Withdraw ${base.name}?`}
       description={`Its hosts go into quarantine, and its ${number(base.adapters)} adapters can no longer be called. Admit it again to undo this.`}
       action="Withdraw"
+      error={withdraw.error}
       busy={withdraw.isPending}
       onConfirm={() => withdraw.mutate(base.digest, done(`${base.name} is no longer served`, onClose))}
-    >
-      {withdraw.error && <ErrorNotice error={asApiError(withdraw.error)} className="mt-3" />}
-    </Confirm>
+    />
   );
 }

@@ -1,10 +1,7 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
-import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
+import { FormDialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
 import { Secret } from "@/components/secret";
 import { z } from "@/lib/zod";
 import { useCreateTenant } from "./queries";
@@ -23,76 +20,41 @@ export function CreateTenant({ onClose }: { onClose: () => void }) {
   const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: "", slug: "", owner: "" } });
   const { errors } = form.formState;
   const submit = form.handleSubmit((body) => create.mutate(body));
-  if (create.data) {
-    return (
-      <Dialog
-        open
-        onOpenChange={(open) => !open && onClose()}
-        keepOpen
-        title={`Created ${create.data.name}`}
-        className="max-w-2xl!"
-      >
-        <div className="grid gap-4">
-          <Secret value={create.data.link} label="Copy link" testId="tenant-link">
-            The invitation was sent to {form.getValues("owner")}. If the e-mail does not arrive, copy the link and send
-            it yourself. It is not shown again, and anyone who opens it can join as owner.
-          </Secret>
-          <div className="flex justify-end">
-            <Button variant="primary" onClick={onClose}>
-              Done
-            </Button>
-          </div>
-        </div>
-      </Dialog>
-    );
-  }
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="Create a tenant"
       description="The first owner receives an invitation by e-mail and completes the setup."
+      error={create.error}
+      action="Create"
+      busy={create.isPending}
+      testId="tenant-create"
+      onSubmit={submit}
+      result={
+        create.data && {
+          title: `Created ${create.data.name}`,
+          content: (
+            <Secret value={create.data.link} label="Copy link" testId="tenant-link">
+              The invitation was sent to {form.getValues("owner")}. If the e-mail does not arrive, copy the link and
+              send it yourself. It is not shown again, and anyone who opens it can join as owner.
+            </Secret>
+          ),
+        }
+      }
     >
-      <form onSubmit={submit} noValidate className="grid gap-4">
-        {create.error && <ErrorNotice error={asApiError(create.error)} />}
-        <Field label="Name" error={errors.name?.message}>
-          {(control) => (
-            <Input {...control} {...form.register("name")} autoComplete="off" dir="auto" data-testid="tenant-name" />
-          )}
-        </Field>
-        <Field
-          label="Short name"
-          hint="Used in addresses and on statements. It cannot be changed or reused."
-          error={errors.slug?.message}
-        >
-          {(control) => (
-            <Input
-              {...control}
-              {...form.register("slug")}
-              autoComplete="off"
-              spellCheck={false}
-              data-testid="tenant-slug"
-            />
-          )}
-        </Field>
-        <Field label="First owner" error={errors.owner?.message}>
-          {(control) => (
-            <Input
-              {...control}
-              {...form.register("owner")}
-              type="email"
-              autoComplete="off"
-              data-testid="tenant-owner"
-            />
-          )}
-        </Field>
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={create.isPending} data-testid="tenant-create">
-            Create
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      <Field label="Name" error={errors.name?.message}>
+        <Input {...form.register("name")} autoComplete="off" dir="auto" data-testid="tenant-name" />
+      </Field>
+      <Field
+        label="Short name"
+        hint="Used in addresses and on statements. It cannot be changed or reused."
+        error={errors.slug?.message}
+      >
+        <Input {...form.register("slug")} autoComplete="off" spellCheck={false} data-testid="tenant-slug" />
+      </Field>
+      <Field label="First owner" error={errors.owner?.message}>
+        <Input {...form.register("owner")} type="email" autoComplete="off" data-testid="tenant-owner" />
+      </Field>
+    </FormDialog>
   );
 }

@@ -1,6 +1,5 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { HostFairness, ServiceGap } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -48,7 +47,7 @@ export function FairShares() {
           )
         }
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data && hosts.length === 0 && (
         <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine.</p>
@@ -87,7 +86,7 @@ function Gaps() {
         scheduling allows: twice the cost of the longest prompt or of a full pool, whichever is larger (the bound of
         VTC), plus slack. Shows the largest gap of each step, sampled with every heartbeat.
       </p>
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="mt-3" />}
+      <ErrorNotice error={error} onRetry={refetch} className="mt-3" />
       {!error && !data && <Skeleton className="mt-3 h-44" />}
       {data?.hosts.length === 0 && (
         <p className="mt-3 text-sm text-ink-3">No two tenants waited on the same host in this time range.</p>

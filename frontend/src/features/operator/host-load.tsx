@@ -1,6 +1,5 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { Suspense } from "react";
-import { asApiError } from "@/api/errors";
 import type { SeriesPart, SeriesReport } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Card, CardHeader } from "@/components/card";
@@ -39,18 +38,18 @@ export function HostLoad() {
           actions={
             <>
               <div className="w-36">
-                <Select aria-label="Host" value={host} onChange={(event) => setHost(event.target.value)}>
-                  <option value="">All hosts</option>
-                  {names.map((name) => (
-                    <option key={name}>{name}</option>
-                  ))}
-                </Select>
+                <Select
+                  aria-label="Host"
+                  value={host}
+                  onChange={(event) => setHost(event.target.value)}
+                  options={[["", "All hosts"], ...names]}
+                />
               </div>
               <TimeRangeControl range={range} />
             </>
           }
         />
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+        <ErrorNotice error={error} onRetry={refetch} className="m-4" />
         {!error && !data && <Skeleton className="m-4 h-80" />}
         {data && data.totals.requests === 0 && (
           <p className="px-4 py-6 text-sm text-ink-3">No requests ended in an engine in this time range.</p>

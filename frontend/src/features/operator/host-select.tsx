@@ -16,12 +16,12 @@ interface HostSelectProps {
 export function HostSelect({ label, names, value, none, onChange }: HostSelectProps) {
   return (
     <div className="w-44">
-      <Select aria-label={label} value={value} onChange={(event) => onChange(event.target.value || undefined)}>
-        {none && <option value="">{none}</option>}
-        {names.map((name) => (
-          <option key={name}>{name}</option>
-        ))}
-      </Select>
+      <Select
+        aria-label={label}
+        value={value}
+        onChange={(event) => onChange(event.target.value || undefined)}
+        options={[...(none ? [["", none] as const] : []), ...names]}
+      />
     </div>
   );
 }

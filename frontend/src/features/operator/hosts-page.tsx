@@ -1,7 +1,6 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { HardDriveDownload } from "lucide-react";
 import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { HostService, OperatorHost, StagingRow } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -9,7 +8,7 @@ import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
-import { Select } from "@/components/field";
+import { type Option, Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { RelativeTime } from "@/components/relative-time";
@@ -75,7 +74,7 @@ function Memory() {
           )
         }
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={1} />}
       {data?.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No host has reported its memory yet.</p>}
       <Suspense>
@@ -124,7 +123,7 @@ function Hosts() {
           </Button>
         }
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">
@@ -225,7 +224,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
         )}
         {host.joined && (
           <Button size="sm" variant="danger" onClick={onRevoke}>
-            {revoked ? "Forget" : "Revoke"}
+            {revoked ? "Remove" : "Revoke"}
           </Button>
         )}
       </span>
@@ -283,11 +282,11 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
     );
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={TITLES[service](host.name)}
       description={CONSEQUENCES[service]}
       action={ACTIONS[service]}
+      error={set.error}
       busy={set.isPending}
       onConfirm={confirm}
     >
@@ -301,7 +300,6 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
           {plural(host.only_here, "adapter version")} that are on no other host cannot be called until then.
         </p>
       )}
-      {set.error && <ErrorNotice error={asApiError(set.error)} className="mt-3" />}
     </Confirm>
   );
 }
@@ -327,28 +325,16 @@ function Staging() {
           aria-label="Phase"
           value={search.phase ?? ""}
           onChange={(event) => show({ phase: (event.target.value || undefined) as StagingSearch["phase"] })}
-        >
-          <option value="">Not ready</option>
-          {PHASES.map((phase) => (
-            <option key={phase} value={phase}>
-              {phase}
-            </option>
-          ))}
-        </Select>
+          options={[["", "Not ready"], ...PHASES]}
+        />
         <Select
           aria-label="Host"
           value={search.host ?? ""}
           onChange={(event) => show({ host: event.target.value || undefined })}
-        >
-          <option value="">All hosts</option>
-          {hosts.data?.map(({ name }) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-        </Select>
+          options={[["", "All hosts"], ...(hosts.data?.map(({ name }): Option => [name, name]) ?? [])]}
+        />
       </div>
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={3} />}
       {data?.total === 0 && (
         <Empty icon={<HardDriveDownload />} title="Nothing is being staged">

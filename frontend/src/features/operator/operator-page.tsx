@@ -1,7 +1,6 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { Download } from "lucide-react";
 import { Suspense } from "react";
-import { asApiError } from "@/api/errors";
 import type { OperatorReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -68,7 +67,7 @@ export function OperatorPage() {
     >
       <div className="grid gap-5">
         <BaseModelCard />
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        <ErrorNotice error={error} onRetry={refetch} />
         {!error && !data && <Skeleton className="h-96 w-full" />}
         {data && <Report report={data} base={base_model} />}
         <Suspense fallback={<Skeleton className="h-48 w-full" />}>

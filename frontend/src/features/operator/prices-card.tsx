@@ -2,14 +2,13 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import { Tag } from "lucide-react";
 import { useState } from "react";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import type { PriceVersion } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { Confirm, Dialog } from "@/components/dialog";
-import { Field, Input, Select } from "@/components/field";
+import { Confirm, FormDialog } from "@/components/dialog";
+import { Field, Input, type Option, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { cn } from "@/lib/cn";
@@ -48,7 +47,7 @@ export function PricesCard() {
           )
         }
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">
@@ -165,20 +164,19 @@ function End({ version, onClose }: { version: PriceVersion; onClose: () => void 
   const [day, setDay] = useState(tomorrow());
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`End the prices of ${version.base_model}?`}
       description="From that day the general prices apply. Earlier usage keeps its price."
       action="End its prices"
+      error={end.error}
       busy={end.isPending}
       disabled={!day}
       onConfirm={() =>
         end.mutate({ base_model_digest: version.base_model_digest!, effective_on: day }, { onSuccess: onClose })
       }
     >
-      {end.error && <ErrorNotice error={asApiError(end.error)} className="mb-3" />}
       <Field label="From" hint="Midnight UTC">
-        {(control) => <Input {...control} type="date" value={day} onChange={(event) => setDay(event.target.value)} />}
+        <Input type="date" value={day} onChange={(event) => setDay(event.target.value)} />
       </Field>
     </Confirm>
   );
@@ -279,51 +277,47 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
     );
   });
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="Publish prices"
       description="Published prices cannot be changed, only replaced by a later price list."
+      error={publish.error}
+      action="Publish"
+      busy={publish.isPending}
+      formClassName="sm:grid-cols-2"
+      onSubmit={submit}
     >
-      <form onSubmit={submit} noValidate className="grid gap-4 sm:grid-cols-2">
-        {publish.error && <ErrorNotice error={asApiError(publish.error)} className="sm:col-span-2" />}
-        {(bases.length > 1 || digest) && (
-          <div className="min-w-0 sm:col-span-2">
-            <Field
-              label="Base model"
-              hint={digest ? "These prices override the general prices. Storage has one price for all." : undefined}
-            >
-              {(control) => (
-                <Select {...control} value={digest} onChange={(event) => choose(event.target.value)}>
-                  <option value="">All base models without separate prices</option>
-                  {bases.map((base) => (
-                    <option key={base.digest} value={base.digest}>
-                      {base.state === "withdrawn" ? `${base.name} (withdrawn)` : base.name}
-                    </option>
-                  ))}
-                </Select>
-              )}
-            </Field>
-          </div>
-        )}
-        <Field label="From" hint="Midnight UTC" error={errors.effective_on?.message}>
-          {(control) => <Input {...control} type="date" {...form.register("effective_on")} />}
-        </Field>
-        <Field label="Currency" error={errors.currency?.message}>
-          {(control) => <Input {...control} {...form.register("currency")} maxLength={3} />}
-        </Field>
-        {AMOUNTS.filter(([name]) => !digest || !GENERAL.has(name)).map(([name, label]) => (
-          <Field key={name} label={label} error={errors[name]?.message}>
-            {(control) => <Input {...control} inputMode="decimal" autoComplete="off" {...form.register(name)} />}
+      {(bases.length > 1 || digest) && (
+        <div className="min-w-0 sm:col-span-2">
+          <Field
+            label="Base model"
+            hint={digest ? "These prices override the general prices. Storage has one price for all." : undefined}
+          >
+            <Select
+              value={digest}
+              onChange={(event) => choose(event.target.value)}
+              options={[
+                ["", "All base models without separate prices"],
+                ...bases.map((base): Option => [
+                  base.digest,
+                  base.state === "withdrawn" ? `${base.name} (withdrawn)` : base.name,
+                ]),
+              ]}
+            />
           </Field>
-        ))}
-        <div className="flex justify-end gap-2 sm:col-span-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={publish.isPending}>
-            Publish
-          </Button>
         </div>
-      </form>
-    </Dialog>
+      )}
+      <Field label="From" hint="Midnight UTC" error={errors.effective_on?.message}>
+        <Input type="date" {...form.register("effective_on")} />
+      </Field>
+      <Field label="Currency" error={errors.currency?.message}>
+        <Input {...form.register("currency")} maxLength={3} />
+      </Field>
+      {AMOUNTS.filter(([name]) => !digest || !GENERAL.has(name)).map(([name, label]) => (
+        <Field key={name} label={label} error={errors[name]?.message}>
+          <Input inputMode="decimal" autoComplete="off" {...form.register(name)} />
+        </Field>
+      ))}
+    </FormDialog>
   );
 }

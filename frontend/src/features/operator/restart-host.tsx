@@ -1,9 +1,7 @@
 import { useEffect, useRef, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { OperatorHost } from "@/api/types";
 import { Confirm } from "@/components/dialog";
-import { Field, Select } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
+import { Field, type Option, Select } from "@/components/field";
 import { toast } from "@/components/toast";
 import { isUsed } from "@/features/hosts/host-status";
 import { milliseconds, number, plural } from "@/lib/format";
@@ -31,11 +29,11 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
   const confirm = () => restart.mutate({ host: host.name, wait_s: wait }, { onSuccess: onClose });
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Restart ${host.name}?`}
       description="The engine stops accepting requests, finishes running ones and exits. Its supervisor (make run, Docker, Kubernetes, systemd) starts it again, and it reloads its adapters. Its service state (serving, cordoned or drained) does not change."
       action="Restart"
+      error={restart.error}
       busy={restart.isPending}
       onConfirm={confirm}
     >
@@ -44,15 +42,11 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
           label={`Wait for requests there (${number(host.running + host.waiting)} now)`}
           hint="Interrupted answers continue on another host, or here after the restart."
         >
-          {(control) => (
-            <Select {...control} value={wait} onChange={(event) => setWait(Number(event.target.value))}>
-              {WAITS.map(({ seconds, label }) => (
-                <option key={seconds} value={seconds}>
-                  {label}
-                </option>
-              ))}
-            </Select>
-          )}
+          <Select
+            value={wait}
+            onChange={(event) => setWait(Number(event.target.value))}
+            options={WAITS.map(({ seconds, label }): Option => [seconds, label])}
+          />
         </Field>
       </div>
       {last && (
@@ -65,7 +59,6 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
           {plural(host.only_here, "adapter version")} that are on no other host cannot be called until then.
         </p>
       )}
-      {restart.error && <ErrorNotice error={asApiError(restart.error)} className="mt-3" />}
     </Confirm>
   );
 }

@@ -1,12 +1,10 @@
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { TenantDetail } from "@/api/types";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
-import { toast } from "@/components/toast";
+import { toastThen } from "@/components/toast";
 import { plural } from "@/lib/format";
 import { useTenantActions } from "./queries";
 
@@ -46,40 +44,26 @@ interface StepProps {
   onClose: () => void;
 }
 
-const done = (text: string, onClose: () => void) => ({
-  onSuccess: () => {
-    toast.good(text);
-    onClose();
-  },
-});
+const done = (text: string, onClose: () => void) => toastThen(text, onClose);
 
 function Rename({ tenant, onClose }: StepProps) {
   const { rename } = useTenantActions(tenant.slug);
   const [name, setName] = useState(tenant.name);
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Rename ${tenant.name}?`}
       description={`Only the display name changes. ${tenant.slug} remains in addresses, in the API and on statements.`}
       action="Rename"
+      error={rename.error}
       busy={rename.isPending}
       disabled={name.trim() === "" || name.length > 120}
       onConfirm={() => rename.mutate({ name }, done("Renamed", onClose))}
     >
       <div className="mt-3 grid gap-3">
         <Field label="Name">
-          {(control) => (
-            <Input
-              {...control}
-              value={name}
-              onChange={(event) => setName(event.target.value)}
-              dir="auto"
-              autoComplete="off"
-            />
-          )}
+          <Input value={name} onChange={(event) => setName(event.target.value)} dir="auto" autoComplete="off" />
         </Field>
-        {rename.error && <ErrorNotice error={asApiError(rename.error)} />}
       </div>
     </Confirm>
   );
@@ -90,30 +74,26 @@ function Suspend({ tenant, onClose }: StepProps) {
   const [reason, setReason] = useState(tenant.suspended_for);
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Suspend ${tenant.name}?`}
       description={`Within a second its ${plural(tenant.keys, "API key")} are refused with 403, its websockets are closed, and its ${plural(tenant.members, "member")} can only read. Running requests finish and are billed. You can end the suspension at any time.`}
       action="Suspend"
+      error={suspend.error}
       busy={suspend.isPending}
       disabled={reason.trim() === ""}
       onConfirm={() => suspend.mutate({ reason }, done(`Suspended ${tenant.name}`, onClose))}
     >
       <div className="mt-3 grid gap-3">
         <Field label="Reason" hint="Shown to its members and callers.">
-          {(control) => (
-            <Input
-              {...control}
-              value={reason}
-              maxLength={500}
-              onChange={(event) => setReason(event.target.value)}
-              dir="auto"
-              autoComplete="off"
-              data-testid="suspend-reason"
-            />
-          )}
+          <Input
+            value={reason}
+            maxLength={500}
+            onChange={(event) => setReason(event.target.value)}
+            dir="auto"
+            autoComplete="off"
+            data-testid="suspend-reason"
+          />
         </Field>
-        {suspend.error && <ErrorNotice error={asApiError(suspend.error)} />}
       </div>
     </Confirm>
   );
@@ -123,16 +103,14 @@ function Resume({ tenant, onClose }: StepProps) {
   const { resume } = useTenantActions(tenant.slug);
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`End the suspension of ${tenant.name}?`}
       description="Its API keys and the permissions of its members work again within a second."
       action="End suspension"
+      error={resume.error}
       busy={resume.isPending}
       onConfirm={() => resume.mutate(undefined, done(`${tenant.name} is active again`, onClose))}
-    >
-      {resume.error && <ErrorNotice error={asApiError(resume.error)} className="mt-3" />}
-    </Confirm>
+    />
   );
 }
 
@@ -141,8 +119,7 @@ function Delete({ tenant, onClose }: StepProps) {
   const [typed, setTyped] = useState("");
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Delete ${tenant.name}?`}
       description={
         <>
@@ -153,24 +130,21 @@ function Delete({ tenant, onClose }: StepProps) {
         </>
       }
       action="Delete for good"
+      error={remove.error}
       busy={remove.isPending}
       disabled={typed !== tenant.slug}
       onConfirm={() => remove.mutate(undefined, done(`Deleted ${tenant.name}`, onClose))}
     >
       <div className="mt-3 grid gap-3">
         <Field label={`Type ${tenant.slug} to confirm`}>
-          {(control) => (
-            <Input
-              {...control}
-              value={typed}
-              onChange={(event) => setTyped(event.target.value)}
-              autoComplete="off"
-              spellCheck={false}
-              data-testid="delete-confirm"
-            />
-          )}
+          <Input
+            value={typed}
+            onChange={(event) => setTyped(event.target.value)}
+            autoComplete="off"
+            spellCheck={false}
+            data-testid="delete-confirm"
+          />
         </Field>
-        {remove.error && <ErrorNotice error={asApiError(remove.error)} />}
       </div>
     </Confirm>
   );

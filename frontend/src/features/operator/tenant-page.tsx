@@ -1,20 +1,19 @@
 import { getRouteApi, Link, useParams } from "@tanstack/react-router";
 import { type FormEvent, type ReactNode, Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { BudgetReport, BudgetState, TenantDetail, TenantLimits } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
-import { Dialog } from "@/components/dialog";
+import { FormDialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { toast } from "@/components/toast";
+import { toastThen } from "@/components/toast";
 import { grantedBudgetsQuery } from "@/features/budgets/queries";
 import { rolesWithin } from "@/features/members/roles";
 import { useTenant } from "@/features/session/queries";
@@ -68,7 +67,7 @@ export function TenantPage() {
       note={`${slug} · Your visit is recorded in its audit log, once per hour.`}
       actions={<Back />}
     >
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {!error && !data && <Skeleton className="h-96 w-full" />}
       {data && <Detail tenant={data} />}
     </Page>
@@ -249,45 +248,30 @@ function EditWeight({ tenant, onClose }: { tenant: TenantDetail; onClose: () => 
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (!valid) return;
-    weight.mutate(
-      { weight: Number(value) },
-      {
-        onSuccess: () => {
-          toast.good(`Set the weight of ${tenant.name}`);
-          onClose();
-        },
-      },
-    );
+    weight.mutate({ weight: Number(value) }, toastThen(`Set the weight of ${tenant.name}`, onClose));
   };
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title={`Weight of ${tenant.name}`}
       description="A tenant with twice the weight of another receives twice the service while hosts are full."
+      error={weight.error}
+      action="Save"
+      busy={weight.isPending}
+      disabled={!valid}
+      testId="weight-save"
+      onSubmit={submit}
     >
-      <form onSubmit={submit} noValidate className="grid gap-4">
-        {weight.error && <ErrorNotice error={asApiError(weight.error)} />}
-        <Field label="Weight" hint="The default is 1." error={valid ? undefined : "Enter a number from 0.01 to 1000."}>
-          {(control) => (
-            <Input
-              {...control}
-              value={value}
-              onChange={(event) => setValue(event.target.value)}
-              inputMode="decimal"
-              autoComplete="off"
-              data-testid="weight"
-            />
-          )}
-        </Field>
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={weight.isPending} disabled={!valid} data-testid="weight-save">
-            Save
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      <Field label="Weight" hint="The default is 1." error={valid ? undefined : "Enter a number from 0.01 to 1000."}>
+        <Input
+          value={value}
+          onChange={(event) => setValue(event.target.value)}
+          inputMode="decimal"
+          autoComplete="off"
+          data-testid="weight"
+        />
+      </Field>
+    </FormDialog>
   );
 }
 
@@ -318,7 +302,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
           />
         </div>
       )}
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={3} />}
       {data && data.total + invitations.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">
@@ -402,7 +386,7 @@ function Adapters({ slug }: { slug: string }) {
           />
         }
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={3} />}
       {data?.total === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">

@@ -266,10 +266,10 @@ describe("hosts and staging for operators", () => {
     expect(shown.getByText(/certificate until/)).toBeInTheDocument();
     await user.click(shown.getByRole("button", { name: "Revoke" }));
     await user.click(within(await screen.findByRole("alertdialog")).getByRole("button", { name: "Revoke" }));
-    await user.click(await shown.findByRole("button", { name: "Forget" }));
+    await user.click(await shown.findByRole("button", { name: "Remove" }));
     expect(shown.getByText("Make a join token for it.")).toBeInTheDocument();
     expect(shown.queryByRole("button", { name: "Cordon" })).toBeNull();
-    await user.click(within(await screen.findByRole("alertdialog")).getByRole("button", { name: "Forget" }));
+    await user.click(within(await screen.findByRole("alertdialog")).getByRole("button", { name: "Remove" }));
     await waitFor(() =>
       expect(sent.map(([call]) => call)).toEqual([
         "DELETE /api/operator/hosts/gpu1/credential",

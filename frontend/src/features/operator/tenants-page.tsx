@@ -1,14 +1,13 @@
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { Building2, Plus } from "lucide-react";
 import { Suspense } from "react";
-import { asApiError } from "@/api/errors";
 import type { TenantRow, TenantState } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Badge, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
-import { Select } from "@/components/field";
+import { type Option, Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
@@ -56,27 +55,19 @@ export function TenantsPage() {
           aria-label="State"
           value={search.state ?? ""}
           onChange={(event) => show({ state: (event.target.value || undefined) as TenantsSearch["state"] })}
-        >
-          <option value="">Not deleted</option>
-          {TENANT_STATES.map((state) => (
-            <option key={state} value={state} className="capitalize">
-              {state}
-            </option>
-          ))}
-        </Select>
+          options={[
+            ["", "Not deleted"],
+            ...TENANT_STATES.map((state): Option => [state, state.charAt(0).toUpperCase() + state.slice(1)]),
+          ]}
+        />
         <Select
           aria-label="Order"
           value={search.sort ?? "name"}
           onChange={(event) => show({ sort: event.target.value as TenantsSearch["sort"] })}
-        >
-          {TENANT_SORTS.map((sort) => (
-            <option key={sort} value={sort}>
-              {SORT_LABELS[sort]}
-            </option>
-          ))}
-        </Select>
+          options={TENANT_SORTS.map((sort): Option => [sort, SORT_LABELS[sort]])}
+        />
       </div>
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {!error && (
         <Card>
           {!data && <SkeletonRows rows={8} />}

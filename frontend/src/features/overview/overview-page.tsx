@@ -1,6 +1,5 @@
 import { Link } from "@tanstack/react-router";
 import { ArrowRight, KeyRound, MessagesSquare, Upload } from "lucide-react";
-import { asApiError } from "@/api/errors";
 import type { Host, Overview } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -29,7 +28,7 @@ export function OverviewPage() {
   const { data, error, refetch } = useQuery(overviewQuery(tenant));
   return (
     <Page title="Overview" note={`Current activity of ${name ?? tenant}.`} actions={<Actions />}>
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {!error && !data && <Loading />}
       {data && <Content overview={data} />}
     </Page>

@@ -1,12 +1,9 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import { useQuery } from "@/app/use-query";
-import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
-import { Field, Input, Select, Textarea } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
-import { toast } from "@/components/toast";
+import { FormDialog } from "@/components/dialog";
+import { Field, Input, type Option, Select, Textarea } from "@/components/field";
+import { toastThen } from "@/components/toast";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
@@ -43,70 +40,52 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
     const content = kind === "prompt" ? { prompt: text } : { messages: [{ role: "system" as const, content: text }] };
     pin.mutate(
       { name, model, cache_salt: salt, ...content },
-      {
-        onSuccess: () => {
-          toast.good(`Pinned ${name}; hosts compute it in the background`);
-          onClose();
-        },
-      },
+      toastThen(`Pinned ${name}; hosts compute it in the background`, onClose),
     );
   });
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="Pin a prefix"
       description="The text is stored until you unpin it. Computing it is free of charge; its memory counts against the tenant’s quota."
       className="max-w-2xl!"
+      error={pin.error}
+      action="Pin prefix"
+      busy={pin.isPending}
+      onSubmit={submit}
     >
-      <form onSubmit={submit} noValidate className="grid gap-4">
-        {pin.error && <ErrorNotice error={asApiError(pin.error)} />}
-        <div className="grid gap-4 sm:grid-cols-2">
-          <Field label="Name" hint="For example: handbook." error={errors.name?.message}>
-            {(control) => <Input {...control} {...form.register("name")} autoComplete="off" spellCheck={false} />}
-          </Field>
-          {model ? null : (
-            <Field label="Model" error={errors.model?.message}>
-              {(control) => (
-                <Select {...control} {...form.register("model")}>
-                  <option value="">Choose …</option>
-                  {models.data?.map(({ id }) => (
-                    <option key={id} value={id}>
-                      {id}
-                    </option>
-                  ))}
-                </Select>
-              )}
-            </Field>
-          )}
-          <Field label="Type">
-            {(control) => (
-              <Select {...control} {...form.register("kind")}>
-                <option value="system">System prompt of chats</option>
-                <option value="prompt">Start of completion prompts</option>
-              </Select>
-            )}
-          </Field>
-          <Field label="Salt" hint="The cache_salt of the requests, if they have one." error={errors.salt?.message}>
-            {(control) => <Input {...control} {...form.register("salt")} autoComplete="off" spellCheck={false} />}
-          </Field>
-        </div>
-        <Field
-          label="Text"
-          hint="Enter the text exactly as the requests send it. For several messages or tools, use the API or lorikeet pin."
-          error={errors.text?.message}
-        >
-          {(control) => (
-            <Textarea {...control} {...form.register("text")} rows={10} className="max-h-80" spellCheck={false} />
-          )}
+      <div className="grid gap-4 sm:grid-cols-2">
+        <Field label="Name" hint="For example: handbook." error={errors.name?.message}>
+          <Input {...form.register("name")} autoComplete="off" spellCheck={false} />
         </Field>
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={pin.isPending}>
-            Pin prefix
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+        {model ? null : (
+          <Field label="Model" error={errors.model?.message}>
+            <Select
+              {...form.register("model")}
+              options={[["", "Choose …"], ...(models.data?.map(({ id }): Option => [id, id]) ?? [])]}
+            />
+          </Field>
+        )}
+        <Field label="Type">
+          <Select
+            {...form.register("kind")}
+            options={[
+              ["system", "System prompt of chats"],
+              ["prompt", "Start of completion prompts"],
+            ]}
+          />
+        </Field>
+        <Field label="Salt" hint="The cache_salt of the requests, if they have one." error={errors.salt?.message}>
+          <Input {...form.register("salt")} autoComplete="off" spellCheck={false} />
+        </Field>
+      </div>
+      <Field
+        label="Text"
+        hint="Enter the text exactly as the requests send it. For several messages or tools, use the API or lorikeet pin."
+        error={errors.text?.message}
+      >
+        <Textarea {...form.register("text")} rows={10} className="max-h-80" spellCheck={false} />
+      </Field>
+    </FormDialog>
   );
 }

@@ -1,6 +1,5 @@
 import { Pin as PinIcon } from "lucide-react";
 import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { HostPrefix, Prefix, TenantPins } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
@@ -9,7 +8,7 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm, Dialog } from "@/components/dialog";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { toast } from "@/components/toast";
+import { toastThen } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, number, percent, plural } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
@@ -26,7 +25,7 @@ export function AdapterPrefixes({ name }: { name: string }) {
   return (
     <Card aria-label="Pinned prefixes">
       <CardHeader title="Pinned prefixes" note={NOTE} actions={data && <PinButton pins={data} model={name} />} />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !prefixes && <Skeleton className="m-4 h-12" />}
       {prefixes && prefixes.length > 0 ? <Prefixes prefixes={prefixes} /> : data && <Nothing pins={data} />}
     </Card>
@@ -43,7 +42,7 @@ export function PinsCard() {
         note="Adapters and prompt prefixes kept in the device memory of hosts"
         actions={data && <PinButton pins={data} />}
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-12" />}
       {data && <Quota pins={data} />}
       {data && data.adapters.length > 0 && (
@@ -197,13 +196,12 @@ function PrefixText({ name, onClose }: { name: string; onClose: () => void }) {
   const parts = data?.content.messages ?? [{ role: "prompt", content: data?.content.prompt ?? "" }];
   return (
     <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={name}
       description="Stored until you unpin it, for hosts that start or join later."
       className="max-w-2xl!"
     >
-      {error && <ErrorNotice error={asApiError(error)} />}
+      <ErrorNotice error={error} />
       {!error && !data && <Skeleton className="h-24" />}
       {data && (
         // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
@@ -230,24 +228,16 @@ function PrefixText({ name, onClose }: { name: string; onClose: () => void }) {
 
 function Unpin({ name, onClose }: { name: string; onClose: () => void }) {
   const unpin = useUnpinPrefix(useTenant());
-  const confirm = () =>
-    unpin.mutate(name, {
-      onSuccess: () => {
-        toast.good(`Unpinned ${name}`);
-        onClose();
-      },
-    });
+  const confirm = () => unpin.mutate(name, toastThen(`Unpinned ${name}`, onClose));
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title={`Unpin ${name}?`}
       description="The stored text is deleted, and hosts may evict the prefix. Requests that start with it still work, but compute it again."
       action="Unpin"
+      error={unpin.error}
       busy={unpin.isPending}
       onConfirm={confirm}
-    >
-      {unpin.error && <ErrorNotice error={asApiError(unpin.error)} className="mt-3" />}
-    </Confirm>
+    />
   );
 }

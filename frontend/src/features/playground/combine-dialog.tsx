@@ -29,8 +29,7 @@ export function CombineDialog({ models, begun: initial, onUse, onClose, focusAft
     setParts(parts.map((old, index) => (index === at ? { ...old, ...part } : old)));
   return (
     <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title="Combine adapters"
       description="The combination adds up the changes of several plain LoRA adapters of one base model, each multiplied by its weight. The first request on a host builds it there."
       className="max-w-4xl!"

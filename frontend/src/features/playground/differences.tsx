@@ -1,5 +1,5 @@
 import { useMemo, useState } from "react";
-import { Field, Select } from "@/components/field";
+import { Field, type Option, Select } from "@/components/field";
 import { number, plural } from "@/lib/format";
 import { type Piece, wordDiff, words } from "@/lib/word-diff";
 import { type Column, comparable, comparableTurns, type Turn } from "./conversation";
@@ -26,36 +26,27 @@ export function Differences({ columns, turns }: DifferencesProps) {
   const label = (column: Column, index: number) => `${index + 1}: ${turn.answers[column.id]?.model ?? column.model}`;
   const choice = (side: 0 | 1, title: string) => (
     <Field label={title}>
-      {(control) => (
-        <Select
-          {...control}
-          value={answered.indexOf(side === 0 ? first : second)}
-          onChange={(event) =>
-            setPlaces(side === 0 ? [Number(event.target.value), places[1]] : [places[0], Number(event.target.value)])
-          }
-        >
-          {answered.map((column, index) => (
-            <option key={column.id} value={index}>
-              {label(column, index)}
-            </option>
-          ))}
-        </Select>
-      )}
+      <Select
+        value={answered.indexOf(side === 0 ? first : second)}
+        onChange={(event) =>
+          setPlaces(side === 0 ? [Number(event.target.value), places[1]] : [places[0], Number(event.target.value)])
+        }
+        options={answered.map((column, index): Option => [column.id, label(column, index)])}
+      />
     </Field>
   );
   return (
     <div className="grid min-w-0 gap-4">
       {questions.length > 1 && (
         <Field label="Question">
-          {(control) => (
-            <Select {...control} value={turn.id} onChange={(event) => setSelected(Number(event.target.value))}>
-              {questions.map(({ id, prompt }, index) => (
-                <option key={id} value={id}>
-                  {index + 1}: {prompt.slice(0, 80) || "results of tools"}
-                </option>
-              ))}
-            </Select>
-          )}
+          <Select
+            value={turn.id}
+            onChange={(event) => setSelected(Number(event.target.value))}
+            options={questions.map(({ id, prompt }, index): Option => [
+              id,
+              `${index + 1}: ${prompt.slice(0, 80) || "results of tools"}`,
+            ])}
+          />
         </Field>
       )}
       <div className="grid gap-3 sm:grid-cols-2 [&>*]:min-w-0">

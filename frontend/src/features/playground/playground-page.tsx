@@ -82,11 +82,7 @@ function Playground({ tenant, model, request, hash }: PlaygroundParams) {
   const [models, setModels] = useState<Model[]>();
   if (data?.length && data !== models) setModels(data);
   if (may && kept.error)
-    return (
-      <PlaygroundLayout>
-        {<ErrorNotice error={asApiError(kept.error)} onRetry={() => void kept.refetch()} />}
-      </PlaygroundLayout>
-    );
+    return <PlaygroundLayout>{<ErrorNotice error={kept.error} onRetry={kept.refetch} />}</PlaygroundLayout>;
   if (may && setup.error)
     return <PlaygroundLayout>{<DamagedLink tenant={tenant} error={asApiError(setup.error)} />}</PlaygroundLayout>;
   if (may && models && !kept.isLoading && !setup.isLoading) {
@@ -100,10 +96,7 @@ function Playground({ tenant, model, request, hash }: PlaygroundParams) {
       />
     );
   }
-  if (error)
-    return (
-      <PlaygroundLayout>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</PlaygroundLayout>
-    );
+  if (error) return <PlaygroundLayout>{<ErrorNotice error={error} onRetry={refetch} />}</PlaygroundLayout>;
   if (!data) return <PlaygroundLayout>{<Skeleton className="h-full w-full" />}</PlaygroundLayout>;
   if (!may) return <PlaygroundLayout>{<NotAllowed />}</PlaygroundLayout>;
   return <PlaygroundLayout>{<NoModels />}</PlaygroundLayout>;

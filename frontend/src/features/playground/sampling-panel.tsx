@@ -27,15 +27,12 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
   return (
     <div className="grid gap-5">
       <Field label="System prompt" hint="Sent before the conversation in every column.">
-        {(control) => (
-          <Textarea
-            {...control}
-            rows={4}
-            value={sampling.system}
-            placeholder="You answer in one sentence."
-            onChange={(event) => onChange({ system: event.target.value })}
-          />
-        )}
+        <Textarea
+          rows={4}
+          value={sampling.system}
+          placeholder="You answer in one sentence."
+          onChange={(event) => onChange({ system: event.target.value })}
+        />
       </Field>
       <Setting
         name="temperature"
@@ -53,57 +50,46 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
       />
       <Setting name="maxTokens" label="Max tokens" hint="Maximum length of the answer." step={1} {...rest} />
       <Field label="Seed" hint="The same seed gives the same answer.">
-        {(control) => (
-          <Input
-            {...control}
-            inputMode="numeric"
-            value={sampling.seed}
-            placeholder="random"
-            onChange={(event) => onChange({ seed: seedOf(event.target.value) })}
-          />
-        )}
+        <Input
+          inputMode="numeric"
+          value={sampling.seed}
+          placeholder="random"
+          onChange={(event) => onChange({ seed: seedOf(event.target.value) })}
+        />
       </Field>
       <Penalties {...rest} />
       <Field label="Cache salt" hint="Cached prompt prefixes are shared only between requests with the same salt.">
-        {(control) => (
-          <Input
-            {...control}
-            value={sampling.cacheSalt}
-            placeholder="none"
-            maxLength={MAX_SALT_LENGTH}
-            autoComplete="off"
-            spellCheck={false}
-            onChange={(event) => onChange({ cacheSalt: event.target.value })}
-          />
-        )}
+        <Input
+          value={sampling.cacheSalt}
+          placeholder="none"
+          maxLength={MAX_SALT_LENGTH}
+          autoComplete="off"
+          spellCheck={false}
+          onChange={(event) => onChange({ cacheSalt: event.target.value })}
+        />
       </Field>
       <Field label="Answer">
-        {(control) => (
-          <Select
-            {...control}
-            value={sampling.format}
-            onChange={(event) => onChange(withFormat(sampling, event.target.value as Format))}
-            data-testid="playground-format"
-          >
-            <option value="text">Text</option>
-            <option value="json">Any JSON object</option>
-            <option value="schema">JSON schema</option>
-          </Select>
-        )}
+        <Select
+          value={sampling.format}
+          onChange={(event) => onChange(withFormat(sampling, event.target.value as Format))}
+          data-testid="playground-format"
+          options={[
+            ["text", "Text"],
+            ["json", "Any JSON object"],
+            ["schema", "JSON schema"],
+          ]}
+        />
       </Field>
       {sampling.format === "schema" && (
         <Field label="Schema" error={schemaProblem(sampling) ?? undefined} hint="The answer always conforms to it.">
-          {(control) => (
-            <Textarea
-              {...control}
-              rows={9}
-              spellCheck={false}
-              className="font-mono text-xs"
-              value={sampling.schema}
-              onChange={(event) => onChange({ schema: event.target.value })}
-              data-testid="playground-schema"
-            />
-          )}
+          <Textarea
+            rows={9}
+            spellCheck={false}
+            className="font-mono text-xs"
+            value={sampling.schema}
+            onChange={(event) => onChange({ schema: event.target.value })}
+            data-testid="playground-schema"
+          />
         </Field>
       )}
       <div className="grid gap-1.5">
@@ -112,18 +98,15 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
           error={toolsProblem(sampling) ?? undefined}
           hint="Functions that the model may call, as JSON. You enter the results of calls."
         >
-          {(control) => (
-            <Textarea
-              {...control}
-              rows={sampling.tools ? 9 : 2}
-              spellCheck={false}
-              className="font-mono text-xs"
-              value={sampling.tools}
-              placeholder="[]"
-              onChange={(event) => onChange({ tools: event.target.value })}
-              data-testid="playground-tools"
-            />
-          )}
+          <Textarea
+            rows={sampling.tools ? 9 : 2}
+            spellCheck={false}
+            className="font-mono text-xs"
+            value={sampling.tools}
+            placeholder="[]"
+            onChange={(event) => onChange({ tools: event.target.value })}
+            data-testid="playground-tools"
+          />
         </Field>
         {!sampling.tools && (
           <Button

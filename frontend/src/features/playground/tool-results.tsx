@@ -25,18 +25,15 @@ export function ToolResultsForm({ calls, onSend }: FormProps) {
     >
       {calls.map(({ id, name }, index) => (
         <Field key={id} label={`Result of ${name}${calls.length > 1 ? `, call ${index + 1}` : ""}`}>
-          {(control) => (
-            <Textarea
-              {...control}
-              rows={2}
-              spellCheck={false}
-              className="font-mono text-xs"
-              placeholder='{"sky": "sunny", "degrees": 21}'
-              value={written[id] ?? ""}
-              onChange={(event) => setWritten({ ...written, [id]: event.target.value })}
-              data-testid="playground-result"
-            />
-          )}
+          <Textarea
+            rows={2}
+            spellCheck={false}
+            className="font-mono text-xs"
+            placeholder='{"sky": "sunny", "degrees": 21}'
+            value={written[id] ?? ""}
+            onChange={(event) => setWritten({ ...written, [id]: event.target.value })}
+            data-testid="playground-result"
+          />
         </Field>
       ))}
       <Button

@@ -100,14 +100,14 @@ export function Toolbar({
       >
         <Columns2 /> <span className="max-sm:hidden">Compare</span>
       </Button>
-      <Dialog open={open === "sampling"} onOpenChange={close} title="Sampling">
+      <Dialog open={open === "sampling"} onClose={close} title="Sampling">
         <Suspense fallback={<Skeleton className="h-96 w-full" />}>
           <SamplingPanel sampling={sampling} onChange={onSampling} />
         </Suspense>
       </Dialog>
       <Dialog
         open={open === "differences"}
-        onOpenChange={close}
+        onClose={close}
         title="Differences"
         description="Two answers to one question, word by word."
         className="max-w-3xl!"
@@ -137,7 +137,7 @@ export function CodeDialog({ body, onClose }: { body: SnippetInput["body"]; onCl
   return (
     <Dialog
       open={body !== undefined}
-      onOpenChange={onClose}
+      onClose={onClose}
       title="Copy as code"
       description={
         body &&

@@ -2,7 +2,7 @@ import { X } from "lucide-react";
 import { useQuery } from "@/app/use-query";
 import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
-import { Select } from "@/components/field";
+import { type Option, Select } from "@/components/field";
 import { SearchInput } from "@/components/search-input";
 import { keysQuery } from "@/features/keys/queries";
 import { useTenant } from "@/features/session/queries";
@@ -70,69 +70,45 @@ export function RequestFilters({ search, onChange }: Props) {
           aria-label="Outcome"
           value={search.outcome ?? ""}
           onChange={(event) => onChange({ outcome: (event.target.value || undefined) as RequestsSearch["outcome"] })}
-        >
-          <option value="">Any outcome</option>
-          {OUTCOMES.map((outcome) => (
-            <option key={outcome} value={outcome}>
-              {outcome}
-            </option>
-          ))}
-        </Select>
+          options={[["", "Any outcome"], ...OUTCOMES]}
+        />
         <BaseModelSelect value={search.base_model} names={bases} onChange={(base_model) => onChange({ base_model })} />
         <Select
           aria-label="Key"
           value={search.key ?? ""}
           onChange={(event) => onChange({ key: event.target.value || undefined })}
-        >
-          <option value="">Any key</option>
-          <option value="console">The console</option>
-          {search.key && search.key !== "console" && !keys.some(({ id }) => id === search.key) && (
-            <option value={search.key}>{search.key}</option>
-          )}
-          {keys.map((key) => (
-            <option key={key.id} value={key.id}>
-              {key.name}
-            </option>
-          ))}
-        </Select>
+          options={[
+            ["", "Any key"],
+            ["console", "The console"],
+            ...(search.key && search.key !== "console" && !keys.some(({ id }) => id === search.key)
+              ? [search.key]
+              : []),
+            ...keys.map((key): Option => [key.id, key.name]),
+          ]}
+        />
         <Select
           aria-label="Latency"
           value={search.min_ms ?? ""}
           onChange={(event) => onChange({ min_ms: numeric(event.target.value) })}
-        >
-          <option value="">Any latency</option>
-          {SLOWER.map(([ms, label]) => (
-            <option key={ms} value={ms}>
-              {label}
-            </option>
-          ))}
-        </Select>
+          options={[["", "Any latency"], ...SLOWER]}
+        />
         <Select
           aria-label="Tokens"
           value={search.min_tokens ?? ""}
           onChange={(event) => onChange({ min_tokens: numeric(event.target.value) })}
-        >
-          <option value="">Any tokens</option>
-          {LARGER.map((tokens) => (
-            <option key={tokens} value={tokens}>
-              {tokens.toLocaleString("en-GB")} and more
-            </option>
-          ))}
-        </Select>
+          options={[
+            ["", "Any tokens"],
+            ...LARGER.map((tokens): Option => [tokens, `${tokens.toLocaleString("en-GB")} and more`]),
+          ]}
+        />
         <Select
           aria-label="Time"
           value={search.last ?? ""}
           onChange={(event) =>
             onChange({ last: (event.target.value || undefined) as RequestsSearch["last"], since: undefined })
           }
-        >
-          <option value="">Any time</option>
-          {SPANS.map((span) => (
-            <option key={span} value={span}>
-              {SPAN_LABELS[span]}
-            </option>
-          ))}
-        </Select>
+          options={[["", "Any time"], ...SPANS.map((span): Option => [span, SPAN_LABELS[span]])]}
+        />
       </div>
       {isFiltered(search) && (
         <p className="flex flex-wrap items-center gap-2 text-xs text-ink-3">

@@ -2,7 +2,6 @@ import { type InfiniteData, type UseInfiniteQueryResult, useQueryClient } from "
 import { Activity, CircleSlash, Pause, Play } from "lucide-react";
 import { getRouteApi } from "@tanstack/react-router";
 import type { ReactNode } from "react";
-import { asApiError } from "@/api/errors";
 import { useConnectionState } from "@/app/live-connection";
 import { Page } from "@/app/page";
 import { useInfiniteQuery, useQuery } from "@/app/use-query";
@@ -150,14 +149,14 @@ interface PagedProps<Row> {
 
 function Paged<Row>({ query, older, empty, children }: PagedProps<Row>) {
   const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = query;
-  if (error && !data) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error && !data) return <ErrorNotice error={error} onRetry={refetch} />;
   const rows = data?.pages.flatMap((page) => page.results);
   return (
     <Card>
       {!rows && <SkeletonRows rows={8} />}
       {rows?.length === 0 && (hasNextPage ? <NoneYet /> : empty)}
       {rows && rows.length > 0 && children(rows)}
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void fetchNextPage()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={fetchNextPage} className="m-4" />
       {hasNextPage && (
         <div className="border-t p-2.5 text-center">
           <Button size="sm" variant="ghost" busy={isFetchingNextPage} onClick={() => void fetchNextPage()}>

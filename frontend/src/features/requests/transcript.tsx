@@ -1,6 +1,5 @@
 import { Link } from "@tanstack/react-router";
 import { MessagesSquare } from "lucide-react";
-import { asApiError } from "@/api/errors";
 import type { RequestRecord, Transcript } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -15,7 +14,7 @@ import { transcriptQuery } from "./transcript-query";
 export function TranscriptView({ row }: { row: RequestRecord }) {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(transcriptQuery(tenant, row.id));
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (data === undefined) return <Skeleton className="h-16 w-full" />;
   return (
     <>

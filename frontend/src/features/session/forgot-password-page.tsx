@@ -1,7 +1,6 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { Link } from "@tanstack/react-router";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
@@ -31,17 +30,9 @@ export function ForgotPasswordPage() {
       note="Enter your e-mail address to receive a link for choosing a new password."
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
-        {forgot.error && <ErrorNotice error={asApiError(forgot.error)} />}
+        <ErrorNotice error={forgot.error} />
         <Field label="E-mail" error={form.formState.errors.email?.message}>
-          {(control) => (
-            <Input
-              {...control}
-              {...form.register("email")}
-              type="email"
-              autoComplete="username"
-              data-testid="forgot-email"
-            />
-          )}
+          <Input {...form.register("email")} type="email" autoComplete="username" data-testid="forgot-email" />
         </Field>
         <Button type="submit" variant="primary" busy={forgot.isPending} className="h-9.5!" data-testid="forgot-submit">
           Send link

@@ -2,7 +2,6 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import { Link, useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import type { InvitationDetails } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -21,7 +20,7 @@ export function InvitationPage() {
   if (error) {
     return (
       <SignInLayout title="This invitation is not valid">
-        <ErrorNotice error={asApiError(error)} />
+        <ErrorNotice error={error} />
         <Button asChild>
           <Link to="/">Open console</Link>
         </Button>
@@ -107,7 +106,7 @@ function Accept({ invitation, token }: { invitation: InvitationDetails; token: s
   const { accept, send } = useAccept(invitation);
   return (
     <>
-      {accept.error && <ErrorNotice error={asApiError(accept.error)} />}
+      <ErrorNotice error={accept.error} />
       <Button
         variant="primary"
         busy={accept.isPending}
@@ -135,25 +134,20 @@ function NewAccount({ invitation, token }: { invitation: InvitationDetails; toke
   const { errors } = form.formState;
   return (
     <form onSubmit={form.handleSubmit((values) => send({ token, ...values }))} noValidate className="grid gap-4">
-      {accept.error && <ErrorNotice error={asApiError(accept.error)} />}
+      <ErrorNotice error={accept.error} />
       <Field label="E-mail">
-        {(control) => <Input {...control} value={invitation.email} readOnly autoComplete="username" />}
+        <Input value={invitation.email} readOnly autoComplete="username" />
       </Field>
       <Field label="Name" hint="Shown to other members." error={errors.name?.message}>
-        {(control) => (
-          <Input {...control} {...form.register("name")} autoComplete="name" data-testid="invitation-name" />
-        )}
+        <Input {...form.register("name")} autoComplete="name" data-testid="invitation-name" />
       </Field>
       <Field label="Password" hint="At least 10 characters." error={errors.password?.message}>
-        {(control) => (
-          <Input
-            {...control}
-            {...form.register("password")}
-            type="password"
-            autoComplete="new-password"
-            data-testid="invitation-password"
-          />
-        )}
+        <Input
+          {...form.register("password")}
+          type="password"
+          autoComplete="new-password"
+          data-testid="invitation-password"
+        />
       </Field>
       <Button
         type="submit"

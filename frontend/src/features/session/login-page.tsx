@@ -2,7 +2,7 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
 import { z } from "@/lib/zod";
 import { Link, useSearch } from "@tanstack/react-router";
-import { ApiError, asApiError } from "@/api/errors";
+import { ApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { Field, Input } from "@/components/field";
 import { Mark, Wordmark } from "@/components/logo";
@@ -59,28 +59,17 @@ function LoginForm() {
   const submit = form.handleSubmit((credentials) => login.mutate(credentials));
   return (
     <form onSubmit={submit} noValidate className="grid gap-4">
-      {login.error && <ErrorNotice error={asApiError(login.error)} />}
+      <ErrorNotice error={login.error} />
       <Field label="E-mail" error={errors.email?.message}>
-        {(control) => (
-          <Input
-            {...control}
-            {...form.register("email")}
-            type="email"
-            autoComplete="username"
-            data-testid="login-email"
-          />
-        )}
+        <Input {...form.register("email")} type="email" autoComplete="username" data-testid="login-email" />
       </Field>
       <Field label="Password" error={errors.password?.message}>
-        {(control) => (
-          <Input
-            {...control}
-            {...form.register("password")}
-            type="password"
-            autoComplete="current-password"
-            data-testid="login-password"
-          />
-        )}
+        <Input
+          {...form.register("password")}
+          type="password"
+          autoComplete="current-password"
+          data-testid="login-password"
+        />
       </Field>
       <Button type="submit" variant="primary" busy={login.isPending} className="mt-1 h-9.5!" data-testid="login-submit">
         {login.isPending ? "Signing in…" : "Sign in"}

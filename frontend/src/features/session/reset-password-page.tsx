@@ -1,7 +1,6 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { Link, useLocation } from "@tanstack/react-router";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
@@ -31,17 +30,14 @@ export function ResetPasswordPage() {
   return (
     <SignInLayout title="Choose a new password">
       <form onSubmit={submit} noValidate className="grid gap-4">
-        {reset.error && <ErrorNotice error={asApiError(reset.error)} />}
+        <ErrorNotice error={reset.error} />
         <Field label="New password" hint="At least 10 characters." error={form.formState.errors.password?.message}>
-          {(control) => (
-            <Input
-              {...control}
-              {...form.register("password")}
-              type="password"
-              autoComplete="new-password"
-              data-testid="reset-password"
-            />
-          )}
+          <Input
+            {...form.register("password")}
+            type="password"
+            autoComplete="new-password"
+            data-testid="reset-password"
+          />
         </Field>
         <Button type="submit" variant="primary" busy={reset.isPending} className="h-9.5!" data-testid="reset-submit">
           Change password

@@ -1,6 +1,5 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Field, Input } from "@/components/field";
@@ -47,28 +46,17 @@ function ChangePassword() {
       noValidate
       className="grid items-start gap-4 p-4 sm:grid-cols-2"
     >
-      {change.error && <ErrorNotice error={asApiError(change.error)} className="sm:col-span-2" />}
+      <ErrorNotice error={change.error} className="sm:col-span-2" />
       <Field label="Current password" error={errors.current_password?.message}>
-        {(control) => (
-          <Input
-            {...control}
-            {...form.register("current_password")}
-            type="password"
-            autoComplete="current-password"
-            data-testid="current-password"
-          />
-        )}
+        <Input
+          {...form.register("current_password")}
+          type="password"
+          autoComplete="current-password"
+          data-testid="current-password"
+        />
       </Field>
       <Field label="New password" hint="At least 10 characters." error={errors.password?.message}>
-        {(control) => (
-          <Input
-            {...control}
-            {...form.register("password")}
-            type="password"
-            autoComplete="new-password"
-            data-testid="new-password"
-          />
-        )}
+        <Input {...form.register("password")} type="password" autoComplete="new-password" data-testid="new-password" />
       </Field>
       <div className="sm:col-span-2">
         <Button type="submit" busy={change.isPending} data-testid="change-password">

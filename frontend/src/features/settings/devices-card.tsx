@@ -1,7 +1,6 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, unwrap } from "@/api/client";
-import { asApiError } from "@/api/errors";
 import type { Device } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
@@ -49,7 +48,7 @@ export function DevicesCard() {
           )
         }
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data && (
         <ul className="divide-y" aria-label="Devices">
@@ -60,7 +59,7 @@ export function DevicesCard() {
       )}
       <Confirm
         open={asking}
-        onOpenChange={setAsking}
+        onClose={() => setAsking(false)}
         title="Sign out everywhere else?"
         description={`Ends ${plural(others, "other session")} immediately, and cancels what runs in ${others === 1 ? "its" : "their"} consoles. This device stays signed in. API keys are not affected.`}
         action="Sign out"
@@ -84,7 +83,7 @@ function DeviceRow({ device }: { device: Device }) {
         <p className="text-xs text-ink-3">
           <span className="break-all">{device.address || "Unknown address"}</span>, since {fullTime(device.created_at)}
         </p>
-        {end.error && <ErrorNotice error={asApiError(end.error)} className="mt-2" />}
+        <ErrorNotice error={end.error} className="mt-2" />
       </div>
       <p className="text-xs text-ink-3">
         last used <RelativeTime at={device.last_seen_at} />

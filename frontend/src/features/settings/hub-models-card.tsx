@@ -1,7 +1,6 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { type SyntheticEvent, useState } from "react";
 import { api, unwrap } from "@/api/client";
-import { asApiError } from "@/api/errors";
 import type { components } from "@/api/schema";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -40,7 +39,7 @@ export function HubModelsCard() {
           imported like any other adapter, at the current commit of the revision, and answers when it is on a host.
           Every API key of this tenant can start such imports.
         </p>
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        <ErrorNotice error={error} onRetry={refetch} />
         {!error && !data && <Skeleton className="h-9 w-64" />}
         {data &&
           (may ? (
@@ -67,19 +66,16 @@ function Choose({ hub }: { hub: HubModels }) {
   return (
     <form onSubmit={submit} className="grid gap-3">
       <Field label="Organisations" hint="Names separated by commas. Leave empty to allow all.">
-        {(control) => (
-          <Input
-            {...control}
-            value={text}
-            onChange={(event) => setText(event.target.value)}
-            autoComplete="off"
-            spellCheck={false}
-            placeholder="my-org"
-            className="font-mono"
-          />
-        )}
+        <Input
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+          autoComplete="off"
+          spellCheck={false}
+          placeholder="my-org"
+          className="font-mono"
+        />
       </Field>
-      {set.error && <ErrorNotice error={asApiError(set.error)} />}
+      <ErrorNotice error={set.error} />
       <div className="flex gap-3">
         {hub.enabled && <Button type="submit">Save organisations</Button>}
         <Button variant={hub.enabled ? "secondary" : "primary"} busy={set.isPending} onClick={() => save(!hub.enabled)}>

@@ -3,7 +3,6 @@ import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query
 import { X } from "lucide-react";
 import { useForm } from "react-hook-form";
 import { api, unwrap } from "@/api/client";
-import { asApiError } from "@/api/errors";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -45,7 +44,7 @@ export function OriginsCard() {
           A browser lets a web page read answers of this server only if the origin of the page is listed here. Visitors
           can read an API key in a page, so give that key strict limits.
         </p>
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        <ErrorNotice error={error} onRetry={refetch} />
         {!error && !data && <Skeleton className="h-9 w-64" />}
         {data && <Origins origins={data.origins} may={may} />}
       </div>
@@ -82,21 +81,18 @@ function Origins({ origins, may }: { origins: string[]; may: boolean }) {
           ))}
         </ul>
       )}
-      {set.error && <ErrorNotice error={asApiError(set.error)} />}
+      <ErrorNotice error={set.error} />
       {may ? (
         <form onSubmit={allow} noValidate className="flex flex-wrap items-start gap-3">
           <div className="min-w-0 flex-1 basis-60">
             <Field label="Origin" error={form.formState.errors.origin?.message}>
-              {(control) => (
-                <Input
-                  {...control}
-                  {...form.register("origin")}
-                  type="url"
-                  autoComplete="off"
-                  placeholder="https://app.example.org"
-                  data-testid="origin"
-                />
-              )}
+              <Input
+                {...form.register("origin")}
+                type="url"
+                autoComplete="off"
+                placeholder="https://app.example.org"
+                data-testid="origin"
+              />
             </Field>
           </div>
           <Button type="submit" className="mt-6.5" busy={set.isPending} data-testid="origin-allow">

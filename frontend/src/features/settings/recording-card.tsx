@@ -1,7 +1,6 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useState } from "react";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import type { Recording } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Status } from "@/components/badge";
@@ -44,7 +43,7 @@ export function RecordingCard() {
           characters each. Admins and owners can read them in the details of a request. They are deleted after the
           number of days below, and never appear in usage, exports, webhooks or logs.
         </p>
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        <ErrorNotice error={error} onRetry={refetch} />
         {!error && !data && <Skeleton className="h-9 w-64" />}
         {data && may && <Choose key={`${data.enabled}.${data.days}`} recording={data} />}
         {data && !may && <p className="text-ink-3">Admins of the tenant can change this.</p>}
@@ -70,19 +69,11 @@ function Choose({ recording }: { recording: Recording }) {
     );
   return (
     <form onSubmit={save(recording.enabled)} noValidate className="grid gap-3">
-      {set.error && <ErrorNotice error={asApiError(set.error)} />}
+      <ErrorNotice error={set.error} />
       <div className="flex flex-wrap items-start gap-3">
         <div className="w-40">
           <Field label="Days" hint="Days after which the text is deleted." error={form.formState.errors.days?.message}>
-            {(control) => (
-              <Input
-                {...control}
-                {...form.register("days")}
-                inputMode="numeric"
-                autoComplete="off"
-                data-testid="recording-days"
-              />
-            )}
+            <Input {...form.register("days")} inputMode="numeric" autoComplete="off" data-testid="recording-days" />
           </Field>
         </div>
         <div className="flex flex-wrap gap-2 pt-6.5">
@@ -119,15 +110,14 @@ function DeleteAll() {
       </Button>
       <Confirm
         open={asking}
-        onOpenChange={setAsking}
+        onClose={() => setAsking(false)}
         title="Delete every prompt and answer?"
         description="Deletes all stored text of this tenant's requests. Usage and timings are kept. The setting for new requests does not change."
         action="Delete all text"
+        error={remove.error}
         busy={remove.isPending}
         onConfirm={confirm}
-      >
-        {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
-      </Confirm>
+      />
     </>
   );
 }

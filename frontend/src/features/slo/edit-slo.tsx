@@ -1,13 +1,10 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import type { UseMutationResult } from "@tanstack/react-query";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import type { LatencyObjectives, SloReport } from "@/api/types";
-import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
-import { Field, Input, Select } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
-import { toast } from "@/components/toast";
+import { FormDialog } from "@/components/dialog";
+import { Field, Input, type Option, Select } from "@/components/field";
+import { toastThen } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
 import { useSetSlo } from "./queries";
@@ -54,72 +51,46 @@ export function EditObjectives({ slo, set, onClose }: Props) {
         inter_token_ms: toNumber(values.inter_token_ms),
         target: Number(values.target),
       },
-      {
-        onSuccess: () => {
-          toast.good("Set the objectives");
-          onClose();
-        },
-      },
+      toastThen("Set the objectives", onClose),
     ),
   );
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="Objectives"
       description="Objectives are sent with every request. A host that cannot start a request in time may refuse it early and say when to retry."
+      error={set.error}
+      action="Save"
+      busy={set.isPending}
+      testId="slo-save"
+      onSubmit={submit}
     >
-      <form onSubmit={submit} noValidate className="grid gap-4">
-        {set.error && <ErrorNotice error={asApiError(set.error)} />}
-        <Field
-          label="Time to first token"
-          hint="Milliseconds. Leave empty for no objective."
-          error={errors.first_token_ms?.message}
-        >
-          {(control) => (
-            <Input
-              {...control}
-              {...form.register("first_token_ms")}
-              inputMode="numeric"
-              autoComplete="off"
-              placeholder="500"
-              data-testid="slo-first"
-            />
-          )}
-        </Field>
-        <Field
-          label="Inter-token latency"
-          hint="Milliseconds, averaged over a request."
-          error={errors.inter_token_ms?.message}
-        >
-          {(control) => (
-            <Input
-              {...control}
-              {...form.register("inter_token_ms")}
-              inputMode="numeric"
-              autoComplete="off"
-              placeholder="50"
-            />
-          )}
-        </Field>
-        <Field label="Target" hint="The rest is the error budget.">
-          {(control) => (
-            <Select {...control} {...form.register("target")}>
-              {targets.map((value) => (
-                <option key={value} value={value}>
-                  {Number((Number(value) * 100).toFixed(3))}% of requests
-                </option>
-              ))}
-            </Select>
-          )}
-        </Field>
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={set.isPending} data-testid="slo-save">
-            Save
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      <Field
+        label="Time to first token"
+        hint="Milliseconds. Leave empty for no objective."
+        error={errors.first_token_ms?.message}
+      >
+        <Input
+          {...form.register("first_token_ms")}
+          inputMode="numeric"
+          autoComplete="off"
+          placeholder="500"
+          data-testid="slo-first"
+        />
+      </Field>
+      <Field
+        label="Inter-token latency"
+        hint="Milliseconds, averaged over a request."
+        error={errors.inter_token_ms?.message}
+      >
+        <Input {...form.register("inter_token_ms")} inputMode="numeric" autoComplete="off" placeholder="50" />
+      </Field>
+      <Field label="Target" hint="The rest is the error budget.">
+        <Select
+          {...form.register("target")}
+          options={targets.map((value): Option => [value, `${Number((Number(value) * 100).toFixed(3))}% of requests`])}
+        />
+      </Field>
+    </FormDialog>
   );
 }

@@ -1,6 +1,5 @@
 import { Gauge } from "lucide-react";
 import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Attainment, BurnRate, SloReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -48,7 +47,7 @@ export function SloPage() {
       }
     >
       <div className="grid gap-5">
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        <ErrorNotice error={error} onRetry={refetch} />
         {!error && !data && <Skeleton className="h-96 w-full" />}
         {data && <Report slo={data} range={range} />}
       </div>
@@ -94,7 +93,7 @@ function Latencies({ slo, range }: { slo: SloReport; range: TimeRange }) {
         title="Latency over time"
         note={data && `Each step is ${stepName(data.step_s)}. Drag over a chart to zoom.`}
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-44" />}
       {data && (
         <Suspense fallback={<Skeleton className="m-4 h-44" />}>

@@ -1,5 +1,5 @@
 import { useQuery } from "@/app/use-query";
-import { Field, Select } from "@/components/field";
+import { Field, type Option, Select } from "@/components/field";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";
 
@@ -13,16 +13,11 @@ export function BaseChoice({ value, onChange }: { value: string; onChange: (base
       label="Base model"
       hint="The base model that the adapter was trained for. If empty, it is read from the configuration or from earlier versions."
     >
-      {(control) => (
-        <Select {...control} value={value} onChange={(event) => onChange(event.target.value)}>
-          <option value="">From the configuration</option>
-          {bases.map(({ id }) => (
-            <option key={id} value={id}>
-              {id}
-            </option>
-          ))}
-        </Select>
-      )}
+      <Select
+        value={value}
+        onChange={(event) => onChange(event.target.value)}
+        options={[["", "From the configuration"], ...bases.map(({ id }): Option => [id, id])]}
+      />
     </Field>
   );
 }

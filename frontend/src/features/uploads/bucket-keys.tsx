@@ -1,5 +1,4 @@
 import { type SyntheticEvent, useState } from "react";
-import { asApiError } from "@/api/errors";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Confirm } from "@/components/dialog";
@@ -31,7 +30,7 @@ export function BucketKeysSection() {
       onError: toast.bad,
       onSettled: () => setRemoving(""),
     });
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} className="m-4" />;
   if (!buckets) return null;
   return (
     <div className="grid gap-3 border-t px-4 py-3 text-sm">
@@ -47,8 +46,7 @@ export function BucketKeysSection() {
       ))}
       {removing && (
         <Confirm
-          open
-          onOpenChange={(stays) => !stays && setRemoving("")}
+          onClose={() => setRemoving("")}
           title={`Remove keys of ${removing}?`}
           description="Imports from the bucket are refused, including queued ones, until keys are added again. The removed keys cannot be recovered."
           action="Remove"
@@ -76,17 +74,14 @@ function BucketForm({ onDone }: { onDone: () => void }) {
   };
   const field = (name: keyof BucketKeys, label: string, hint: string, type = "text") => (
     <Field label={label} hint={hint}>
-      {(control) => (
-        <Input
-          {...control}
-          type={type}
-          value={form[name]}
-          onChange={(event) => setForm({ ...form, [name]: event.target.value.trim() })}
-          autoComplete="off"
-          spellCheck={false}
-          className="font-mono"
-        />
-      )}
+      <Input
+        type={type}
+        value={form[name]}
+        onChange={(event) => setForm({ ...form, [name]: event.target.value.trim() })}
+        autoComplete="off"
+        spellCheck={false}
+        className="font-mono"
+      />
     </Field>
   );
   return (
@@ -97,7 +92,7 @@ function BucketForm({ onDone }: { onDone: () => void }) {
       {field("access_key_id", "Access key id", "The user must be allowed to list and read the bucket.")}
       {field("secret_access_key", "Secret access key", "Stored encrypted for this tenant and never shown.", "password")}
       {field("session_token", "Session token", "Needed for temporary credentials only.", "password")}
-      {keep.error && <ErrorNotice error={asApiError(keep.error)} className="sm:col-span-2" />}
+      <ErrorNotice error={keep.error} className="sm:col-span-2" />
       <div className="flex gap-3 sm:col-span-2">
         <Button
           type="submit"

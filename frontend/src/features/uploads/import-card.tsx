@@ -1,6 +1,5 @@
 import { CloudDownload } from "lucide-react";
 import { type SyntheticEvent, useState } from "react";
-import { asApiError } from "@/api/errors";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
@@ -34,34 +33,28 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
           label="Source"
           hint="hub:org/name/folder@revision or its page’s address, s3://bucket/folder, or the https address of an archive."
         >
-          {(control) => (
-            <Input
-              {...control}
-              value={source}
-              onChange={(event) => setSource(event.target.value)}
-              autoComplete="off"
-              spellCheck={false}
-              placeholder="hub:org/name@main"
-              className="font-mono"
-            />
-          )}
+          <Input
+            value={source}
+            onChange={(event) => setSource(event.target.value)}
+            autoComplete="off"
+            spellCheck={false}
+            placeholder="hub:org/name@main"
+            className="font-mono"
+          />
         </Field>
         <Field label="Adapter name" hint="The value of “model” in requests.">
-          {(control) => (
-            <Input
-              {...control}
-              value={name}
-              onChange={(event) => setName(event.target.value)}
-              autoComplete="off"
-              spellCheck={false}
-              placeholder="support"
-              className="font-mono"
-            />
-          )}
+          <Input
+            value={name}
+            onChange={(event) => setName(event.target.value)}
+            autoComplete="off"
+            spellCheck={false}
+            placeholder="support"
+            className="font-mono"
+          />
         </Field>
         <BaseChoice value={base} onChange={setBase} />
-        {bring.error && <ErrorNotice error={asApiError(bring.error)} className="sm:col-span-2" />}
-        {follow.error && <ErrorNotice error={asApiError(follow.error)} className="sm:col-span-2" />}
+        <ErrorNotice error={bring.error} className="sm:col-span-2" />
+        <ErrorNotice error={follow.error} className="sm:col-span-2" />
         <div className="flex flex-wrap gap-3 sm:col-span-2">
           <Button type="submit" busy={bring.isPending} disabled={!source.trim() || !name.trim()}>
             <CloudDownload /> Import
@@ -88,7 +81,7 @@ function Follows() {
   const tenant = useTenant();
   const { data: follows, error, refetch } = useQuery(followsQuery(tenant));
   const end = useFollow(tenant);
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} className="m-4" />;
   if (!follows?.length) return null;
   return (
     <ul aria-label="Followed branches" className="grid gap-3 border-t px-4 py-3 text-sm">
@@ -122,7 +115,7 @@ function HubToken() {
   const [token, setToken] = useState("");
   const [confirming, setConfirming] = useState(false);
   const keep = useHubToken(tenant);
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} className="m-4" />;
   if (!data) return null;
   const change = (value: string | null) =>
     keep.mutate(value, {
@@ -134,8 +127,7 @@ function HubToken() {
     <div className="border-t px-4 py-3 text-sm">
       {confirming && (
         <Confirm
-          open
-          onOpenChange={setConfirming}
+          onClose={() => setConfirming(false)}
           title="Remove the Hub token?"
           description="Private repositories cannot be imported or followed until a token is added again. The removed token cannot be recovered."
           action="Remove"
@@ -160,16 +152,13 @@ function HubToken() {
         >
           <div className="min-w-56 flex-1">
             <Field label="Token for private repositories" hint="Stored encrypted for this tenant and never shown.">
-              {(control) => (
-                <Input
-                  {...control}
-                  type="password"
-                  value={token}
-                  onChange={(event) => setToken(event.target.value)}
-                  autoComplete="off"
-                  placeholder="hf_…"
-                />
-              )}
+              <Input
+                type="password"
+                value={token}
+                onChange={(event) => setToken(event.target.value)}
+                autoComplete="off"
+                placeholder="hf_…"
+              />
             </Field>
           </div>
           <Button type="submit" size="sm" className="mb-6" busy={keep.isPending} disabled={!token.trim()}>

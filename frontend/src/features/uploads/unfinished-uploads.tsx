@@ -1,4 +1,3 @@
-import { asApiError } from "@/api/errors";
 import type { Upload } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
@@ -14,7 +13,7 @@ import { receivedBytesQuery, uploadsQuery, useCancelUpload } from "./queries";
 export function UnfinishedUploads() {
   const { data, error, refetch } = useQuery(uploadsQuery(useTenant()));
   const arriving = data?.filter(({ state }) => state === "arriving") ?? [];
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (arriving.length === 0) return null;
   return (
     <Card>
@@ -56,7 +55,7 @@ function UnfinishedUpload({ upload }: { upload: Upload }) {
       {received !== undefined && (
         <Progress label={`Received of ${upload.adapter}`} value={received} max={upload.bytes} />
       )}
-      {cancel.error && <ErrorNotice error={asApiError(cancel.error)} />}
+      <ErrorNotice error={cancel.error} />
     </li>
   );
 }

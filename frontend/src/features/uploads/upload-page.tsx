@@ -109,31 +109,21 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
         <fieldset disabled={sent !== null} className="grid gap-4 p-4 sm:grid-cols-2">
           <legend className="sr-only">Name and description</legend>
           <Field label="Name" hint={<NameHint name={name} />} error={form.formState.errors.name?.message}>
-            {(control) => (
-              <Input
-                {...control}
-                {...form.register("name")}
-                autoComplete="off"
-                spellCheck={false}
-                placeholder="support"
-                className="font-mono"
-                data-testid="upload-name"
-              />
-            )}
+            <Input
+              {...form.register("name")}
+              autoComplete="off"
+              spellCheck={false}
+              placeholder="support"
+              className="font-mono"
+              data-testid="upload-name"
+            />
           </Field>
           <Field
             label="Description"
             hint="Optional. Shown in lists."
             error={form.formState.errors.description?.message}
           >
-            {(control) => (
-              <Input
-                {...control}
-                {...form.register("description")}
-                autoComplete="off"
-                placeholder="Answers tickets of the web shop"
-              />
-            )}
+            <Input {...form.register("description")} autoComplete="off" placeholder="Answers tickets of the web shop" />
           </Field>
           <BaseChoice value={base} onChange={setBase} />
         </fieldset>

@@ -1,7 +1,6 @@
 import { Link } from "@tanstack/react-router";
 import { Check, CircleAlert, LoaderCircle, MessagesSquare, PartyPopper } from "lucide-react";
 import type { ReactNode } from "react";
-import { asApiError } from "@/api/errors";
 import type { Upload } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
@@ -22,7 +21,7 @@ import { isUndecided, uploadQuery, useCancelUpload } from "./queries";
 /** An upload after it was received: validation, then staging. */
 export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => void }) {
   const { data, error, refetch } = useQuery(uploadQuery(useTenant(), id));
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!data) return <Skeleton className="h-56 w-full" />;
   return (
     <div className="grid gap-5">
@@ -141,7 +140,7 @@ function Reason({ upload: { reason, state } }: { upload: Upload }) {
 
 function StagingCard({ adapter, number, onAgain }: { adapter: string; number: number; onAgain: () => void }) {
   const { data: version, error, refetch } = useQuery(versionQuery(useTenant(), adapter, number));
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!version) return <Skeleton className="h-40 w-full" />;
   const live = version.aliases.includes("live");
   const icon: Icon = version.state === "ready" ? "good" : version.state === "failed" ? "bad" : "busy";

@@ -1,13 +1,12 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { CalendarClock, Download, FileSpreadsheet } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { ExportSchedule, Export } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Status, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { Dialog } from "@/components/dialog";
+import { FormDialog } from "@/components/dialog";
 import { Field, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
@@ -55,11 +54,9 @@ export function ExportsCard() {
           )
         }
       />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
-      {unscheduled && !error && (
-        <ErrorNotice error={asApiError(unscheduled)} onRetry={() => void readSchedules()} className="m-4" />
-      )}
+      {unscheduled && !error && <ErrorNotice error={unscheduled} onRetry={readSchedules} className="m-4" />}
       {schedules && schedules.length > 0 && <Schedules schedules={schedules} may={may} />}
       {data?.length === 0 && (
         <p className="px-4 py-6 text-center text-sm text-ink-3">
@@ -170,51 +167,26 @@ function NewExport({ onClose }: { onClose: () => void }) {
     else request.mutate({ days: Number(time), grain }, { onSuccess: onClose });
   };
   return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
+    <FormDialog
+      onClose={onClose}
       title="New export"
       description="A gzip-compressed CSV of usage by adapter version, key and outcome."
+      error={error}
+      action={time === "week" || time === "month" ? "Schedule" : "Export"}
+
+      busy={request.isPending || schedule.isPending}
+      testId="export-submit"
+
+      onSubmit={() => {
+        submit();
+      }}
     >
-      <form
-        className="grid gap-4"
-        onSubmit={(event) => {
-          event.preventDefault();
-          submit();
-        }}
-      >
-        {error && <ErrorNotice error={asApiError(error)} />}
-        <Field label="Time">
-          {(control) => (
-            <Select {...control} value={time} onChange={(event) => setTime(event.target.value as typeof time)}>
-              {TIMES.map(([value, label]) => (
-                <option key={value} value={value}>
-                  {label}
-                </option>
-              ))}
-            </Select>
-          )}
-        </Field>
-        <Field label="A row for each">
-          {(control) => (
-            <Select {...control} value={grain} onChange={(event) => setGrain(event.target.value as Grain)}>
-              <option value="day">day</option>
-              <option value="hour">hour</option>
-            </Select>
-          )}
-        </Field>
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button
-            type="submit"
-            variant="primary"
-            busy={request.isPending || schedule.isPending}
-            data-testid="export-submit"
-          >
-            {time === "week" || time === "month" ? "Schedule" : "Export"}
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+      <Field label="Time">
+        <Select value={time} onChange={(event) => setTime(event.target.value as typeof time)} options={TIMES} />
+      </Field>
+      <Field label="A row for each">
+        <Select value={grain} onChange={(event) => setGrain(event.target.value as Grain)} options={["day", "hour"]} />
+      </Field>
+    </FormDialog>
   );
 }

@@ -1,6 +1,5 @@
 import type { UseQueryResult } from "@tanstack/react-query";
 import { Suspense } from "react";
-import { asApiError } from "@/api/errors";
 import type { RefusalSeries } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Card, CardHeader } from "@/components/card";
@@ -22,7 +21,7 @@ interface RefusalsCardProps {
 
 /** Requests that reached no engine, over time and by code. Nothing where there were none. */
 export function RefusalsCard({ query: { data: refused, error, refetch }, range }: RefusalsCardProps) {
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!refused || refused.total === 0) return null;
   const { by_code: codes, total, failed } = refused;
   const most = codes.slice(0, COLORS.length);

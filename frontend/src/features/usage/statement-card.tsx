@@ -1,10 +1,9 @@
 import { getRouteApi } from "@tanstack/react-router";
-import { asApiError } from "@/api/errors";
 import type { Statement, StatementLine } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Card, CardHeader } from "@/components/card";
-import { Select } from "@/components/field";
+import { type Option, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { useTenant } from "@/features/session/queries";
@@ -44,18 +43,21 @@ export function StatementCard() {
     });
   const { data, error, refetch } = useQuery(statementQuery(useTenant(), month));
   const picker = (
-    <Select aria-label="Month" value={month} onChange={(event) => setMonth(event.target.value)} className="h-8! w-44!">
-      {(choices.includes(month) ? choices : [...choices, month]).map((choice) => (
-        <option key={choice} value={choice}>
-          {title(choice)}
-        </option>
-      ))}
-    </Select>
+    <Select
+      aria-label="Month"
+      value={month}
+      onChange={(event) => setMonth(event.target.value)}
+      className="h-8! w-44!"
+      options={(choices.includes(month) ? choices : [...choices, month]).map((choice): Option => [
+        choice,
+        title(choice),
+      ])}
+    />
   );
   return (
     <Card>
       <CardHeader title="Statement" note="Tokens and storage at the prices of each day" actions={picker} />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={3} />}
       {data && (data.lines.length === 0 ? <Nothing statement={data} /> : <Lines statement={data} />)}
     </Card>

@@ -1,7 +1,6 @@
 import { ChartNoAxesColumn, Download } from "lucide-react";
 import { getRouteApi } from "@tanstack/react-router";
 import { type ReactNode, Suspense } from "react";
-import { asApiError } from "@/api/errors";
 import type { RefusalSeries, SeriesReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -61,7 +60,7 @@ export function UsagePage() {
       }
     >
       <div className="grid gap-5">
-        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        <ErrorNotice error={error} onRetry={refetch} />
         {/* As tall as the screen: what comes below it does not jump. */}
         {!error && !data && <Skeleton className="h-dvh w-full" />}
         {data &&

@@ -1,7 +1,6 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { ChevronRight, RotateCw } from "lucide-react";
 import { useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Delivery } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Status, type Tone } from "@/components/badge";
@@ -31,7 +30,7 @@ export function Deliveries({ webhook }: { webhook: string }) {
   const chosen = route.useSearch().delivery;
   const [more, setMore] = useState(false);
   const all = more || (data?.findIndex(({ id }) => id === chosen) ?? 0) >= SHOWN;
-  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
+  if (error) return <ErrorNotice error={error} onRetry={refetch} className="m-4" />;
   if (!data) return <SkeletonRows rows={2} />;
   if (data.length === 0)
     return (

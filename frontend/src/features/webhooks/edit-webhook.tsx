@@ -1,11 +1,8 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
-import { asApiError } from "@/api/errors";
 import type { EventType, Webhook, WebhookSettings } from "@/api/types";
-import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
+import { FormDialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
-import { ErrorNotice } from "@/components/notices";
 import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
 import { NewSecret } from "./new-secret";
@@ -68,54 +65,46 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
       />
     );
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={webhook ? "Edit webhook" : "Add a webhook"}>
-      <form onSubmit={submit} noValidate className="grid gap-4">
-        {error && <ErrorNotice error={asApiError(error)} />}
-        <Field label="URL" hint="An https address that is reachable from the internet." error={errors.url?.message}>
-          {(control) => (
-            <Input
-              {...control}
-              {...form.register("url")}
-              type="url"
-              autoComplete="off"
-              placeholder="https://example.org/hooks/lorikeet"
-              data-testid="webhook-url"
-            />
-          )}
-        </Field>
-        <Field label="Description" error={errors.description?.message}>
-          {(control) => <Input {...control} {...form.register("description")} autoComplete="off" />}
-        </Field>
-        <fieldset className="grid gap-1.5">
-          <legend className="mb-1 text-sm font-medium">
-            Events <span className="font-normal text-ink-3">(none chosen = all)</span>
-          </legend>
-          {EVENTS.map(([type, meaning]) => (
-            <label key={type} className="flex items-center gap-2.5 text-sm">
-              <input type="checkbox" value={type} {...form.register("events")} className="size-4 accent-(--accent)" />
-              <code className="w-36 font-mono text-xs">{type}</code>
-              <span className="text-xs text-ink-3">{meaning}</span>
-            </label>
-          ))}
-        </fieldset>
-        {webhook && (
-          <label className="flex items-center gap-2.5 text-sm font-medium">
-            <input type="checkbox" {...form.register("active")} className="size-4 accent-(--accent)" />
-            Send messages
+    <FormDialog
+      onClose={onClose}
+      title={webhook ? "Edit webhook" : "Add a webhook"}
+      error={error}
+      action={webhook ? "Save" : "Add webhook"}
+
+      busy={create.isPending || change.isPending}
+      testId="webhook-submit"
+      onSubmit={submit}
+    >
+      <Field label="URL" hint="An https address that is reachable from the internet." error={errors.url?.message}>
+        <Input
+          {...form.register("url")}
+          type="url"
+          autoComplete="off"
+          placeholder="https://example.org/hooks/lorikeet"
+          data-testid="webhook-url"
+        />
+      </Field>
+      <Field label="Description" error={errors.description?.message}>
+        <Input {...form.register("description")} autoComplete="off" />
+      </Field>
+      <fieldset className="grid gap-1.5">
+        <legend className="mb-1 text-sm font-medium">
+          Events <span className="font-normal text-ink-3">(none chosen = all)</span>
+        </legend>
+        {EVENTS.map(([type, meaning]) => (
+          <label key={type} className="flex items-center gap-2.5 text-sm">
+            <input type="checkbox" value={type} {...form.register("events")} className="size-4 accent-(--accent)" />
+            <code className="w-36 font-mono text-xs">{type}</code>
+            <span className="text-xs text-ink-3">{meaning}</span>
           </label>
-        )}
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>Cancel</Button>
-          <Button
-            type="submit"
-            variant="primary"
-            busy={create.isPending || change.isPending}
-            data-testid="webhook-submit"
-          >
-            {webhook ? "Save" : "Add webhook"}
-          </Button>
-        </div>
-      </form>
-    </Dialog>
+        ))}
+      </fieldset>
+      {webhook && (
+        <label className="flex items-center gap-2.5 text-sm font-medium">
+          <input type="checkbox" {...form.register("active")} className="size-4 accent-(--accent)" />
+          Send messages
+        </label>
+      )}
+    </FormDialog>
   );
 }

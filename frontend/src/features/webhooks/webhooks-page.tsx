@@ -1,7 +1,6 @@
 import { getRouteApi } from "@tanstack/react-router";
 import { Plus, Webhook as Icon } from "lucide-react";
 import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
 import type { Webhook } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -38,7 +37,7 @@ export function WebhooksPage() {
       note="Signed notifications to your servers about adapters, quotas and exports. Failed deliveries are retried for almost three days."
       actions={data?.length ? add : null}
     >
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      <ErrorNotice error={error} onRetry={refetch} />
       {!error && !data && (
         <Card>
           <SkeletonRows rows={3} />
@@ -120,16 +119,14 @@ function Rotate({ webhook, onClose }: { webhook: Webhook; onClose: () => void })
     );
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title="Rotate the secret?"
       description="For one day, messages are signed with both secrets, so that your server can switch without missing a message."
       action="Rotate secret"
+      error={rotate.error}
       busy={rotate.isPending}
       onConfirm={() => rotate.mutate(webhook.id)}
-    >
-      {rotate.error && <ErrorNotice error={asApiError(rotate.error)} className="mt-3" />}
-    </Confirm>
+    />
   );
 }
 
@@ -137,15 +134,13 @@ function Delete({ webhook, onClose }: { webhook: Webhook; onClose: () => void })
   const { remove } = useWebhookActions(useTenant());
   return (
     <Confirm
-      open
-      onOpenChange={(open) => !open && onClose()}
+      onClose={onClose}
       title="Delete this webhook?"
       description={`${webhook.url} receives no more messages, and its delivery log is deleted.`}
       action="Delete webhook"
+      error={remove.error}
       busy={remove.isPending}
       onConfirm={() => remove.mutate(webhook.id, { onSuccess: onClose })}
-    >
-      {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
-    </Confirm>
+    />
   );
 }
