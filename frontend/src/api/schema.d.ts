@@ -2233,265 +2233,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/detokenize": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** @description Return the text of tokens. */
-        post: operations["detokenize"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/tokenize": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** @description Return the tokens of a prompt, as a request would have them. */
-        post: operations["tokenize"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** @description Newest first, unless `order` says otherwise. */
-        get: operations["list_batches"];
-        put?: never;
-        /** @description Run the requests of a file. */
-        post: operations["create_batch"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** @description Return a batch. */
-        get: operations["read_batch"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** @description Cancel a batch; results are kept. */
-        post: operations["cancel_batch"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/chat/completions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** @description Answer a conversation. */
-        post: operations["create_chat_completion"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/completions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** @description Continue a text. */
-        post: operations["create_completion"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/embeddings": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** @description Return a vector for each input. */
-        post: operations["create_embeddings"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/files": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** @description Newest first, unless `order` says otherwise. */
-        get: operations["list_files"];
-        put?: never;
-        /** @description Upload requests for a batch. */
-        post: operations["create_file"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/files/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** @description Return a file's description. */
-        get: operations["read_file"];
-        put?: never;
-        post?: never;
-        /** @description Delete a file. */
-        delete: operations["delete_file"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/files/{id}/content": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** @description Return the content of a file. */
-        get: operations["read_file_content"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/models": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** @description List the models to call. */
-        get: operations["list_inference_models"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/models/{model}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** @description Return a model by any name that a request may use: `support@v7`, `support@beta`, `a+b:0.5`. */
-        get: operations["read_inference_model"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/responses": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** @description Answer a conversation, in OpenAI's newer form. */
-        post: operations["create_response"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/responses/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** @description Return a stored response. */
-        get: operations["read_response"];
-        put?: never;
-        post?: never;
-        /** @description Delete a stored response. */
-        delete: operations["delete_response"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2683,11 +2424,6 @@ export interface components {
             /** @description Like https://app.example.org, without a path. None by default. */
             origins: string[];
         };
-        AnsweredFunction: {
-            /** @description A JSON object as text. */
-            arguments: string;
-            name: string;
-        };
         /** @description An item of an evaluation set; answers are null where only probabilities were requested. */
         AnsweredItem: {
             base: string | null;
@@ -2703,12 +2439,6 @@ export interface components {
              */
             score: number;
             version: string | null;
-        };
-        AnsweredToolCall: {
-            function: components["schemas"]["AnsweredFunction"];
-            id: string;
-            /** @enum {string} */
-            type: "function";
         };
         /**
          * @description * `chat.completions` - Chat
@@ -2752,20 +2482,6 @@ export interface components {
             readonly kept_until: string;
             name: string;
             versions_count: number;
-        };
-        AssistantMessage: {
-            annotations: unknown[];
-            content: string | null;
-            /** @description Absent without reasoning. */
-            reasoning?: string | null;
-            /** @description The older name of reasoning. */
-            reasoning_content?: string | null;
-            /** @enum {unknown|null} */
-            refusal: null;
-            /** @enum {string} */
-            role: "assistant";
-            /** @description Absent without calls. */
-            tool_calls?: components["schemas"]["AnsweredToolCall"][] | null;
         };
         /**
          * @description * `warn` - Warn
@@ -2890,57 +2606,6 @@ export interface components {
          * @enum {string}
          */
         BatchEndpoint: "/v1/chat/completions" | "/v1/completions" | "/v1/embeddings";
-        BatchError: {
-            code: string;
-            line: number;
-            message: string;
-            param: string | null;
-        };
-        BatchErrors: {
-            data: components["schemas"]["BatchError"][];
-            /** @enum {string} */
-            object: "list";
-        };
-        BatchList: {
-            data: components["schemas"]["BatchObject"][];
-            first_id: string | null;
-            has_more: boolean;
-            last_id: string | null;
-            /** @enum {string} */
-            object: "list";
-        };
-        BatchObject: {
-            cancelled_at: number | null;
-            cancelling_at: number | null;
-            completed_at: number | null;
-            /** @enum {string} */
-            completion_window: "24h";
-            created_at: number;
-            endpoint: string;
-            error_file_id: string | null;
-            errors: components["schemas"]["BatchErrors"] | null;
-            expired_at: number | null;
-            expires_at: number;
-            failed_at: number | null;
-            finalizing_at: number | null;
-            id: string;
-            in_progress_at: number | null;
-            input_file_id: string | null;
-            metadata: {
-                [key: string]: string;
-            } | null;
-            /** @enum {string} */
-            object: "batch";
-            output_file_id: string | null;
-            request_counts: components["schemas"]["BatchRequestCounts"];
-            /** @enum {string} */
-            status: "validating" | "in_progress" | "finalizing" | "completed" | "failed" | "expired" | "cancelling" | "cancelled";
-        };
-        BatchRequestCounts: {
-            completed: number;
-            failed: number;
-            total: number;
-        };
         /**
          * @description * `validating` - Validating
          *     * `in_progress` - In Progress
@@ -3055,11 +2720,6 @@ export interface components {
          * @enum {string}
          */
         Cadence: "week" | "month";
-        CalledFunction: {
-            /** @description A JSON object as text. The call of a cut-off answer may end within it. */
-            arguments: string;
-            name: string;
-        };
         /** @description The figures of a canary and of the alias's regular version; null without a canary. */
         CanaryComparison: {
             canary: components["schemas"]["VersionStats"] | null;
@@ -3102,148 +2762,6 @@ export interface components {
             current_password: string;
             password: string;
         };
-        ChatCompletionChoice: {
-            /** @enum {string} */
-            finish_reason: "stop" | "length" | "tool_calls";
-            index: number;
-            logprobs: components["schemas"]["ChatLogprobs"] | null;
-            message: components["schemas"]["AssistantMessage"];
-            /** @description Present with `return_token_ids`. */
-            token_ids?: number[] | null;
-        };
-        ChatCompletionRequest: {
-            add_generation_prompt?: boolean | null;
-            add_special_tokens?: boolean | null;
-            cache_salt?: string | null;
-            /** @description Further variables of the model's chat template. */
-            chat_template_kwargs?: {
-                [key: string]: unknown;
-            } | null;
-            continue_final_message?: boolean | null;
-            frequency_penalty?: number | null;
-            guided_choice?: string[] | null;
-            guided_grammar?: string | null;
-            guided_json?: ({
-                [key: string]: unknown;
-            } | string) | null;
-            guided_regex?: string | null;
-            ignore_eos?: boolean | null;
-            include_stop_str_in_output?: boolean | null;
-            logit_bias?: {
-                [key: string]: number;
-            } | null;
-            logprobs?: boolean | null;
-            max_completion_tokens?: number | null;
-            max_tokens?: number | null;
-            messages: components["schemas"]["ChatMessage"][];
-            /** @description Accepted and ignored. */
-            metadata?: unknown;
-            min_p?: number | null;
-            min_tokens?: number | null;
-            model: string | (string | components["schemas"]["WeightedModel"])[];
-            n?: number | null;
-            parallel_tool_calls?: boolean | null;
-            /** @description Accepted and ignored. */
-            prediction?: unknown;
-            presence_penalty?: number | null;
-            priority?: number | null;
-            /** @description Accepted and ignored. */
-            prompt_cache_key?: unknown;
-            /** @description Accepted and ignored. */
-            prompt_cache_options?: unknown;
-            /** @description Accepted and ignored. */
-            prompt_cache_retention?: unknown;
-            prompt_logprobs?: number | null;
-            /** @enum {string|null} */
-            reasoning_effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max" | null;
-            repetition_penalty?: number | null;
-            response_format?: components["schemas"]["ResponseFormat"] | null;
-            return_token_ids?: boolean | null;
-            /** @description Write tokens in `logprobs` as `token_id:…` instead of their text. */
-            return_tokens_as_token_ids?: boolean | null;
-            /** @description Accepted and ignored. */
-            safety_identifier?: unknown;
-            seed?: number | null;
-            /** @description Accepted and ignored. */
-            service_tier?: unknown;
-            /** @description Accepted and ignored. */
-            session_id?: unknown;
-            skip_special_tokens?: boolean | null;
-            stop?: (string | string[]) | null;
-            stop_token_ids?: number[] | null;
-            /** @description Accepted and ignored. */
-            store?: unknown;
-            /** @description By default false. */
-            stream?: boolean;
-            /** @description Accepted and ignored. */
-            stream_interval?: unknown;
-            stream_options?: components["schemas"]["StreamOptions"] | null;
-            structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
-            temperature?: number | null;
-            tool_choice?: (("none" | "auto" | "required") | components["schemas"]["NamedToolChoice"]) | null;
-            tools?: components["schemas"]["FunctionTool"][] | null;
-            top_k?: number | null;
-            top_logprobs?: number | null;
-            top_p?: number | null;
-            /** @description Accepted and ignored. */
-            user?: unknown;
-            /** @description Accepted and ignored. */
-            verbosity?: unknown;
-        };
-        ChatCompletionResponse: {
-            choices: components["schemas"]["ChatCompletionChoice"][];
-            /** @description Seconds since 1970. */
-            created: number;
-            id: string;
-            model: string;
-            /** @enum {string} */
-            object: "chat.completion";
-            /** @description Present with `prompt_logprobs`: for each prompt token, itself and the most likely ones by id; null for the first. */
-            prompt_logprobs?: ({
-                [key: string]: components["schemas"]["PromptLogprob"];
-            } | null)[] | null;
-            /** @description Present with `return_token_ids`. */
-            prompt_token_ids?: number[] | null;
-            /** @description Changes when the base model changes. */
-            system_fingerprint: string;
-            usage: components["schemas"]["CompletionUsage"];
-        };
-        ChatLogprobs: {
-            content: components["schemas"]["TokenLogprob"][];
-            /** @enum {unknown|null} */
-            refusal: null;
-        };
-        /**
-         * @description A message with text, tool calls, or a tool's result.
-         *
-         *     Fields that SDKs add to an assistant's message are accepted when they are empty.
-         */
-        ChatMessage: {
-            annotations?: unknown[] | null;
-            /** @enum {unknown|null} */
-            audio?: null;
-            /** @description Required, except in an assistant's message with tool calls. */
-            content?: (string | (components["schemas"]["ContentPartText"] | components["schemas"]["ContentPartRefusal"])[]) | null;
-            /** @enum {unknown|null} */
-            function_call?: null;
-            name?: string | null;
-            /** @description Added by LiteLLM to an answer and sent back with it; ignored. */
-            provider_specific_fields?: {
-                [key: string]: unknown;
-            } | null;
-            /** @description For role assistant. */
-            reasoning?: string | null;
-            /** @description The older name of reasoning. */
-            reasoning_content?: string | null;
-            /** @description For role assistant: used in place of content. */
-            refusal?: string | null;
-            /** @enum {string} */
-            role: "system" | "developer" | "user" | "assistant" | "tool";
-            /** @description For role tool: the call that this is the result of. */
-            tool_call_id?: string | null;
-            /** @description For role assistant. */
-            tool_calls?: components["schemas"]["ToolCall"][] | null;
-        };
         /** @description The chat template of an adapter, by which its chats are rendered. */
         ChatTemplate: {
             source: string;
@@ -3263,128 +2781,6 @@ export interface components {
             host: number | null;
             /** Format: double */
             store: number | null;
-        };
-        CompletionChoice: {
-            /** @enum {string} */
-            finish_reason: "stop" | "length";
-            index: number;
-            logprobs: components["schemas"]["CompletionLogprobs"] | null;
-            /** @description Present with `prompt_logprobs`: for each prompt token, itself and the most likely ones by id; null for the first. */
-            prompt_logprobs?: ({
-                [key: string]: components["schemas"]["PromptLogprob"];
-            } | null)[] | null;
-            /** @description Present with `return_token_ids`. */
-            prompt_token_ids?: number[] | null;
-            text: string;
-            /** @description Present with `return_token_ids`. */
-            token_ids?: number[] | null;
-        };
-        CompletionLogprobs: {
-            text_offset: number[];
-            /** @description null for the first token of an echoed prompt. */
-            token_logprobs: (number | null)[];
-            /** @description A token that is a part of a character is `bytes:` and `\x…`. */
-            tokens: string[];
-            /** @description By token, including the token itself. Further tokens with the same text are `token_id:…`. */
-            top_logprobs: ({
-                [key: string]: number;
-            } | null)[];
-        };
-        CompletionRequest: {
-            add_special_tokens?: boolean | null;
-            cache_salt?: string | null;
-            echo?: boolean | null;
-            frequency_penalty?: number | null;
-            guided_choice?: string[] | null;
-            guided_grammar?: string | null;
-            guided_json?: ({
-                [key: string]: unknown;
-            } | string) | null;
-            guided_regex?: string | null;
-            ignore_eos?: boolean | null;
-            include_stop_str_in_output?: boolean | null;
-            logit_bias?: {
-                [key: string]: number;
-            } | null;
-            logprobs?: number | null;
-            max_tokens?: number | null;
-            /** @description Accepted and ignored. */
-            metadata?: unknown;
-            min_p?: number | null;
-            min_tokens?: number | null;
-            model: string | (string | components["schemas"]["WeightedModel"])[];
-            n?: number | null;
-            /** @description Accepted and ignored. */
-            prediction?: unknown;
-            presence_penalty?: number | null;
-            priority?: number | null;
-            prompt: string | string[] | number[] | number[][];
-            /** @description Accepted and ignored. */
-            prompt_cache_key?: unknown;
-            /** @description Accepted and ignored. */
-            prompt_cache_options?: unknown;
-            /** @description Accepted and ignored. */
-            prompt_cache_retention?: unknown;
-            prompt_logprobs?: number | null;
-            repetition_penalty?: number | null;
-            response_format?: components["schemas"]["ResponseFormat"] | null;
-            return_token_ids?: boolean | null;
-            /** @description Write tokens in `logprobs` as `token_id:…` instead of their text. */
-            return_tokens_as_token_ids?: boolean | null;
-            /** @description Accepted and ignored. */
-            safety_identifier?: unknown;
-            seed?: number | null;
-            /** @description Accepted and ignored. */
-            service_tier?: unknown;
-            /** @description Accepted and ignored. */
-            session_id?: unknown;
-            skip_special_tokens?: boolean | null;
-            stop?: (string | string[]) | null;
-            stop_token_ids?: number[] | null;
-            /** @description Accepted and ignored. */
-            store?: unknown;
-            /** @description By default false. */
-            stream?: boolean;
-            /** @description Accepted and ignored. */
-            stream_interval?: unknown;
-            stream_options?: components["schemas"]["StreamOptions"] | null;
-            structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
-            temperature?: number | null;
-            top_k?: number | null;
-            top_p?: number | null;
-            /** @description Accepted and ignored. */
-            user?: unknown;
-            /** @description Accepted and ignored. */
-            verbosity?: unknown;
-        };
-        CompletionResponse: {
-            choices: components["schemas"]["CompletionChoice"][];
-            /** @description Seconds since 1970. */
-            created: number;
-            id: string;
-            model: string;
-            /** @enum {string} */
-            object: "text_completion";
-            /** @description Changes when the base model changes. */
-            system_fingerprint: string;
-            usage: components["schemas"]["CompletionUsage"];
-        };
-        /** @description Token counts by the engine. */
-        CompletionUsage: {
-            completion_tokens: number;
-            prompt_tokens: number;
-            prompt_tokens_details: components["schemas"]["PromptTokensDetails"];
-            total_tokens: number;
-        };
-        ContentPartRefusal: {
-            refusal: string;
-            /** @enum {string} */
-            type: "refusal";
-        };
-        ContentPartText: {
-            text: string;
-            /** @enum {string} */
-            type: "text";
         };
         CreatedApiKey: {
             /** Format: date-time */
@@ -3475,20 +2871,6 @@ export interface components {
             prompt_tokens: number;
             requests: number;
         };
-        DeletedFile: {
-            /** @enum {boolean} */
-            deleted: true;
-            id: string;
-            /** @enum {string} */
-            object: "file";
-        };
-        DeletedResponse: {
-            /** @enum {boolean} */
-            deleted: true;
-            id: string;
-            /** @enum {string} */
-            object: "response";
-        };
         Delivery: {
             attempts: number;
             /** Format: date-time */
@@ -3521,14 +2903,6 @@ export interface components {
          * @enum {string}
          */
         DeliveryState: "pending" | "delivered" | "failed";
-        DetokenizeRequest: {
-            model?: string | (string | components["schemas"]["WeightedModel"])[];
-            tokens: number[];
-        };
-        DetokenizeResponse: {
-            /** @description The text, including special tokens. */
-            prompt: string;
-        };
         /** @description A session of the calling person. Its key is never sent. */
         Device: {
             /** @description Where it was last used from; empty for one from before this was kept. */
@@ -3547,66 +2921,6 @@ export interface components {
             /** @description As the browser says it. */
             user_agent: string;
         };
-        EmbeddingObject: {
-            /** @description A vector of length 1. With `base64`, little-endian float32. */
-            embedding: number[] | string;
-            index: number;
-            /** @enum {string} */
-            object: "embedding";
-        };
-        EmbeddingsRequest: {
-            add_special_tokens?: boolean | null;
-            cache_salt?: string | null;
-            /** @description Number of leading components, scaled to length 1 again. */
-            dimensions?: number | null;
-            /**
-             * @description `float` by default.
-             * @enum {string|null}
-             */
-            encoding_format?: "float" | "base64" | null;
-            input: string | string[] | number[] | number[][];
-            /** @description Accepted and ignored. */
-            metadata?: unknown;
-            model: string | (string | components["schemas"]["WeightedModel"])[];
-            /**
-             * @description The last token's hidden state, by default, or the mean over all tokens.
-             * @enum {string|null}
-             */
-            pooling?: "last" | "mean" | null;
-            /** @description Accepted and ignored. */
-            prediction?: unknown;
-            /** @description Accepted and ignored. */
-            prompt_cache_key?: unknown;
-            /** @description Accepted and ignored. */
-            prompt_cache_options?: unknown;
-            /** @description Accepted and ignored. */
-            prompt_cache_retention?: unknown;
-            /** @description Accepted and ignored. */
-            safety_identifier?: unknown;
-            /** @description Accepted and ignored. */
-            service_tier?: unknown;
-            /** @description Accepted and ignored. */
-            session_id?: unknown;
-            /** @description Accepted and ignored. */
-            store?: unknown;
-            /** @description Accepted and ignored. */
-            stream_interval?: unknown;
-            /** @description Accepted and ignored. */
-            user?: unknown;
-            /** @description Accepted and ignored. */
-            verbosity?: unknown;
-        };
-        EmbeddingsResponse: {
-            data: components["schemas"]["EmbeddingObject"][];
-            model: string;
-            /** @enum {string} */
-            object: "list";
-            usage: components["schemas"]["EmbeddingsUsage"];
-        };
-        EmbeddingsUsage: {
-            prompt_tokens: number;
-            total_tokens: number;
-        };
         EndPricesRequest: {
             /** @description Of the base model whose own prices end. */
             base_model_digest: string;
@@ -3615,16 +2929,6 @@ export interface components {
              * @description From midnight UTC on the installation's list counts for it.
              */
             effective_on: string;
-        };
-        Error: {
-            code: string;
-            /** @description What to do about it. */
-            fix: string;
-            /** @description What happened. */
-            message: string;
-            /** @description The input at fault, if one is. */
-            param: string | null;
-            request_id: string;
         };
         ErrorBudget: {
             /**
@@ -3638,9 +2942,6 @@ export interface components {
              */
             left: number | null;
             missed: number;
-        };
-        ErrorResponse: {
-            error: components["schemas"]["Error"];
         };
         Evaluation: {
             adapter: string;
@@ -3758,29 +3059,6 @@ export interface components {
             /** Format: date-time */
             until: string;
         };
-        FileList: {
-            data: components["schemas"]["FileObject"][];
-            first_id: string | null;
-            has_more: boolean;
-            last_id: string | null;
-            /** @enum {string} */
-            object: "list";
-        };
-        FileObject: {
-            bytes: number;
-            created_at: number;
-            expires_at: number;
-            filename: string;
-            id: string;
-            /** @enum {string} */
-            object: "file";
-            /** @enum {string} */
-            purpose: "batch" | "batch_output";
-            /** @enum {string} */
-            status: "processed";
-            /** @enum {unknown|null} */
-            status_details: null;
-        };
         /**
          * @description * `batch` - Batch
          *     * `batch_output` - Batch Output
@@ -3798,35 +3076,6 @@ export interface components {
         ForgotPasswordRequest: {
             /** Format: email */
             email: string;
-        };
-        FunctionCallItem: {
-            /** @description A JSON object as text. The call of a cut-off answer may end within it. */
-            arguments: string;
-            call_id: string;
-            name: string;
-            /** @enum {string} */
-            type: "function_call";
-        };
-        FunctionCallOutputItem: {
-            call_id: string;
-            output: string | components["schemas"]["TextPart"][];
-            /** @enum {string} */
-            type: "function_call_output";
-        };
-        FunctionDefinition: {
-            description?: string | null;
-            name: string;
-            /** @description A JSON Schema of the arguments. */
-            parameters?: {
-                [key: string]: unknown;
-            } | null;
-            /** @description Whether calls must match the schema exactly. */
-            strict?: boolean | null;
-        };
-        FunctionTool: {
-            function: components["schemas"]["FunctionDefinition"];
-            /** @enum {string} */
-            type: "function";
         };
         /**
          * @description * `day` - Day
@@ -3975,17 +3224,6 @@ export interface components {
             upload: string;
             version?: number | null;
         };
-        /** @description A repository that a request named, and the state of its import. */
-        HubModelRequest: {
-            adapter: string;
-            name: string;
-            /** Format: date-time */
-            requested_at: string;
-            state: string;
-            /** Format: uuid */
-            upload: string;
-            version?: number | null;
-        };
         /** @description The permission for requests to name repositories of the Hub as their model. */
         HubModels: {
             enabled: boolean;
@@ -4005,22 +3243,6 @@ export interface components {
         };
         HubTokenRequest: {
             token: string;
-        };
-        /** @description An error. One about a limit also has `limit`, `scope`, `allowed`, `used` and `requested`. */
-        InferenceErrorDetail: {
-            code: string;
-            /** @description What to do. */
-            fix: string;
-            /** @description What happened and what to do, because SDKs show only this. */
-            message: string;
-            param: string | null;
-            /** @description OpenAI's coarse class of error. */
-            type: string;
-        } & {
-            [key: string]: unknown;
-        };
-        InferenceErrorResponse: {
-            error: components["schemas"]["InferenceErrorDetail"];
         };
         Invitation: {
             /** Format: date-time */
@@ -4320,16 +3542,6 @@ export interface components {
             name: string;
             role: components["schemas"]["Role"];
         };
-        MessageItem: {
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["RefusalPart"])[];
-            /** @enum {string} */
-            role: "system" | "developer" | "user" | "assistant";
-            /**
-             * @description By default message.
-             * @enum {string}
-             */
-            type?: "message";
-        };
         /** @description A name that can be used as `model`. */
         Model: {
             adapter: string | null;
@@ -4344,56 +3556,12 @@ export interface components {
             kind: components["schemas"]["ModelKind"];
             version: number | null;
         };
-        ModelCard: {
-            created: number;
-            id: string;
-            /** @description Most tokens of prompt and output together. */
-            max_model_len: number | null;
-            /** @enum {string} */
-            object: "model";
-            /**
-             * @description `tenant` for an adapter of the tenant.
-             * @enum {string}
-             */
-            owned_by: "lorikeet" | "tenant";
-            /** @description The base model of an adapter. */
-            parent: string | null;
-            /** @description The version that answers; for a base model, its name. */
-            root: string;
-        };
         /**
          * @description * `base` - base
          *     * `adapter` - adapter
          * @enum {string}
          */
         ModelKind: "base" | "adapter";
-        ModelList: {
-            data: components["schemas"]["ModelCard"][];
-            /** @enum {string} */
-            object: "list";
-        };
-        NamedFunction: {
-            name: string;
-        };
-        NamedResponseTool: {
-            name: string;
-            /** @enum {string} */
-            type: "function";
-        };
-        /** @description A JSON Schema with a name. Keywords that cannot be enforced are ignored, or with ``strict`` refused. */
-        NamedSchema: {
-            description?: string | null;
-            name: string;
-            schema?: {
-                [key: string]: unknown;
-            } | null;
-            strict?: boolean | null;
-        };
-        NamedToolChoice: {
-            function: components["schemas"]["NamedFunction"];
-            /** @enum {string} */
-            type: "function";
-        };
         NewApiKeyRequest: {
             /** Format: date-time */
             expires_at?: string | null;
@@ -4406,15 +3574,6 @@ export interface components {
             host: string;
             /** @description Adapters of the base model so far are right for this one: the same, saved anew. By default false. */
             keep_adapters?: boolean;
-        };
-        NewBatch: {
-            /** @enum {string} */
-            completion_window: "24h";
-            endpoint: string;
-            input_file_id: string;
-            metadata?: {
-                [key: string]: string;
-            } | null;
         };
         /** @description The multipart form of a new batch. */
         NewBatchRequest: {
@@ -4925,12 +4084,6 @@ export interface components {
             fix: string;
             message: string;
         };
-        /** @description An error that is stored with a resource: why an upload was refused, why a staging failed. */
-        ProblemRequest: {
-            code: string;
-            fix: string;
-            message: string;
-        };
         /** @description The score that a version must reach before it becomes live, or a canary of it. */
         PromotionRule: {
             /**
@@ -4950,15 +4103,6 @@ export interface components {
             adapter_tokens: string[];
             base: components["schemas"]["AgreementFigures"];
             base_tokens: string[];
-        };
-        /** @description A log-probability in vLLM's form. Ranks begin with 1, the most likely token. */
-        PromptLogprob: {
-            decoded_token: string;
-            logprob: number;
-            rank: number;
-        };
-        PromptTokensDetails: {
-            cached_tokens: number;
         };
         Quarantine: {
             code: components["schemas"]["QuarantineCode"];
@@ -4984,23 +4128,6 @@ export interface components {
          * @enum {string}
          */
         ReasoningEffortEnum: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
-        /** @description Reasoning of an earlier answer that is sent back: it precedes the message or call that follows it. */
-        ReasoningItem: {
-            content?: components["schemas"]["ReasoningText"][] | null;
-            /** @enum {string} */
-            type: "reasoning";
-        };
-        ReasoningOptions: {
-            /** @enum {string|null} */
-            effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max" | null;
-            /** @enum {string|null} */
-            summary?: "auto" | "concise" | "detailed" | null;
-        };
-        ReasoningText: {
-            text: string;
-            /** @enum {string} */
-            type: "reasoning_text";
-        };
         /** @description The usage of the last `days` (UTC). */
         RecentUsage: {
             days: number;
@@ -5047,11 +4174,6 @@ export interface components {
             /** @description `cursor` of the next page; null at the end. */
             next_cursor: string | null;
             results: components["schemas"]["Refusal"][];
-        };
-        RefusalPart: {
-            refusal: string;
-            /** @enum {string} */
-            type: "refusal";
         };
         RefusalsByCode: {
             by_step: number[];
@@ -5156,123 +4278,6 @@ export interface components {
             /** @description Requests using it now. */
             running: number;
             tier: components["schemas"]["AdapterTier"];
-        };
-        ResponseFailure: {
-            code: string;
-            message: string;
-        };
-        ResponseFormat: {
-            json_schema?: components["schemas"]["NamedSchema"] | null;
-            /** @enum {string} */
-            type: "text" | "json_object" | "json_schema";
-        };
-        ResponseObject: {
-            /** @enum {boolean} */
-            background: false;
-            completed_at: number | null;
-            created_at: number;
-            error: components["schemas"]["ResponseFailure"] | null;
-            id: string;
-            incomplete_details: {
-                [key: string]: string;
-            } | null;
-            instructions: string | null;
-            max_output_tokens: number | null;
-            metadata: {
-                [key: string]: string;
-            };
-            model: string;
-            /** @enum {string} */
-            object: "response";
-            /** @description Items of type reasoning, message or function_call. */
-            output: {
-                [key: string]: unknown;
-            }[];
-            parallel_tool_calls: boolean;
-            previous_response_id: string | null;
-            reasoning: {
-                [key: string]: unknown;
-            };
-            service_tier: string;
-            /** @enum {string} */
-            status: "completed" | "incomplete" | "failed" | "in_progress";
-            /** @description Whether the response is stored: it can be read and continued later. */
-            store: boolean;
-            temperature: number;
-            text: {
-                [key: string]: unknown;
-            };
-            tool_choice: string | {
-                [key: string]: unknown;
-            };
-            tools: {
-                [key: string]: unknown;
-            }[];
-            top_logprobs: number;
-            top_p: number;
-            /** @enum {string} */
-            truncation: "disabled";
-            usage: components["schemas"]["ResponseUsage"] | null;
-            /** @enum {unknown|null} */
-            user: null;
-        };
-        ResponseOutputDetails: {
-            reasoning_tokens: number;
-        };
-        ResponsesRequest: {
-            /** @enum {boolean|null} */
-            background?: false | null;
-            cache_salt?: string | null;
-            include?: ("message.output_text.logprobs" | "reasoning.encrypted_content")[] | null;
-            input: string | (components["schemas"]["MessageItem"] | components["schemas"]["FunctionCallItem"] | components["schemas"]["FunctionCallOutputItem"] | components["schemas"]["ReasoningItem"])[];
-            instructions?: string | null;
-            max_output_tokens?: number | null;
-            metadata?: {
-                [key: string]: string;
-            } | null;
-            model: string | (string | components["schemas"]["WeightedModel"])[];
-            parallel_tool_calls?: boolean | null;
-            previous_response_id?: string | null;
-            reasoning?: components["schemas"]["ReasoningOptions"] | null;
-            /** @description By default false. */
-            store?: boolean;
-            /** @description By default false. */
-            stream?: boolean;
-            stream_options?: components["schemas"]["ResponseStreamOptions"] | null;
-            temperature?: number | null;
-            text?: components["schemas"]["TextOptions"] | null;
-            tool_choice?: (("none" | "auto" | "required") | components["schemas"]["NamedResponseTool"]) | null;
-            tools?: components["schemas"]["ResponseTool"][] | null;
-            top_logprobs?: number | null;
-            top_p?: number | null;
-            /** @enum {string|null} */
-            truncation?: "disabled" | null;
-        };
-        ResponseStreamOptions: {
-            /** @description By default false. */
-            include_obfuscation?: boolean;
-        };
-        ResponseTokenDetails: {
-            cached_tokens: number;
-        };
-        ResponseTool: {
-            description?: string | null;
-            name: string;
-            /** @description A JSON Schema of the arguments. */
-            parameters?: {
-                [key: string]: unknown;
-            } | null;
-            strict?: boolean | null;
-            /** @enum {string} */
-            type: "function";
-        };
-        /** @description Token counts by the engine. Reasoning is not counted separately. */
-        ResponseUsage: {
-            input_tokens: number;
-            input_tokens_details: components["schemas"]["ResponseTokenDetails"];
-            output_tokens: number;
-            output_tokens_details: components["schemas"]["ResponseOutputDetails"];
-            total_tokens: number;
         };
         Restart: {
             /**
@@ -5688,25 +4693,6 @@ export interface components {
             name: string;
             purpose: components["schemas"]["FilePurpose"];
         };
-        StreamOptions: {
-            /** @description By default false. */
-            continuous_usage_stats?: boolean;
-            /** @description By default false. */
-            include_obfuscation?: boolean;
-            /** @description By default false. */
-            include_usage?: boolean;
-        };
-        /** @description vLLM's ``structured_outputs``, which has exactly one of these fields. */
-        StructuredOutputs: {
-            choice?: string[] | null;
-            grammar?: string | null;
-            json?: ({
-                [key: string]: unknown;
-            } | string) | null;
-            /** @enum {boolean|null} */
-            json_object?: true | null;
-            regex?: string | null;
-        };
         SuspensionRequest: {
             /** @description Its members and callers are told. */
             reason: string;
@@ -5988,62 +4974,6 @@ export interface components {
             /** Format: double */
             weight: number;
         };
-        TextFormat: {
-            description?: string | null;
-            name?: string | null;
-            schema?: {
-                [key: string]: unknown;
-            } | null;
-            strict?: boolean | null;
-            /** @enum {string} */
-            type: "text" | "json_object" | "json_schema";
-        };
-        TextOptions: {
-            format?: components["schemas"]["TextFormat"] | null;
-            /** @enum {string|null} */
-            verbosity?: "low" | "medium" | "high" | null;
-        };
-        /** @description A part with text; a part of an earlier answer also has annotations and log-probabilities, which are ignored. */
-        TextPart: {
-            text: string;
-            /** @enum {string} */
-            type: "input_text" | "output_text" | "text";
-        };
-        /** @description The body of /tokenize: either a ``prompt`` or ``messages``. */
-        TokenizeRequest: {
-            add_generation_prompt?: boolean | null;
-            add_special_tokens?: boolean | null;
-            continue_final_message?: boolean | null;
-            messages?: components["schemas"]["ChatMessage"][] | null;
-            model?: string | (string | components["schemas"]["WeightedModel"])[];
-            prompt?: string | null;
-            return_token_strs?: boolean | null;
-        };
-        TokenizeResponse: {
-            count: number;
-            /** @description Most tokens of prompt and output together. */
-            max_model_len: number;
-            /** @description Present with `return_token_strs`. */
-            token_strs: string[] | null;
-            tokens: number[];
-        };
-        TokenLogprob: {
-            bytes: number[];
-            logprob: number;
-            token: string;
-            top_logprobs: components["schemas"]["TopLogprob"][];
-        };
-        /** @description A call by the assistant, as an answer contained it. Streams add ``index``. */
-        ToolCall: {
-            function: components["schemas"]["CalledFunction"];
-            id: string;
-            index?: number | null;
-            /**
-             * @description By default function.
-             * @enum {string}
-             */
-            type?: "function";
-        };
         TopAdapter: {
             /** @description Null = the base model. */
             adapter: string | null;
@@ -6058,11 +4988,6 @@ export interface components {
             prompt_tokens: number;
             requests: number;
             tenant: string;
-        };
-        TopLogprob: {
-            bytes: number[];
-            logprob: number;
-            token: string;
         };
         Transcript: {
             /** @description One for each choice. */
@@ -6411,25 +5336,8 @@ export interface components {
             /** @description https only, at a public address. */
             url: string;
         };
-        /** @description An adapter of a combination, with its weight. */
-        WeightedModel: {
-            /** @description The adapter's name, such as `support` or `support@v7`. */
-            model: string;
-            /** @description A factor with at most four decimals. By default 1.0. */
-            weight?: number;
-        };
     };
-    responses: {
-        /** @description What happened, and what to do. */
-        Error: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/json": components["schemas"]["ErrorResponse"];
-            };
-        };
-    };
+    responses: never;
     parameters: never;
     requestBodies: never;
     headers: never;
@@ -6458,36 +5366,6 @@ export interface operations {
                     "application/json": components["schemas"]["Joined"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     accept_invitation: {
@@ -6511,51 +5389,6 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_invitation: {
@@ -6579,29 +5412,6 @@ export interface operations {
                     "application/json": components["schemas"]["InvitationDetails"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_operator_audit: {
@@ -6636,11 +5446,6 @@ export interface operations {
                     "application/json": components["schemas"]["AuditPage"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_operator_audit_csv: {
@@ -6673,18 +5478,6 @@ export interface operations {
                     "text/csv": string;
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_base_model: {
@@ -6704,19 +5497,6 @@ export interface operations {
                     "application/json": components["schemas"]["BaseModel"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_base_model: {
@@ -6740,44 +5520,6 @@ export interface operations {
                     "application/json": components["schemas"]["BaseModel"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            507: components["responses"]["Error"];
         };
     };
     list_base_models: {
@@ -6797,11 +5539,6 @@ export interface operations {
                     "application/json": components["schemas"]["ListedBaseModel"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     admit_base_model: {
@@ -6825,44 +5562,6 @@ export interface operations {
                     "application/json": components["schemas"]["BaseModel"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            507: components["responses"]["Error"];
         };
     };
     withdraw_base_model: {
@@ -6883,28 +5582,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     change_base_model: {
@@ -6930,37 +5607,6 @@ export interface operations {
                     "application/json": components["schemas"]["BaseModel"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_fairness: {
@@ -7002,18 +5648,6 @@ export interface operations {
                     "application/json": components["schemas"]["Fairness"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_all_hosts: {
@@ -7033,11 +5667,6 @@ export interface operations {
                     "application/json": components["schemas"]["OperatorHost"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     forget_host: {
@@ -7058,28 +5687,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     revoke_host: {
@@ -7100,28 +5707,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_all_host_pages: {
@@ -7144,33 +5729,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HostPages"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
         };
@@ -7198,37 +5756,6 @@ export interface operations {
                     "application/json": components["schemas"]["Restart"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     set_host_service: {
@@ -7254,29 +5781,6 @@ export interface operations {
                     "application/json": components["schemas"]["WantedService"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_join_tokens: {
@@ -7296,11 +5800,6 @@ export interface operations {
                     "application/json": components["schemas"]["JoinToken"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     create_join_token: {
@@ -7324,21 +5823,6 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedJoinToken"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     withdraw_join_token: {
@@ -7359,20 +5843,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_operator_prices: {
@@ -7392,11 +5862,6 @@ export interface operations {
                     "application/json": components["schemas"]["PriceVersion"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     publish_prices: {
@@ -7420,37 +5885,6 @@ export interface operations {
                     "application/json": components["schemas"]["PriceVersion"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     end_base_prices: {
@@ -7474,37 +5908,6 @@ export interface operations {
                     "application/json": components["schemas"]["PriceVersion"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_operator_refusal_series: {
@@ -7548,26 +5951,6 @@ export interface operations {
                     "application/json": components["schemas"]["RefusalSeries"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_operator_report: {
@@ -7594,26 +5977,6 @@ export interface operations {
                     "application/json": components["schemas"]["OperatorReport"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_operator_series: {
@@ -7661,26 +6024,6 @@ export interface operations {
                     "application/json": components["schemas"]["SeriesReport"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_staging: {
@@ -7716,18 +6059,6 @@ export interface operations {
                     "application/json": components["schemas"]["StagingPage"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     retry_staging: {
@@ -7748,28 +6079,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_tenants: {
@@ -7812,18 +6121,6 @@ export interface operations {
                     "application/json": components["schemas"]["TenantPage"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     create_tenant: {
@@ -7847,29 +6144,6 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedTenant"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_tenant_statement: {
@@ -7894,26 +6168,6 @@ export interface operations {
                     "application/json": components["schemas"]["Statement"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_tenant: {
@@ -7935,19 +6189,6 @@ export interface operations {
                     "application/json": components["schemas"]["TenantDetail"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     delete_tenant: {
@@ -7972,35 +6213,6 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     rename_tenant: {
@@ -8026,37 +6238,6 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_tenant_adapters: {
@@ -8082,34 +6263,6 @@ export interface operations {
                     "application/json": components["schemas"]["TenantAdapterPage"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_granted_budgets: {
@@ -8131,19 +6284,6 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetReport"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     grant_budgets: {
@@ -8169,37 +6309,6 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetReport"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     invite_to_tenant: {
@@ -8225,37 +6334,6 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedInvitation"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_tenant_limits: {
@@ -8277,19 +6355,6 @@ export interface operations {
                     "application/json": components["schemas"]["TenantLimits"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_tenant_limits: {
@@ -8315,29 +6380,6 @@ export interface operations {
                     "application/json": components["schemas"]["TenantLimits"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_tenant_members: {
@@ -8363,34 +6405,6 @@ export interface operations {
                     "application/json": components["schemas"]["TenantMemberPage"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_tenant_objectives: {
@@ -8416,37 +6430,6 @@ export interface operations {
                     "application/json": components["schemas"]["LatencyObjectives"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     suspend_tenant: {
@@ -8472,37 +6455,6 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     resume_tenant: {
@@ -8524,35 +6476,6 @@ export interface operations {
                     "application/json": components["schemas"]["Tenant"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     set_tenant_weight: {
@@ -8578,29 +6501,6 @@ export interface operations {
                     "application/json": components["schemas"]["TenantWeight"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_operator_csv: {
@@ -8628,18 +6528,6 @@ export interface operations {
                     "text/csv": string;
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     change_password: {
@@ -8663,28 +6551,6 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     forgot_password: {
@@ -8707,21 +6573,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     reset_password: {
@@ -8744,28 +6595,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_session: {
@@ -8785,11 +6614,6 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     log_in: {
@@ -8813,28 +6637,6 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            403: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     log_out: {
@@ -8854,12 +6656,6 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_sessions: {
@@ -8879,11 +6675,6 @@ export interface operations {
                     "application/json": components["schemas"]["Device"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     end_other_sessions: {
@@ -8902,12 +6693,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     end_session: {
@@ -8928,20 +6713,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_adapters: {
@@ -8993,19 +6764,6 @@ export interface operations {
                     "application/json": components["schemas"]["AdapterSummary"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_adapter: {
@@ -9028,19 +6786,6 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     archive_adapter: {
@@ -9062,20 +6807,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     set_alias: {
@@ -9103,37 +6834,6 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     remove_alias: {
@@ -9156,28 +6856,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_canary: {
@@ -9201,19 +6879,6 @@ export interface operations {
                     "application/json": components["schemas"]["CanaryComparison"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_canary: {
@@ -9241,37 +6906,6 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     stop_canary: {
@@ -9294,20 +6928,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     roll_back_alias: {
@@ -9331,28 +6951,6 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_pin: {
@@ -9375,19 +6973,6 @@ export interface operations {
                     "application/json": components["schemas"]["Pin"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     pin_adapter: {
@@ -9410,28 +6995,6 @@ export interface operations {
                     "application/json": components["schemas"]["Pin"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     unpin_adapter: {
@@ -9453,20 +7016,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     set_promotion_rule: {
@@ -9493,44 +7042,6 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     remove_promotion_rule: {
@@ -9552,20 +7063,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_version: {
@@ -9589,19 +7086,6 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     delete_version: {
@@ -9624,28 +7108,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     archive_version: {
@@ -9669,28 +7131,6 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     confirm_base: {
@@ -9714,20 +7154,6 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     confirm_effect: {
@@ -9751,20 +7177,6 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     promote_version: {
@@ -9788,28 +7200,6 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     restage_version: {
@@ -9833,28 +7223,6 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     restore_version: {
@@ -9878,35 +7246,6 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_version_tiers: {
@@ -9930,19 +7269,6 @@ export interface operations {
                     "application/json": components["schemas"]["VersionTier"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_archived_adapters: {
@@ -9979,19 +7305,6 @@ export interface operations {
                     "application/json": components["schemas"]["ArchivedAdapter"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     delete_archived_adapter: {
@@ -10013,20 +7326,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     restore_adapter: {
@@ -10049,35 +7348,6 @@ export interface operations {
                     "application/json": components["schemas"]["Adapter"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_audit: {
@@ -10112,12 +7382,6 @@ export interface operations {
                     "application/json": components["schemas"]["AuditPage"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_audit_csv: {
@@ -10150,19 +7414,6 @@ export interface operations {
                     "text/csv": string;
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_tenant_batches: {
@@ -10192,12 +7443,6 @@ export interface operations {
                     "application/json": components["schemas"]["Batch"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     create_tenant_batch: {
@@ -10223,51 +7468,6 @@ export interface operations {
                     "application/json": components["schemas"]["Batch"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_tenant_batch: {
@@ -10290,19 +7490,6 @@ export interface operations {
                     "application/json": components["schemas"]["Batch"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     cancel_tenant_batch: {
@@ -10325,28 +7512,6 @@ export interface operations {
                     "application/json": components["schemas"]["Batch"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_batch_errors: {
@@ -10369,19 +7534,6 @@ export interface operations {
                     "application/json": components["schemas"]["LineError"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_bucket_credentials: {
@@ -10403,12 +7555,6 @@ export interface operations {
                     "application/json": components["schemas"]["BucketCredentials"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_bucket_credentials: {
@@ -10434,30 +7580,6 @@ export interface operations {
                     "application/json": components["schemas"]["BucketCredentials"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     remove_bucket_credentials: {
@@ -10479,20 +7601,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_budgets: {
@@ -10514,12 +7622,6 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetReport"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_budgets: {
@@ -10545,37 +7647,6 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetReport"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_evaluation_sets: {
@@ -10597,12 +7668,6 @@ export interface operations {
                     "application/json": components["schemas"]["EvaluationSet"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     create_evaluation_set: {
@@ -10628,44 +7693,6 @@ export interface operations {
                     "application/json": components["schemas"]["EvaluationSet"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_evaluation_set: {
@@ -10688,19 +7715,6 @@ export interface operations {
                     "application/json": components["schemas"]["EvaluationSet"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     delete_evaluation_set: {
@@ -10722,28 +7736,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_evaluations: {
@@ -10773,19 +7765,6 @@ export interface operations {
                     "application/json": components["schemas"]["Evaluation"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     start_evaluation: {
@@ -10811,51 +7790,6 @@ export interface operations {
                     "application/json": components["schemas"]["Evaluation"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_evaluation: {
@@ -10878,19 +7812,6 @@ export interface operations {
                     "application/json": components["schemas"]["Evaluation"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     cancel_evaluation: {
@@ -10912,28 +7833,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_export_schedules: {
@@ -10955,12 +7854,6 @@ export interface operations {
                     "application/json": components["schemas"]["ExportSchedule"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     add_export_schedule: {
@@ -10986,22 +7879,6 @@ export interface operations {
                     "application/json": components["schemas"]["ExportSchedule"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     delete_export_schedule: {
@@ -11023,20 +7900,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_exports: {
@@ -11058,12 +7921,6 @@ export interface operations {
                     "application/json": components["schemas"]["Export"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     request_export: {
@@ -11089,30 +7946,6 @@ export interface operations {
                     "application/json": components["schemas"]["Export"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_export: {
@@ -11135,19 +7968,6 @@ export interface operations {
                     "application/json": components["schemas"]["Export"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     download_export: {
@@ -11170,27 +7990,6 @@ export interface operations {
                     "application/gzip": string;
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_tenant_files: {
@@ -11220,12 +8019,6 @@ export interface operations {
                     "application/json": components["schemas"]["StoredFile"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     delete_tenant_file: {
@@ -11247,28 +8040,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     download_file: {
@@ -11291,19 +8062,6 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_follows: {
@@ -11325,12 +8083,6 @@ export interface operations {
                     "application/json": components["schemas"]["HubFollow"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     add_follow: {
@@ -11356,30 +8108,6 @@ export interface operations {
                     "application/json": components["schemas"]["HubFollow"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     remove_follow: {
@@ -11401,20 +8129,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_hosts: {
@@ -11436,12 +8150,6 @@ export interface operations {
                     "application/json": components["schemas"]["Host"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_host_pages: {
@@ -11467,33 +8175,6 @@ export interface operations {
                     "application/json": components["schemas"]["HostPages"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
         };
     };
     read_hub_models: {
@@ -11515,12 +8196,6 @@ export interface operations {
                     "application/json": components["schemas"]["HubModels"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_hub_models: {
@@ -11546,22 +8221,6 @@ export interface operations {
                     "application/json": components["schemas"]["HubModels"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_hub_token: {
@@ -11583,12 +8242,6 @@ export interface operations {
                     "application/json": components["schemas"]["HubToken"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_hub_token: {
@@ -11614,22 +8267,6 @@ export interface operations {
                     "application/json": components["schemas"]["HubToken"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     remove_hub_token: {
@@ -11650,13 +8287,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     create_import: {
@@ -11682,44 +8312,6 @@ export interface operations {
                     "application/json": components["schemas"]["Upload"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_invitations: {
@@ -11749,19 +8341,6 @@ export interface operations {
                     "application/json": components["schemas"]["Invitation"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     invite: {
@@ -11787,37 +8366,6 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedInvitation"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     revoke_invitation: {
@@ -11839,35 +8387,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_keys: {
@@ -11897,19 +8416,6 @@ export interface operations {
                     "application/json": components["schemas"]["ApiKey"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     create_key: {
@@ -11935,22 +8441,6 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedApiKey"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     revoke_key: {
@@ -11972,20 +8462,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     change_key: {
@@ -12012,44 +8488,6 @@ export interface operations {
                     "application/json": components["schemas"]["ApiKey"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_key_budgets: {
@@ -12072,19 +8510,6 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetStates"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_key_budgets: {
@@ -12111,37 +8536,6 @@ export interface operations {
                     "application/json": components["schemas"]["BudgetReport"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     set_key_limits: {
@@ -12168,29 +8562,6 @@ export interface operations {
                     "application/json": components["schemas"]["KeyLimits"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     rotate_key: {
@@ -12217,44 +8588,6 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedApiKey"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_limits: {
@@ -12284,19 +8617,6 @@ export interface operations {
                     "application/json": components["schemas"]["UsageAgainstLimits"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_members: {
@@ -12337,19 +8657,6 @@ export interface operations {
                     "application/json": components["schemas"]["Member"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     remove_member: {
@@ -12371,35 +8678,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     change_role: {
@@ -12426,37 +8704,6 @@ export interface operations {
                     "application/json": components["schemas"]["Member"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     leave_tenant: {
@@ -12477,21 +8724,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_models: {
@@ -12521,19 +8753,6 @@ export interface operations {
                     "application/json": components["schemas"]["Model"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_allowed_origins: {
@@ -12555,12 +8774,6 @@ export interface operations {
                     "application/json": components["schemas"]["AllowedOrigins"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_allowed_origins: {
@@ -12586,15 +8799,6 @@ export interface operations {
                     "application/json": components["schemas"]["AllowedOrigins"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_overview: {
@@ -12616,12 +8820,6 @@ export interface operations {
                     "application/json": components["schemas"]["Overview"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     pin_prefix: {
@@ -12647,44 +8845,6 @@ export interface operations {
                     "application/json": components["schemas"]["Prefix"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            507: components["responses"]["Error"];
         };
     };
     read_pinned_prefix: {
@@ -12707,19 +8867,6 @@ export interface operations {
                     "application/json": components["schemas"]["PrefixText"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     unpin_prefix: {
@@ -12741,20 +8888,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_pins: {
@@ -12776,12 +8909,6 @@ export interface operations {
                     "application/json": components["schemas"]["TenantPins"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_prices: {
@@ -12803,12 +8930,6 @@ export interface operations {
                     "application/json": components["schemas"]["PriceVersion"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_recording: {
@@ -12830,12 +8951,6 @@ export interface operations {
                     "application/json": components["schemas"]["Recording"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_recording: {
@@ -12861,22 +8976,6 @@ export interface operations {
                     "application/json": components["schemas"]["Recording"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_refusals: {
@@ -12901,12 +9000,6 @@ export interface operations {
                     "application/json": components["schemas"]["RefusalPage"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_refusal_series: {
@@ -12950,19 +9043,6 @@ export interface operations {
                     "application/json": components["schemas"]["RefusalSeries"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_requests: {
@@ -13020,19 +9100,6 @@ export interface operations {
                     "application/json": components["schemas"]["RequestPage"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_transcript: {
@@ -13055,19 +9122,6 @@ export interface operations {
                     "application/json": components["schemas"]["Transcript"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_series: {
@@ -13119,26 +9173,6 @@ export interface operations {
                     "application/json": components["schemas"]["SeriesReport"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_slo: {
@@ -13162,19 +9196,6 @@ export interface operations {
                     "application/json": components["schemas"]["SloReport"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     set_slo: {
@@ -13200,22 +9221,6 @@ export interface operations {
                     "application/json": components["schemas"]["LatencyObjectives"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     make_socket_ticket: {
@@ -13237,13 +9242,6 @@ export interface operations {
                     "application/json": components["schemas"]["SocketTicket"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_statement: {
@@ -13268,19 +9266,6 @@ export interface operations {
                     "application/json": components["schemas"]["Statement"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_storage: {
@@ -13302,12 +9287,6 @@ export interface operations {
                     "application/json": components["schemas"]["Storage"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     find_transcripts: {
@@ -13332,19 +9311,6 @@ export interface operations {
                     "application/json": components["schemas"]["Transcript"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     delete_transcripts: {
@@ -13365,13 +9331,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_uploads: {
@@ -13400,19 +9359,6 @@ export interface operations {
                     "application/json": components["schemas"]["Upload"][];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     create_upload: {
@@ -13438,44 +9384,6 @@ export interface operations {
                     "application/json": components["schemas"]["Upload"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            415: components["responses"]["Error"];
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_upload: {
@@ -13498,19 +9406,6 @@ export interface operations {
                     "application/json": components["schemas"]["Upload"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     cancel_upload: {
@@ -13533,28 +9428,6 @@ export interface operations {
                     "application/json": components["schemas"]["Upload"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_usage: {
@@ -13580,26 +9453,6 @@ export interface operations {
                     "application/json": components["schemas"]["UsageReport"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     read_usage_csv: {
@@ -13629,19 +9482,6 @@ export interface operations {
                     "text/csv": string;
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     list_webhooks: {
@@ -13663,12 +9503,6 @@ export interface operations {
                     "application/json": components["schemas"]["Webhook"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     create_webhook: {
@@ -13694,30 +9528,6 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookWithSecret"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     read_webhook: {
@@ -13740,19 +9550,6 @@ export interface operations {
                     "application/json": components["schemas"]["Webhook"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     change_webhook: {
@@ -13779,29 +9576,6 @@ export interface operations {
                     "application/json": components["schemas"]["Webhook"];
                 };
             };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            413: components["responses"]["Error"];
-            415: components["responses"]["Error"];
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     delete_webhook: {
@@ -13823,20 +9597,6 @@ export interface operations {
                 };
                 content?: never;
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     list_deliveries: {
@@ -13859,19 +9619,6 @@ export interface operations {
                     "application/json": components["schemas"]["Delivery"][];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
         };
     };
     replay_delivery: {
@@ -13895,27 +9642,6 @@ export interface operations {
                     "application/json": components["schemas"]["Delivery"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     rotate_webhook_secret: {
@@ -13938,20 +9664,6 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookWithSecret"];
                 };
             };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: components["responses"]["Error"];
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
         };
     };
     test_webhook: {
@@ -13972,1812 +9684,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Delivery"];
-                };
-            };
-            400: components["responses"]["Error"];
-            401: components["responses"]["Error"];
-            403: components["responses"]["Error"];
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            503: components["responses"]["Error"];
-            507: components["responses"]["Error"];
-        };
-    };
-    detokenize: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["DetokenizeRequest"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DetokenizeResponse"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    tokenize: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["TokenizeRequest"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TokenizeResponse"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    list_batches: {
-        parameters: {
-            query?: {
-                after?: string;
-                limit?: number;
-                order?: "asc" | "desc";
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchList"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    create_batch: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewBatch"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchObject"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    read_batch: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchObject"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    cancel_batch: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchObject"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    create_chat_completion: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ChatCompletionRequest"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChatCompletionResponse"];
-                    "text/event-stream": string;
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    create_completion: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CompletionRequest"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CompletionResponse"];
-                    "text/event-stream": string;
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    create_embeddings: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["EmbeddingsRequest"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EmbeddingsResponse"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    list_files: {
-        parameters: {
-            query?: {
-                after?: string;
-                limit?: number;
-                order?: "asc" | "desc";
-                purpose?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FileList"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    create_file: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "multipart/form-data": {
-                    /**
-                     * @description With `expires_after[seconds]`.
-                     * @enum {string}
-                     */
-                    "expires_after[anchor]"?: "created_at";
-                    /** @description Seconds for which the file is kept; by default, as long as the server's setting. */
-                    "expires_after[seconds]"?: number;
-                    /**
-                     * Format: binary
-                     * @description A JSON Lines file, one request per line.
-                     */
-                    file: string;
-                    /** @enum {string} */
-                    purpose: "batch";
-                };
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FileObject"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    read_file: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FileObject"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    delete_file: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DeletedFile"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    read_file_content: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/octet-stream": string;
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    list_inference_models: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ModelList"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    read_inference_model: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                model: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ModelCard"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    create_response: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ResponsesRequest"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ResponseObject"];
-                    "text/event-stream": string;
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    read_response: {
-        parameters: {
-            query?: {
-                /** @description Accepted and ignored: a stored response is always returned whole. */
-                include?: string[];
-                /** @description Accepted and ignored: a stored response is always returned whole. */
-                "include[]"?: string[];
-            };
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ResponseObject"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-        };
-    };
-    delete_response: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DeletedResponse"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
-                };
-            };
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
         };

@@ -79,6 +79,6 @@ function whyNot(pin: PinState): string | null {
 }
 
 function cost(pin: PinState): string {
-  const quota = `${bytes(pin.used_bytes)} of ${bytes(pin.limit_bytes ?? 0)} are used by what is pinned`;
+  const quota = `${bytes(pin.used_bytes)} of ${bytes(pin.limit_bytes ?? 0)} are used by pinned adapters and prefixes`;
   return pin.bytes === null ? quota : `It takes ${bytes(pin.bytes)} of each host; ${quota}.`;
 }

@@ -71,7 +71,7 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
         />
       </Field>
       <CodeBlock code={example(endpoint)} label="A line (written here in several)" />
-      <Field label="Endpoint" hint="Of every request in the file.">
+      <Field label="Endpoint" hint="Applies to every request in the file.">
         <Select
           value={endpoint}
           onChange={(event) => setEndpoint(event.target.value as BatchEndpoint)}

@@ -33,7 +33,7 @@ type Form = z.infer<typeof SCHEMA>;
 
 const LABELS: Record<BudgetSpan, [label: string, hint: string]> = {
   day: ["Per day", "From midnight UTC."],
-  month: ["Per month", "From the first, UTC."],
+  month: ["Per month", "From the first day of the month, UTC."],
 };
 
 interface Props {

@@ -1,6 +1,7 @@
-import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { KeyScope } from "@/api/types";
+import { useWrite } from "@/app/use-write";
 
 export const KEYS_PAGE = 50;
 
@@ -31,51 +32,37 @@ export interface NewKey {
   expires_at?: string;
 }
 
-export function useCreateKey(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: NewKey) =>
-      unwrap(api.POST("/api/tenants/{tenant}/keys", { params: { path: { tenant } }, body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
-    // The answer holds the secret: it must not stay in memory once its dialog is gone.
-    gcTime: 0,
-  });
-}
+export const useCreateKey = (tenant: string) =>
+  useWrite(
+    ["t", tenant, "keys"],
+    (body: NewKey) => unwrap(api.POST("/api/tenants/{tenant}/keys", { params: { path: { tenant } }, body })),
+    { secret: true },
+  );
 
-export function useRevokeKey(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (id: string) =>
-      unwrap(api.DELETE("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
-  });
-}
+export const useRevokeKey = (tenant: string) =>
+  useWrite(["t", tenant, "keys"], (id: string) =>
+    unwrap(api.DELETE("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } })),
+  );
 
 export interface KeyChange {
   id: string;
   body: { name?: string; scopes?: KeyScope[]; expires_at?: string | null };
 }
 
-export function useChangeKey(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: ({ id, body }: KeyChange) =>
-      unwrap(api.PATCH("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } }, body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
-  });
-}
+export const useChangeKey = (tenant: string) =>
+  useWrite(["t", tenant, "keys"], ({ id, body }: KeyChange) =>
+    unwrap(api.PATCH("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } }, body })),
+  );
 
-export function useRotateKey(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: ({ id, grace_s }: { id: string; grace_s: number }) =>
+export const useRotateKey = (tenant: string) =>
+  useWrite(
+    ["t", tenant, "keys"],
+    ({ id, grace_s }: { id: string; grace_s: number }) =>
       unwrap(
         api.POST("/api/tenants/{tenant}/keys/{key_id}/rotate", {
           params: { path: { tenant, key_id: id } },
           body: { grace_s },
         }),
       ),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
-    gcTime: 0,
-  });
-}
+    { secret: true },
+  );

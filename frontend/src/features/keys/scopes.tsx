@@ -1,5 +1,6 @@
 import { Controller, type Control, type FieldValues, type Path } from "react-hook-form";
 import type { KeyScope } from "@/api/types";
+import { CheckOption } from "@/components/check-option";
 
 const SCOPES: [scope: KeyScope, meaning: string][] = [
   ["infer", "Run inference with the tenant's adapters"],
@@ -31,16 +32,13 @@ export function Scopes<T extends FieldValues>({
           <fieldset className="grid gap-1.5">
             <legend className="mb-1 text-sm font-medium">May</legend>
             {SCOPES.map(([scope, meaning]) => (
-              <label key={scope} className="flex items-center gap-2.5 text-sm">
-                <input
-                  type="checkbox"
-                  checked={chosen.includes(scope)}
-                  onChange={(event) => toggle(scope, event.target.checked)}
-                  className="size-4 accent-(--accent)"
-                />
-                <code className="w-28 font-mono text-xs">{scope}</code>
-                <span className="text-xs text-ink-3">{meaning}</span>
-              </label>
+              <CheckOption
+                key={scope}
+                value={scope}
+                meaning={meaning}
+                checked={chosen.includes(scope)}
+                onChange={(event) => toggle(scope, event.target.checked)}
+              />
             ))}
             {error && (
               <p role="alert" className="text-xs text-danger-text">

@@ -30,15 +30,15 @@ const OF_REQUESTS: FieldOf<KeyLimits>[] = [
   ["requests_per_minute", "Requests per minute", "Within any 60 seconds."],
   ["tokens_per_minute", "Tokens per minute", "Prompt and output."],
   ["tokens_per_day", "Tokens per day", "From midnight UTC."],
-  ["tokens_per_month", "Tokens per month", "From the first, UTC."],
-  ["concurrency", "Concurrent choices", "That run at the same time: n for each prompt of a request."],
-  ["max_output_tokens", "Output of a request", "Tokens, for each choice."],
+  ["tokens_per_month", "Tokens per month", "From the first day of the month, UTC."],
+  ["concurrency", "Concurrent choices", "Choices that run at the same time: n per prompt of a request."],
+  ["max_output_tokens", "Output of a request", "Tokens per choice."],
 ];
 const OF_TENANT: FieldOf<TenantLimits>[] = [
   ...OF_REQUESTS,
-  ["adapters", "Adapters", "That are not archived."],
-  ["storage_bytes", "Storage", "Of versions that are not archived: 10 GiB, 500 MB."],
-  ["max_rank", "Rank", "Of an adapter's largest module."],
+  ["adapters", "Adapters", "Archived adapters do not count."],
+  ["storage_bytes", "Storage", "Size of versions that are not archived, such as 10 GiB or 500 MB."],
+  ["max_rank", "Rank", "Highest rank of any module of an adapter."],
   [
     "pinned_bytes",
     "Pinned memory",

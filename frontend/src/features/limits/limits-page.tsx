@@ -112,7 +112,7 @@ const COLUMNS: [name: Exclude<LimitName, "adapters" | "storage_bytes">, title: s
   ["tokens_per_minute", "Tokens / min"],
   ["tokens_per_day", "Tokens today"],
   ["tokens_per_month", "Tokens this month"],
-  ["concurrency", "At once"],
+  ["concurrency", "Concurrency"],
 ];
 
 interface KeyLimitsProps {

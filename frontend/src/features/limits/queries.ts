@@ -1,6 +1,7 @@
-import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { KeyLimits, TenantLimits } from "@/api/types";
+import { useWrite } from "@/app/use-write";
 
 export const LIMITS_PAGE = 50;
 
@@ -20,19 +21,14 @@ export const limitsQuery = (tenant: string, search: string, page: number) =>
     refetchInterval: 5000,
   });
 
-function useLimitsMutation<Limits>(tenant: string, mutationFn: (body: Limits) => Promise<unknown>) {
-  const client = useQueryClient();
-  return useMutation({ mutationFn, onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "limits"] }) });
-}
-
 export const useSetKeyLimits = (tenant: string, id: string) =>
-  useLimitsMutation(tenant, (body: KeyLimits) =>
+  useWrite(["t", tenant, "limits"], (body: KeyLimits) =>
     unwrap(api.PUT("/api/tenants/{tenant}/keys/{key_id}/limits", { params: { path: { tenant, key_id: id } }, body })),
   );
 
 export function useSetTenantLimits(tenant: string) {
   const client = useQueryClient();
-  return useLimitsMutation(tenant, async (body: TenantLimits) => {
+  return useWrite(["t", tenant, "limits"], async (body: TenantLimits) => {
     await unwrap(api.PUT("/api/operator/tenants/{tenant}/limits", { params: { path: { tenant } }, body }));
     await client.invalidateQueries({ queryKey: ["operator", "tenants"] });
   });

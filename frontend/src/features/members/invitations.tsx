@@ -89,7 +89,9 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
     });
   return (
     <Tr>
-      <Td className="font-medium">{invitation.email}</Td>
+      <Td className="max-w-56 truncate font-medium sm:max-w-80" title={invitation.email}>
+        {invitation.email}
+      </Td>
       <Td>
         <Badge tone={roleInfo(invitation.role).tone} className="capitalize">
           {invitation.role}

@@ -11,6 +11,7 @@ import type {
   NewTenant,
   Role,
 } from "@/api/types";
+import { useWrite } from "@/app/use-write";
 import { type RangeQuery, refreshEvery } from "@/lib/time-range";
 import type { StagingSearch, TenantsSearch } from "./search";
 
@@ -58,29 +59,14 @@ export const fairnessQuery = (range: RangeQuery) =>
     refetchInterval: refreshEvery(range),
   });
 
-export function useSetBaseModel() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: NewBaseModel) => unwrap(api.PUT("/api/operator/base-model", { body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
-  });
-}
+export const useSetBaseModel = () =>
+  useWrite(["operator"], (body: NewBaseModel) => unwrap(api.PUT("/api/operator/base-model", { body })));
 
-export function usePublishPrices() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: NewPrices) => unwrap(api.POST("/api/operator/prices", { body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
-  });
-}
+export const usePublishPrices = () =>
+  useWrite(["operator"], (body: NewPrices) => unwrap(api.POST("/api/operator/prices", { body })));
 
-export function useEndPrices() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: EndPrices) => unwrap(api.POST("/api/operator/prices/end", { body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
-  });
-}
+export const useEndPrices = () =>
+  useWrite(["operator"], (body: EndPrices) => unwrap(api.POST("/api/operator/prices/end", { body })));
 
 export const PAGE = 50;
 
@@ -193,19 +179,15 @@ export const stagingQuery = ({ q = "", phase, host = "", page = 0 }: StagingSear
     refetchInterval: 3000,
   });
 
-export function useSetHostService() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: ({ host, service }: { host: string; service: HostService }) =>
-      unwrap(
-        api.PUT("/api/operator/hosts/{host_name}/service", {
-          params: { path: { host_name: host } },
-          body: { service },
-        }),
-      ),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
-  });
-}
+export const useSetHostService = () =>
+  useWrite(["operator"], ({ host, service }: { host: string; service: HostService }) =>
+    unwrap(
+      api.PUT("/api/operator/hosts/{host_name}/service", {
+        params: { path: { host_name: host } },
+        body: { service },
+      }),
+    ),
+  );
 
 export const joinTokensQuery = queryOptions({
   queryKey: ["operator", "join-tokens"],
@@ -219,61 +201,49 @@ export const baseModelsQuery = queryOptions({
   refetchInterval: 10_000,
 });
 
-/** A change of who is a host, or may be one. */
-function useHostsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<Answer>) {
-  const client = useQueryClient();
-  return useMutation({ mutationFn, onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }) });
-}
-
 export const useCreateJoinToken = () =>
-  useHostsMutation((body: NewJoinToken) => unwrap(api.POST("/api/operator/join-tokens", { body })));
+  useWrite(["operator"], (body: NewJoinToken) => unwrap(api.POST("/api/operator/join-tokens", { body })));
 export const useWithdrawJoinToken = () =>
-  useHostsMutation((id: string) =>
+  useWrite(["operator"], (id: string) =>
     unwrap(api.DELETE("/api/operator/join-tokens/{token_id}", { params: { path: { token_id: id } } })),
   );
 export const useRevokeHost = () =>
-  useHostsMutation((host: string) =>
+  useWrite(["operator"], (host: string) =>
     unwrap(api.DELETE("/api/operator/hosts/{host_name}/credential", { params: { path: { host_name: host } } })),
   );
 export const useForgetHost = () =>
-  useHostsMutation((host: string) =>
+  useWrite(["operator"], (host: string) =>
     unwrap(api.DELETE("/api/operator/hosts/{host_name}", { params: { path: { host_name: host } } })),
   );
 
 export const useAdmitBaseModel = () =>
-  useHostsMutation((body: { host: string; name: string }) => unwrap(api.POST("/api/operator/base-models", { body })));
+  useWrite(["operator"], (body: { host: string; name: string }) =>
+    unwrap(api.POST("/api/operator/base-models", { body })),
+  );
 export const useRenameBaseModel = () =>
-  useHostsMutation(({ digest, name }: { digest: string; name: string }) =>
+  useWrite(["operator"], ({ digest, name }: { digest: string; name: string }) =>
     unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { name } })),
   );
 export const useLetBaseModelSleep = () =>
-  useHostsMutation(({ digest, sleeps_after_s }: { digest: string; sleeps_after_s: number }) =>
+  useWrite(["operator"], ({ digest, sleeps_after_s }: { digest: string; sleeps_after_s: number }) =>
     unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { sleeps_after_s } })),
   );
 export const useWithdrawBaseModel = () =>
-  useHostsMutation((digest: string) =>
+  useWrite(["operator"], (digest: string) =>
     unwrap(api.DELETE("/api/operator/base-models/{digest}", { params: { path: { digest } } })),
   );
 
-export function useRestartHost() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: ({ host, wait_s }: { host: string; wait_s: number }) =>
-      unwrap(
-        api.POST("/api/operator/hosts/{host_name}/restart", {
-          params: { path: { host_name: host } },
-          body: { wait_s },
-        }),
-      ),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["operator", "hosts"] }),
-  });
-}
+export const useRestartHost = () =>
+  useWrite(["operator", "hosts"], ({ host, wait_s }: { host: string; wait_s: number }) =>
+    unwrap(
+      api.POST("/api/operator/hosts/{host_name}/restart", {
+        params: { path: { host_name: host } },
+        body: { wait_s },
+      }),
+    ),
+  );
 
-export function useRetryStaging() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (id: string) =>
-      unwrap(api.POST("/api/operator/staging/{placement_id}/retry", { params: { path: { placement_id: id } } })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["operator", "staging"] }),
-  });
-}
+export const useRetryStaging = () =>
+  useWrite(["operator", "staging"], (id: string) =>
+    unwrap(api.POST("/api/operator/staging/{placement_id}/retry", { params: { path: { placement_id: id } } })),
+  );

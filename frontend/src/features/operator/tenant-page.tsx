@@ -219,7 +219,7 @@ const LABELS: [keyof TenantLimits, string][] = [
   ["tokens_per_minute", "tokens a minute"],
   ["tokens_per_day", "tokens a day"],
   ["tokens_per_month", "tokens a month"],
-  ["concurrency", "at once"],
+  ["concurrency", "concurrent choices"],
   ["max_output_tokens", "output tokens"],
   ["adapters", "adapters"],
   ["storage_bytes", "stored"],

@@ -9,7 +9,7 @@ const LIMITS: Record<string, string> = {
   tokens_per_minute: "tokens per minute",
   tokens_per_day: "tokens per day",
   tokens_per_month: "tokens per month",
-  concurrency: "choices at once",
+  concurrency: "concurrent choices",
 };
 
 /** What was at fault: the limit, or the parameter. */

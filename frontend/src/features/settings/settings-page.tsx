@@ -147,7 +147,7 @@ const KEYS: [keys: string[], meaning: string][] = [
   [["Ctrl", "K"], "Search pages, adapters and actions"],
   [["Enter"], "Send in the playground"],
   [["Shift", "Enter"], "New line in the playground"],
-  [["Esc"], "Close a dialog, or stop an answer"],
+  [["Esc"], "Close a dialog or stop an answer"],
 ];
 
 function Shortcuts() {
@@ -157,7 +157,7 @@ function Shortcuts() {
       <dl className="divide-y">
         {KEYS.map(([keys, meaning]) => (
           <div key={meaning} className="flex min-h-row items-center gap-4 px-4">
-            <dt className="flex w-36 gap-1 sm:w-44">
+            <dt className="flex w-28 shrink-0 gap-1 sm:w-44">
               {keys.map((key) => (
                 <kbd key={key} className="rounded-md border bg-fill px-1.5 py-0.5 font-sans text-2xs text-ink-2">
                   {key}

@@ -1,6 +1,7 @@
-import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { LatencyObjectives } from "@/api/types";
+import { useWrite } from "@/app/use-write";
 
 export const sloQuery = (tenant: string, days: number) =>
   queryOptions({
@@ -9,11 +10,7 @@ export const sloQuery = (tenant: string, days: number) =>
     placeholderData: keepPreviousData,
   });
 
-export function useSetSlo(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: LatencyObjectives) =>
-      unwrap(api.PUT("/api/tenants/{tenant}/slo", { params: { path: { tenant } }, body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "slo"] }),
-  });
-}
+export const useSetSlo = (tenant: string) =>
+  useWrite(["t", tenant, "slo"], (body: LatencyObjectives) =>
+    unwrap(api.PUT("/api/tenants/{tenant}/slo", { params: { path: { tenant } }, body })),
+  );

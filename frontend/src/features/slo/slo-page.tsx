@@ -169,7 +169,7 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
         <Figure
           label="Median"
           value={time(p.p50_ms)}
-          note={p.p50_ms === null ? NOT_MEASURED : "half of the requests are at most this"}
+          note={p.p50_ms === null ? NOT_MEASURED : "half of the requests are at most this long"}
         />
         <Figure label="P99" value={time(p.p99_ms)} note={p.p95_ms === null ? NOT_MEASURED : `P95 ${time(p.p95_ms)}`} />
       </dl>

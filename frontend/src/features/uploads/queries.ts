@@ -2,6 +2,7 @@ import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query
 import { api, csrfHeader, unwrap } from "@/api/client";
 import { errorFrom } from "@/api/errors";
 import type { Upload } from "@/api/types";
+import { useWrite } from "@/app/use-write";
 
 const isFinal = (upload: Upload | undefined) =>
   upload !== undefined && ["accepted", "refused", "cancelled"].includes(upload.state);
@@ -67,21 +68,16 @@ export const followsQuery = (tenant: string) =>
   });
 
 /** Have an adapter follow a branch, or end the one whose id is given. */
-export function useFollow(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: async (change: { name: string; source: string } | string) => {
-      if (typeof change === "string") {
-        await unwrap(
-          api.DELETE("/api/tenants/{tenant}/follows/{follow_id}", { params: { path: { tenant, follow_id: change } } }),
-        );
-      } else {
-        await unwrap(api.POST("/api/tenants/{tenant}/follows", { params: { path: { tenant } }, body: change }));
-      }
-    },
-    onSuccess: () => client.invalidateQueries({ queryKey: followsQuery(tenant).queryKey }),
+export const useFollow = (tenant: string) =>
+  useWrite(followsQuery(tenant).queryKey, async (change: { name: string; source: string } | string) => {
+    if (typeof change === "string") {
+      await unwrap(
+        api.DELETE("/api/tenants/{tenant}/follows/{follow_id}", { params: { path: { tenant, follow_id: change } } }),
+      );
+    } else {
+      await unwrap(api.POST("/api/tenants/{tenant}/follows", { params: { path: { tenant } }, body: change }));
+    }
   });
-}
 
 export const bucketsQuery = (tenant: string) =>
   queryOptions({
@@ -99,25 +95,20 @@ export interface BucketKeys {
 }
 
 /** Keep the keys of a bucket, or forget those of the one that is named. */
-export function useBucketKeys(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: async (change: BucketKeys | string) => {
-      if (typeof change === "string") {
-        await unwrap(
-          api.DELETE("/api/tenants/{tenant}/bucket-credentials/{bucket}", {
-            params: { path: { tenant, bucket: change } },
-          }),
-        );
-      } else {
-        await unwrap(
-          api.POST("/api/tenants/{tenant}/bucket-credentials", { params: { path: { tenant } }, body: change }),
-        );
-      }
-    },
-    onSuccess: () => client.invalidateQueries({ queryKey: bucketsQuery(tenant).queryKey }),
+export const useBucketKeys = (tenant: string) =>
+  useWrite(bucketsQuery(tenant).queryKey, async (change: BucketKeys | string) => {
+    if (typeof change === "string") {
+      await unwrap(
+        api.DELETE("/api/tenants/{tenant}/bucket-credentials/{bucket}", {
+          params: { path: { tenant, bucket: change } },
+        }),
+      );
+    } else {
+      await unwrap(
+        api.POST("/api/tenants/{tenant}/bucket-credentials", { params: { path: { tenant } }, body: change }),
+      );
+    }
   });
-}
 
 export const hubTokenQuery = (tenant: string) =>
   queryOptions({

@@ -5,7 +5,7 @@ import { CodeBlock } from "@/components/code-block";
 const SERVED = [
   "LoRA and rsLoRA, ranks from 1 to what the operator allows (256 by default, 512 at most)",
   "Any of q, k, v, o, gate, up and down projections",
-  "LoRA on and copies of embed_tokens and lm_head, trained tokens",
+  "LoRA on embed_tokens and lm_head, full copies of them, and trained tokens",
   "DoRA, lora_bias and trained biases",
   "AdaLoRA, OLoRA and block-diagonal LoRA (use_bdlora)",
   "Activated LoRA (alora_invocation_tokens)",

@@ -36,7 +36,7 @@ export function LatencyTable({ latency }: { latency: Latency }) {
               {label}
             </th>
             {SHARES.map((share) => (
-              <td key={share} className="tnum px-4 py-2.5 text-right font-medium">
+              <td key={share} className="tnum px-4 py-2.5 text-right font-medium whitespace-nowrap">
                 {shown(latency[metric][share])}
               </td>
             ))}

@@ -1,5 +1,6 @@
-import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
+import { useWrite } from "@/app/use-write";
 
 export const usageQuery = (tenant: string, days: number) =>
   queryOptions({
@@ -33,33 +34,21 @@ export const schedulesQuery = (tenant: string) =>
 
 export type Grain = "day" | "hour";
 
-export function useRequestExport(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: { days: number; grain: Grain }) =>
-      unwrap(api.POST("/api/tenants/{tenant}/exports", { params: { path: { tenant } }, body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "exports"] }),
-  });
-}
+export const useRequestExport = (tenant: string) =>
+  useWrite(["t", tenant, "exports"], (body: { days: number; grain: Grain }) =>
+    unwrap(api.POST("/api/tenants/{tenant}/exports", { params: { path: { tenant } }, body })),
+  );
 
-export function useAddSchedule(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: { cadence: "week" | "month"; grain: Grain }) =>
-      unwrap(api.POST("/api/tenants/{tenant}/export-schedules", { params: { path: { tenant } }, body })),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "export-schedules"] }),
-  });
-}
+export const useAddSchedule = (tenant: string) =>
+  useWrite(["t", tenant, "export-schedules"], (body: { cadence: "week" | "month"; grain: Grain }) =>
+    unwrap(api.POST("/api/tenants/{tenant}/export-schedules", { params: { path: { tenant } }, body })),
+  );
 
-export function useDeleteSchedule(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (id: string) =>
-      unwrap(
-        api.DELETE("/api/tenants/{tenant}/export-schedules/{schedule_id}", {
-          params: { path: { tenant, schedule_id: id } },
-        }),
-      ),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "export-schedules"] }),
-  });
-}
+export const useDeleteSchedule = (tenant: string) =>
+  useWrite(["t", tenant, "export-schedules"], (id: string) =>
+    unwrap(
+      api.DELETE("/api/tenants/{tenant}/export-schedules/{schedule_id}", {
+        params: { path: { tenant, schedule_id: id } },
+      }),
+    ),
+  );

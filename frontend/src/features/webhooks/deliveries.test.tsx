@@ -47,8 +47,8 @@ it("says what happened to each message", async () => {
   const rows = within(await screen.findByRole("list", { name: "Deliveries" })).getAllByRole("button");
   expect(rows.map(({ textContent }) => textContent)).toEqual([
     expect.stringContaining("testSendingnot sent yet"),
-    expect.stringContaining("testRetryinganswered HTTP 500 in 12 ms (try 2)"),
+    expect.stringContaining("testRetryinganswered HTTP 500 in 12 ms (attempt 2)"),
     expect.stringContaining("testDeliveredanswered HTTP 204 in 12 ms"),
-    expect.stringContaining("testGiven upThe connection was refused. (try 8)"),
+    expect.stringContaining("testGiven upThe connection was refused. (attempt 8)"),
   ]);
 });

@@ -92,7 +92,7 @@ function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
 function lastResult({ log, attempts }: Delivery): string {
   const last = log[0];
   if (!last) return "not sent yet";
-  return attempts > 1 ? `${result(last)} (try ${attempts})` : result(last);
+  return attempts > 1 ? `${result(last)} (attempt ${attempts})` : result(last);
 }
 
 const result = ({ status, error, duration_ms }: Delivery["log"][number]) =>
@@ -109,7 +109,7 @@ function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) 
     <div className="grid gap-3 border-t bg-fill/40 px-4 py-3.5 lg:grid-cols-2">
       <CodeBlock code={JSON.stringify(delivery.payload, null, 2)} label="Data of the message" />
       <div className="min-w-0">
-        <ol className="grid gap-1.5 text-xs" aria-label="Tries">
+        <ol className="grid gap-1.5 text-xs" aria-label="Attempts">
           {delivery.log.map((attempt) => (
             <li key={attempt.at} className="flex gap-3">
               <time dateTime={attempt.at} className="tnum shrink-0 text-ink-3">
@@ -127,7 +127,7 @@ function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) 
           ))}
         </ol>
         {delivery.state === "pending" && delivery.attempts > 0 && (
-          <p className="mt-2 text-xs text-ink-3">Next try {fullTime(delivery.next_attempt_at)}.</p>
+          <p className="mt-2 text-xs text-ink-3">Next attempt {fullTime(delivery.next_attempt_at)}.</p>
         )}
         {delivery.state === "failed" && (
           <p className="mt-2 text-xs text-ink-3">All attempts failed, so it is not retried automatically.</p>

@@ -1,6 +1,7 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
 import type { EventType, Webhook, WebhookSettings } from "@/api/types";
+import { CheckOption } from "@/components/check-option";
 import { FormDialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { useTenant } from "@/features/session/queries";
@@ -92,11 +93,7 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
           Events <span className="font-normal text-ink-3">(none chosen = all)</span>
         </legend>
         {EVENTS.map(([type, meaning]) => (
-          <label key={type} className="flex items-center gap-2.5 text-sm">
-            <input type="checkbox" value={type} {...form.register("events")} className="size-4 accent-(--accent)" />
-            <code className="w-36 font-mono text-xs">{type}</code>
-            <span className="text-xs text-ink-3">{meaning}</span>
-          </label>
+          <CheckOption key={type} {...form.register("events")} value={type} meaning={meaning} />
         ))}
       </fieldset>
       {webhook && (
