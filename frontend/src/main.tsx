@@ -19,13 +19,13 @@ const router = makeRouter(client);
 followSystemTheme();
 followSignOut();
 
-// When the session ends or begins, guards run again and choose between login and console.
+// When a session starts or ends, the guards run again and choose between the login page and the console.
 const session = hashKey(sessionQuery.queryKey);
 client.getQueryCache().subscribe(({ type, query }) => {
   if (type === "updated" && query.queryHash === session && query.state.status === "success") void router.invalidate();
 });
 
-/** The view of notes is fetched with the first note; what reads them aloud has to be there before. */
+/** The view of messages is loaded with the first message, but the live region for screen readers must exist before. */
 function Notes() {
   const any = useSyncExternalStore(subscribe, () => current().length > 0);
   return (

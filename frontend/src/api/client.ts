@@ -4,7 +4,7 @@ import type { paths } from "./schema";
 
 let csrfToken = "";
 
-/** Django rotates the token at login; every session answer carries the current one. */
+/** Sets the CSRF token of later calls. Django rotates it at login, and every session answer carries the current one. */
 export function setCsrfToken(token: string): void {
   csrfToken = token;
 }
@@ -15,7 +15,7 @@ const READ_ONLY = new Set(["GET", "HEAD", "OPTIONS"]);
 
 export const api = createClient<paths>({
   baseUrl: globalThis.location.origin,
-  // Looked up per call so that tests can replace it.
+  // `fetch` is resolved on each call so that tests can replace it.
   fetch: (request) => globalThis.fetch(request),
 });
 
@@ -33,7 +33,7 @@ interface Answer<T> {
   response: Response;
 }
 
-/** The data of an answer, or its error thrown. */
+/** Returns the data of a successful answer, or throws its error. */
 export async function unwrap<T>(call: Promise<Answer<T>>): Promise<T> {
   const { data, error, response } = await call;
   if (!response.ok) throw errorFrom(error, response.status);

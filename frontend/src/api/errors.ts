@@ -1,4 +1,4 @@
-/** The server's error envelope: what happened, what to do, and the number to quote. */
+/** The server's error envelope: what happened, what to do, and the ID to quote. */
 interface ErrorDetail {
   code: string;
   message: string;
@@ -7,7 +7,7 @@ interface ErrorDetail {
   request_id?: string | null;
 }
 
-/** Any failed call. `message` and `fix` are shown to people unchanged. */
+/** A failed call. The console shows `message` and `fix` unchanged. */
 export class ApiError extends Error {
   readonly code: string;
   readonly fix: string;
@@ -26,7 +26,10 @@ export class ApiError extends Error {
   }
 }
 
-/** Read the envelope of a refused call; a proxy's HTML page becomes an honest sentence instead. */
+/**
+ * Returns the error of a refused call. An answer without an envelope, such as a proxy's HTML page, gets a general
+ * message.
+ */
 export function errorFrom(body: unknown, status: number): ApiError {
   const detail = (body as { error?: Partial<ErrorDetail> } | null)?.error;
   if (typeof detail?.message === "string") {

@@ -7,7 +7,7 @@ import { type ApiError, errorFrom, unreachable } from "./errors";
 export interface Progress {
   sent: number;
   total: number;
-  /** Bytes per second over the last few seconds; 0 until known. */
+  /** Bytes per second over the last few seconds; 0 until it is known. */
   rate: number;
 }
 
@@ -15,7 +15,7 @@ export interface UploadInput {
   tenant: string;
   name: string;
   description: string;
-  /** Name of the base model that it is for; empty = as its configuration says. */
+  /** Name of the base model that the adapter is for; empty means the one that its configuration names. */
   base: string;
   files: File[];
 }
@@ -24,26 +24,26 @@ interface UploadCallbacks {
   onProgress: (progress: Progress) => void;
   /** The connection was lost; the upload is retried automatically. */
   onRetry: () => void;
-  /** Retries are used up. `resume` continues where it stopped, if the server still has the upload. */
+  /** All retries failed. `resume` continues where the upload stopped, if the server still has it. */
   onError: (error: ApiError) => void;
   onDone: (id: string) => void;
 }
 
-/** A running upload. The server keeps what it has acknowledged for a day, also when the page is closed. */
+/** A running upload. The server keeps the bytes that it acknowledged for a day, even if the page is closed. */
 export interface UploadHandle {
   pause: () => void;
   resume: () => void;
-  /** Cancel the upload, also on the server. */
+  /** Cancels the upload, also on the server. */
   cancel: () => Promise<void>;
 }
 
-/** Most bytes of one request: some proxies refuse longer bodies. */
+/** Maximum bytes of one request: some proxies refuse longer bodies. */
 const CHUNK_BYTES = 64 * 1024 * 1024;
 const RETRY_MS = [0, 1000, 2000, 4000, 8000, 15_000];
 
-/** Upload an adapter, resuming an earlier upload of the same files. */
+/** Uploads an adapter, resuming an earlier upload of the same files. */
 export async function sendUpload(input: UploadInput, callbacks: UploadCallbacks): Promise<UploadHandle> {
-  // Loaded on demand, so that no page waits for it.
+  // The tus client is loaded on demand, so that no page waits for it.
   const { Upload } = await import("tus-js-client");
   const file = asOneFile(input);
   const meter = rateMeter();
@@ -78,7 +78,7 @@ export async function sendUpload(input: UploadInput, callbacks: UploadCallbacks)
 
 const idOf = ({ url }: Tus) => url?.split("/").at(-1) ?? "";
 
-/** Statuses of a server that restarts, or whose other process still holds the upload's lock. */
+/** HTTP statuses of a server that restarts, or whose other process still holds the upload's lock. */
 export const isRetryable = (status: number) => status === 0 || status === 409 || status === 423 || status >= 500;
 
 function asOneFile({ files, name }: UploadInput): File {
@@ -86,7 +86,7 @@ function asOneFile({ files, name }: UploadInput): File {
   return first && files.length === 1 && isArchive(first.name) ? first : tarOf(files, `${name}.tar`);
 }
 
-/** Identifies an upload in this browser: the same files for the same adapter. */
+/** Returns the key of an upload in this browser: the same files for the same adapter have the same key. */
 function fingerprint({ tenant, name, base, files }: UploadInput): string {
   return [
     "lorikeet-upload",
@@ -112,7 +112,7 @@ function parsed(body: string): unknown {
 
 const WINDOW_MS = 3000;
 
-/** Rate over a sliding window: a stalled connection shows within seconds. */
+/** The transfer rate over a sliding window, so that a stalled connection shows within seconds. */
 export function rateMeter(now: () => number = () => performance.now()): (total: number) => number {
   let samples: { at: number; total: number }[] = [];
   return (total) => {

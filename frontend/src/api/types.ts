@@ -1,4 +1,4 @@
-/** The generated types under their own names, and the few that only websockets carry. */
+/** The generated types under short names, and the few types that only websockets carry. */
 import type { components } from "./schema";
 
 type Schemas = components["schemas"];
@@ -105,7 +105,7 @@ export type Alias = Schemas["Alias"];
 export type VersionStats = Schemas["VersionStats"];
 export type ArchivedAdapter = Schemas["ArchivedAdapter"];
 
-/** `rate`, bytes per second, comes with live events only. */
+/** A placement as live events carry it, with its `rate` in bytes per second. */
 export type Placement = Schemas["Placement"] & { rate?: number };
 export type Version = Omit<Schemas["Version"], "placements"> & { placements: Placement[] };
 

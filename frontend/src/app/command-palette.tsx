@@ -13,13 +13,13 @@ import { useQuery } from "./use-query";
 const GROUP =
   "[&_[cmdk-group-heading]]:px-3 [&_[cmdk-group-heading]]:pt-3 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-2xs [&_[cmdk-group-heading]]:font-medium [&_[cmdk-group-heading]]:text-ink-3";
 
-/** Adapters that are offered at a time. */
+/** Number of adapters that the palette offers at a time. */
 const MAX_ADAPTERS = 8;
 
 /** "all" lists pages, actions, adapters and tenants; "tenants" lists only tenants. */
 export type PaletteMode = "all" | "tenants";
 
-/** Every page, adapter, tenant and action, a few letters away. */
+/** A searchable dialog of all pages, adapters, tenants and actions. */
 export default function CommandPalette({ mode, onClose }: { mode: PaletteMode; onClose: () => void }) {
   const [search, setSearch] = useState("");
   const focus = useFocusBefore();

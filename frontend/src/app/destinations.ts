@@ -1,7 +1,7 @@
 import { useSession, useTenant } from "@/features/session/queries";
 import { type Destination, NAVIGATION } from "./navigation";
 
-/** The pages that this person may open here. The server decides; this only leaves out what would be refused. */
+/** Returns the pages that the person may open here. The server decides; this only hides links that would be refused. */
 export function useDestinations(): typeof NAVIGATION {
   const { tenants, user } = useSession();
   const tenant = useTenant();

@@ -5,7 +5,10 @@ import type { LiveEvent } from "@/lib/event-stream";
 type Data = Record<string, unknown>;
 type Apply = (client: QueryClient, tenant: string, data: never) => void;
 
-/** Each event writes what it carries into the caches that show it; what it only hints at is read again. */
+/**
+ * Writes the data of a live event into the query caches that show it, and invalidates the queries that it affects
+ * otherwise.
+ */
 const APPLY: Record<string, Apply> = {
   "upload.updated": applyUpload,
   "adapter.staging": applyStaging,
@@ -25,7 +28,7 @@ export function applyEvent(client: QueryClient, tenant: string, event: LiveEvent
   APPLY[event.event]?.(client, tenant, event.data as never);
 }
 
-/** Events were lost: everything of this tenant is read again when shown. */
+/** Invalidates all queries of the tenant after events were lost. */
 export function refreshTenant(client: QueryClient, tenant: string): void {
   void client.invalidateQueries({ queryKey: ["t", tenant] });
 }
@@ -34,7 +37,7 @@ function applyUpload(client: QueryClient, tenant: string, upload: Upload): void 
   client.setQueryData(["t", tenant, "uploads", upload.id], upload);
   const list = ["t", tenant, "uploads"];
   const listed = client.getQueryData<Upload[]>(list)?.some(({ id }) => id === upload.id);
-  // One that is being read may bring what was before the event.
+  // A query in flight may return the state before the event.
   if (!listed || client.isFetching({ queryKey: list, exact: true }))
     void client.invalidateQueries({ queryKey: list, exact: true });
   else client.setQueryData<Upload[]>(list, (uploads) => uploads?.map((old) => (old.id === upload.id ? upload : old)));
@@ -66,7 +69,7 @@ function applyStaging(client: QueryClient, tenant: string, event: StagingEvent):
     void client.invalidateQueries({ queryKey: ["t", tenant], predicate: ({ queryKey }) => queryKey[2] !== "uploads" });
 }
 
-/** Replace the placement of one host, or add it. */
+/** Replaces the placement of one host, or adds it. */
 export function mergePlacement(placements: Placement[], next: Placement): Placement[] {
   const known = placements.some(({ host }) => host === next.host);
   return known
@@ -95,9 +98,9 @@ function applyHost(client: QueryClient, tenant: string, host: Host): void {
 const USAGE_EVERY_MS = 2000;
 const waiting = new Map<string, ReturnType<typeof setTimeout>>();
 
-/** One event for each request that ends: what shows sums is read again at most every two seconds. */
+/** Invalidates the queries that show sums after a request ended, at most every two seconds. */
 function applyUsage(client: QueryClient, tenant: string): void {
-  // The list of requests reads its new rows by itself (use-tail.ts); elsewhere it is read again when it is shown.
+  // The list of requests reads its new rows itself (use-tail.ts). Other queries are read again when they are shown.
   void client.invalidateQueries({ queryKey: ["t", tenant, "requests"], refetchType: "none" });
   if (waiting.has(tenant)) return;
   const read = () => {

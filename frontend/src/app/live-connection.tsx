@@ -18,7 +18,10 @@ import { applyEvent, refreshTenant } from "./live-cache";
 /** Close codes after which a retry cannot succeed: not signed in, not a member, wrong origin. */
 const FATAL = [4401, 4403, 4404];
 
-/** The first message of a websocket: a ticket for one use, fetched over HTTP. Cookies do not authenticate websockets. */
+/**
+ * Returns the first message of a websocket: a single-use ticket from the HTTP API. Cookies do not authenticate
+ * websockets.
+ */
 async function authMessage(tenant: string): Promise<object> {
   try {
     const { ticket } = await unwrap(api.POST("/api/tenants/{tenant}/socket-ticket", { params: { path: { tenant } } }));
@@ -71,7 +74,7 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
   return <LiveContext value={live}>{children}</LiveContext>;
 }
 
-/** Hear each live event of the tenant in view while the component is shown. */
+/** Calls `onEvent` for each live event of the tenant while the component is mounted. */
 export function useLiveEvent(name: string, onEvent: (data: unknown) => void): void {
   const live = useContext(LiveContext);
   const notify = useEffectEvent((event: LiveEvent) => event.event === name && onEvent(event.data));
@@ -89,7 +92,7 @@ export function useConnectionState(): ConnectionState {
   return useSyncExternalStore(socket?.subscribe ?? NOTHING, () => socket?.state ?? "closed");
 }
 
-/** Generations of the tenant in view. All end when the tenant changes or the session ends. */
+/** The socket for generations of the tenant in view. All end when the tenant changes or the session ends. */
 export function useGenerations(): InferenceSocket {
   const live = useContext(LiveContext);
   if (!live) throw new Error("Generations need a tenant in view.");

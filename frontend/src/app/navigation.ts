@@ -43,7 +43,7 @@ export interface Destination {
     | "/t/$tenant/operator/audit";
   label: string;
   icon: LucideIcon;
-  /** Shown only to who may use it. */
+  /** The capability that a person needs to see the link. */
   needs?: Capability | "operator";
 }
 

@@ -5,7 +5,7 @@ import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { isGone } from "./query-client";
 
-/** It is on the screen, from before, and could not be read again. A list that could not be read further says so itself. */
+/** Returns whether a query shows older data because its last refetch failed. Infinite lists report a failed page themselves. */
 const isOld = (query: Query) =>
   query.isActive() &&
   query.state.status === "error" &&
@@ -21,7 +21,7 @@ const oldest = (cache: QueryCache) =>
     .filter(isOld)
     .toSorted((a, b) => a.state.dataUpdatedAt - b.state.dataUpdatedAt)[0];
 
-/** Above every page: what it shows is from before, why, and a way to read it again. */
+/** A line above every page that says that its data is old and why, with a button to read it again. */
 export function NotRefreshed() {
   const client = useQueryClient();
   const cache = client.getQueryCache();

@@ -4,13 +4,13 @@ import { useTitle } from "@/lib/use-title";
 import { PageHeader } from "@/components/card";
 
 interface PageProps {
-  /** For the browser's tab; the heading unless `heading` says more. */
+  /** Title of the browser's tab, and of the page unless `heading` is given. */
   title: string;
   heading?: ReactNode;
   note?: ReactNode;
   actions?: ReactNode;
   children: ReactNode;
-  /** Forms and settings read better in a narrow column. */
+  /** Limits the width of the page for forms and settings. */
   narrow?: boolean;
 }
 

@@ -11,7 +11,7 @@ interface Preferences {
 const KEYS = { theme: "lorikeet.theme", density: "lorikeet.density" } as const;
 const DEFAULTS: Preferences = { theme: "system", density: "comfortable" };
 
-// Read through wrappers: storage may be blocked, and then the choice lasts as long as the page.
+// Storage may be blocked. A preference then lasts until the page is closed.
 function read(key: string): string | null {
   try {
     return localStorage.getItem(key);
@@ -38,7 +38,7 @@ function darkSystem(): MediaQueryList {
   return matchMedia("(prefers-color-scheme: dark)");
 }
 
-/** Put the choice on <html>; public/theme.js does the same before the first paint. */
+/** Applies the preferences to <html>; public/theme.js does the same before the first paint. */
 function apply(): void {
   const dark = current.theme === "dark" || (current.theme === "system" && darkSystem().matches);
   document.documentElement.dataset.theme = dark ? "dark" : "light";
@@ -53,7 +53,7 @@ export function setPreferences(change: Partial<Preferences>): void {
   watchers.forEach((watcher) => watcher());
 }
 
-/** Follow the system while the choice is "system". */
+/** Follows the theme of the system while the preference is "system". */
 export function followSystemTheme(): void {
   darkSystem().addEventListener("change", apply);
 }
@@ -67,14 +67,14 @@ const subscribe = (watcher: () => void) => {
 
 export const usePreferences = () => useSyncExternalStore(subscribe, () => current);
 
-/** The tenant to open at "/". */
+/** The tenant that "/" opens. */
 export const lastTenant = () => read("lorikeet.tenant");
 export const rememberTenant = (slug: string) => write("lorikeet.tenant", slug);
 
 const hiddenKey = (name: string) => `lorikeet.hidden.${name}`;
 const hiddenHere = new Set<string>();
 
-/** Do not show a part of the console in this browser again. */
+/** Hides a part of the console in this browser permanently. */
 export function hide(name: string): void {
   hiddenHere.add(name);
   write(hiddenKey(name), "1");

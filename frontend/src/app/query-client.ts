@@ -3,7 +3,7 @@ import { ApiError } from "@/api/errors";
 
 const isClientError = (cause: unknown) => cause instanceof ApiError && cause.status >= 400 && cause.status < 500;
 
-/** Whether the server says that something is not there any more, or not for this person. */
+/** Returns whether the server says that the resource no longer exists or is not visible to this person. */
 export const isGone = (cause: unknown) => cause instanceof ApiError && [403, 404, 410].includes(cause.status);
 
 /**

@@ -15,14 +15,14 @@ export function RouteLoading() {
   );
 }
 
-// How browsers and Vite say that a file of the bundle did not arrive.
+// Error messages of browsers and of Vite for a file of the bundle that could not be loaded.
 const NOT_LOADED = /dynamically imported module|module script failed|preload CSS/i;
 const isNotLoaded = (error: unknown) =>
   error instanceof PartNotLoadedError || (error instanceof Error && NOT_LOADED.test(error.message));
 
 export function RouteError({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
-  // What failed may be a guard, which only the router runs again.
+  // The error may come from a route guard, which only the router runs again.
   const again = () => void router.invalidate({ forcePending: true }).then(reset);
   useEffect(() => {
     if (!isNotLoaded(error)) return;
@@ -37,7 +37,7 @@ export function RouteError({ error, reset }: ErrorComponentProps) {
   );
 }
 
-/** After an update of the console the old page's parts are gone; a reload brings the new one. */
+/** Asks for a reload after a part of the page could not be loaded, usually because the console was updated. */
 function NotLoaded() {
   return (
     <div role="alert">

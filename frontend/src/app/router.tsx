@@ -27,7 +27,7 @@ import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
 import { text } from "@/lib/search-params";
 import { lastTenant } from "./preferences";
 
-// Pages with charts hand their time range to each other.
+// Links between pages with charts keep the time range.
 const rangeKept = { middlewares: [retainSearchParams<RangeSearch>(["range", "since", "until"])] };
 
 const root = createRootRouteWithContext<{ client: QueryClient }>()({ component: Outlet });

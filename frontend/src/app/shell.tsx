@@ -15,7 +15,7 @@ import { isDark, rememberTenant, setPreferences, usePreferences } from "./prefer
 
 const CommandPalette = lazy(() => loaded(() => import("./command-palette")));
 
-/** Everything around a tenant's page: navigation, search, and the live connection. */
+/** The frame of all pages of a tenant: navigation, search, and the live connection. */
 export function Shell() {
   const { tenant } = useParams({ from: "/t/$tenant" });
   const [palette, setPalette] = useState<PaletteMode | null>(null);
@@ -55,7 +55,7 @@ function onCtrlK(action: () => void): () => void {
   return () => removeEventListener("keydown", listen);
 }
 
-/** Takes the focus when the page changes, as a full page load would. */
+/** Moves the focus to the main region when the page changes, as a full page load would. */
 function Main() {
   const path = useLocation({ select: ({ pathname }) => pathname });
   const main = useRef<HTMLElement>(null);
@@ -74,7 +74,7 @@ function Main() {
   );
 }
 
-/** What an operator decided about this tenant, and what is left to do. */
+/** A notice that an operator suspended this tenant, and what still works. */
 function Suspended() {
   const tenant = useTenant();
   const current = useSession().tenants.find(({ slug }) => slug === tenant);
@@ -196,7 +196,9 @@ function LiveState() {
   );
 }
 
-/** On a phone, where the navigation is closed: said only when live events and answers do not come. */
+/**
+ * The connection state for phones, where the navigation is hidden. It is shown only while live events do not arrive.
+ */
 function Lost() {
   const state = useConnectionState();
   const lost = state === "reconnecting" || state === "closed";

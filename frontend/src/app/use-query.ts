@@ -20,14 +20,14 @@ export function useQuery<T, E = DefaultError, D = T, K extends QueryKey = QueryK
   options: UseQueryOptions<T, E, D, K>,
 ): UseQueryResult<D, E> {
   const result = useAnyQuery(options);
-  // Inherited, so that only what is read is followed.
+  // Properties are inherited getters, so that the component subscribes only to those that it reads.
   return Object.create(result, {
     data: { get: () => (isGone(result.error) ? undefined : result.data) },
     error: { get: () => (result.data === undefined || isGone(result.error) ? result.error : null) },
   }) as UseQueryResult<D, E>;
 }
 
-/** The same of a list that is read further: `error` beside data is why that failed. */
+/** TanStack's `useInfiniteQuery` with the same rule; `error` beside data means that the next page could not be read. */
 export function useInfiniteQuery<T, E = DefaultError, D = InfiniteData<T>, K extends QueryKey = QueryKey, P = unknown>(
   options: UseInfiniteQueryOptions<T, E, D, K, P>,
 ): UseInfiniteQueryResult<D, E> {

@@ -43,7 +43,7 @@ export function Badge({
   );
 }
 
-/** A word with a coloured dot; the dot breathes while things are moving. */
+/** A word with a coloured dot, which pulses while the state is about to change. */
 export function Status({ tone, label, live = false }: { tone: Tone; label: string; live?: boolean }) {
   return (
     <Badge tone={tone}>

@@ -7,7 +7,7 @@ export interface Segment {
   className: string;
 }
 
-/** One bar split in proportion. Decorative: the figures stand beside it as text. */
+/** A bar split in proportion to its parts. It is decorative: the figures stand beside it as text. */
 export function StackedBar({ segments, total, className }: { segments: Segment[]; total: number; className?: string }) {
   return (
     <div aria-hidden className={cn("flex h-2 gap-px overflow-hidden rounded-full bg-fill-2", className)}>

@@ -2,13 +2,13 @@ import { Select } from "./field";
 
 interface Props {
   value: string | undefined;
-  /** By their names; the chosen one is offered even if it is not among them. */
+  /** Names of the base models. The selected one is offered even if it is not among them. */
   names: readonly string[];
   onChange: (chosen: string | undefined) => void;
   className?: string;
 }
 
-/** Which base model is looked at. Nothing where there is only one to look at. */
+/** A filter by base model. It is not shown where there is only one. */
 export function BaseModelSelect({ value, names, onChange, className }: Props) {
   if (names.length < 2 && !value) return null;
   const offered = value && !names.includes(value) ? [value, ...names] : names;

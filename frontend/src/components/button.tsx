@@ -18,12 +18,12 @@ const SIZES = {
 interface ButtonProps extends ComponentProps<"button"> {
   variant?: keyof typeof VARIANTS;
   size?: keyof typeof SIZES;
-  /** Put the look on the child (a link) instead of a button. */
+  /** Applies the style to the child, such as a link, instead of a button. */
   asChild?: boolean;
   busy?: boolean;
 }
 
-/** The second click of a double click comes before the first one shows as busy; what is done once must not be done twice. */
+/** Ignores the second click of a double click, which arrives before the button shows as busy. */
 const onceOnly = (event: MouseEvent) => {
   if (event.detail < 2) return;
   event.preventDefault();

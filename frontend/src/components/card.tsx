@@ -29,7 +29,7 @@ export function PageHeader({ title, note, actions }: { title: ReactNode; note?: 
   );
 }
 
-/** A row of figures that reads as one strip. */
+/** A row of figures. */
 export function Stats({ children, className }: { children: ReactNode; className?: string }) {
   return (
     <dl className={cn("card grid grid-cols-2 gap-px overflow-hidden bg-line lg:grid-cols-4", className)}>{children}</dl>

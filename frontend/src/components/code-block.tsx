@@ -3,7 +3,7 @@ import { Fragment, useEffect, useState } from "react";
 import { cn } from "@/lib/cn";
 import { copyText } from "@/lib/clipboard";
 
-/** A copy button that says so when it worked, to eyes and to screen readers. */
+/** A button that copies text and confirms it visibly and to screen readers. */
 export function CopyButton({ text, label = "Copy", className }: { text: string; label?: string; className?: string }) {
   const [copied, setCopied] = useState(false);
   useEffect(() => {
@@ -34,7 +34,7 @@ const TOKENS =
   /((?:#|\/\/) .*$)|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\])*')|\b(import|from|as|async|await|def|for|in|with|if|elif|break|const|new|print|curl)\b/gm;
 const TOKEN_STYLE = ["", "text-ink-3", "text-accent-text", "text-blue-text"];
 
-/** Colours comments, strings and keywords; enough for snippets, and no highlighter to download. */
+/** Colours comments, strings and keywords of a snippet without a highlighter library. */
 function Highlighted({ code }: { code: string }) {
   const pieces: { text: string; kind: number }[] = [];
   let end = 0;

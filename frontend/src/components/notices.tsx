@@ -43,7 +43,7 @@ interface EmptyProps {
   /** The exact command that fills this page. */
   command?: string;
   action?: ReactNode;
-  /** "h1" where this is the whole page. */
+  /** Level of the heading: "h1" if the notice is the whole page. */
   heading?: "h1" | "h2";
 }
 
@@ -65,7 +65,7 @@ export function Skeleton({ className }: { className?: string }) {
   return <div className={cn("animate-shimmer rounded-md bg-fill-2", className)} aria-hidden />;
 }
 
-/** Rows in the shape of the table that is coming. */
+/** Placeholder rows in the shape of the table that is loading. */
 export function SkeletonRows({ rows = 5 }: { rows?: number }) {
   return (
     <div role="status" aria-label="Loading" className="divide-y">

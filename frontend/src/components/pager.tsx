@@ -3,16 +3,18 @@ import { number } from "@/lib/format";
 import { Button } from "./button";
 
 interface PagerProps {
-  /** Of what, where a page has several. */
+  /** Label of the navigation, needed if a page has several lists. */
   label?: string;
-  /** From 0. */
+  /** Index of the page, from 0. */
   page: number;
   size: number;
   total: number;
   onPage: (page: number) => void;
 }
 
-/** Which rows of how many, and the way to the others. Nothing where all are shown. */
+/**
+ * The range of rows that is shown, the total, and buttons for other pages. It is hidden if all rows fit on one page.
+ */
 export function Pager({ label = "Pages", page, size, total, onPage }: PagerProps) {
   if (total <= size && page === 0) return null;
   const first = page * size;

@@ -6,18 +6,18 @@ const PAUSE_MS = 200;
 
 interface SearchInputProps {
   label: string;
-  /** Shown while nothing is typed; otherwise the label. */
+  /** Placeholder of the input; the label by default. */
   hint?: string;
   value: string;
   onChange: (value: string) => void;
 }
 
-/** Tells what was typed after a short pause, so that the server is asked once for a word. */
+/** A search field that calls `onChange` after a short pause, so that the server gets one request per word. */
 export function SearchInput({ label, hint = label, value, onChange }: SearchInputProps) {
   const [typed, setTyped] = useState(value);
   const [reported, setReported] = useState(value);
   const [seen, setSeen] = useState(value);
-  // Back and forward change the address, and with it what is searched for.
+  // Back and forward change the search in the address.
   if (value !== seen) {
     setSeen(value);
     if (value !== reported) {

@@ -2,7 +2,7 @@ import { TriangleAlert } from "lucide-react";
 import type { ReactNode } from "react";
 import { CopyButton } from "./code-block";
 
-/** A value that the server shows this once, with a warning that says so. */
+/** A value that the server shows only once, with a warning. */
 export function Secret({
   value,
   label,

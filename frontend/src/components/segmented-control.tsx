@@ -9,7 +9,7 @@ interface SegmentedControlProps<T extends string> {
   className?: string;
 }
 
-/** A choice of one among few, always visible. */
+/** A row of buttons that selects one of a few values. */
 export function SegmentedControl<T extends string>({
   label,
   value,

@@ -5,7 +5,7 @@ import { Th } from "./table";
 
 interface SortThProps<Column extends string> {
   column: Column;
-  /** What the list is sorted by; a minus before it is the other way round. */
+  /** The field that the list is sorted by; a leading minus means descending. */
   sort: Column | `-${Column}`;
   onSort: (sort: Column | `-${Column}`) => void;
   align?: "right";
@@ -13,7 +13,7 @@ interface SortThProps<Column extends string> {
   children: ReactNode;
 }
 
-/** A column that the server can sort by: pressed once upwards, twice downwards. */
+/** A column header that sorts the list on the server: ascending first, then descending. */
 export function SortTh<Column extends string>({
   column,
   sort,

@@ -1,7 +1,7 @@
 import type { ComponentProps } from "react";
 import { cn } from "@/lib/cn";
 
-/** Scrolls sideways by itself on a narrow screen, so that the page does not. */
+/** A table that scrolls sideways inside its region, so that the page does not. */
 export function Table({ className, label, ...props }: ComponentProps<"table"> & { label: string }) {
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard

@@ -1,7 +1,7 @@
 import { cn } from "@/lib/cn";
 import { TARGETS } from "@/lib/peft";
 
-/** The seven projections of a layer as seven cells; lit ones carry LoRA. */
+/** The seven projections of a layer as cells; the highlighted ones have LoRA weights. */
 export function TargetModules({ targets }: { targets: readonly string[] }) {
   const label = targets.length === 0 ? "No target modules" : `Target modules: ${targets.join(", ")}`;
   return (

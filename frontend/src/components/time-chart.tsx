@@ -5,21 +5,21 @@ import { stepLabel } from "@/lib/time-range";
 export interface ChartSeries {
   key: string;
   label: string;
-  /** One of the theme's series colours. */
+  /** Colour of the series, one of the theme's. */
   color: 1 | 2 | 3 | 4 | "danger";
-  /** One for each step; null = nothing measured. */
+  /** One value per step; null means that nothing was measured. */
   values: (number | null)[];
 }
 
 interface TimeChartProps {
   title: string;
-  /** Where each step begins, milliseconds. */
+  /** Start of each step in milliseconds. */
   at: number[];
   stepS: number;
   series: ChartSeries[];
   kind: "bars" | "lines";
   format: (value: number) => string;
-  /** A line across, such as an objective. */
+  /** A horizontal line, such as an objective. */
   line?: { value: number; label: string };
   onZoom: (since: number, until: number) => void;
   onZoomOut?: () => void;
@@ -37,14 +37,14 @@ const DOT = { 1: "bg-series-1", 2: "bg-series-2", 3: "bg-series-3", 4: "bg-serie
 const WIDTH = 1000;
 const HEIGHT = 100;
 
-/** The next round number at or above: 1, 2 or 5 times a power of ten. */
+/** Returns the next round number at or above `value`: 1, 2 or 5 times a power of ten. */
 export function niceCeiling(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return ([1, 2, 5, 10].find((step) => step * power >= value) ?? 10) * power;
 }
 
-/** A line's points as one path, broken where nothing was measured; a lone point is a short dash. */
+/** Returns the SVG path of a line. It is interrupted where nothing was measured; a single point is a short dash. */
 export function linePath(values: (number | null)[], top: number): string {
   const width = WIDTH / values.length;
   const y = (value: number) => (HEIGHT - (Math.min(value, top) / top) * HEIGHT).toFixed(2);
@@ -59,7 +59,7 @@ export function linePath(values: (number | null)[], top: number): string {
     .join("");
 }
 
-/** Values over time. Dragging zooms; so do + and the arrow keys, which read step by step. */
+/** A chart of values over time. Dragging or + zooms; the arrow keys read out single steps. */
 export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom, onZoomOut }: TimeChartProps) {
   const [cursor, setCursor] = useState<number | null>(null);
   const [from, setFrom] = useState<number | null>(null);
@@ -80,7 +80,7 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
   };
   const zoomTo = (a: number, b: number) => {
     const [first, last] = a < b ? [a, b] : [b, a];
-    // A step alone, or everything, shows nothing new.
+    // Zooming to one step or to the whole range would show nothing new.
     if (last > first && last - first < count - 1) onZoom(at[first]!, at[last]! + stepS * 1000);
   };
   const move = (by: number) =>
@@ -213,7 +213,7 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
   );
 }
 
-/** What lies below each series of a stack, by step. */
+/** Returns for each series of a stack the sum of the series below it, by step. */
 export const stacked = (series: ChartSeries[], count: number): number[][] =>
   series.map((_, above) =>
     Array.from({ length: count }, (_none, index) =>

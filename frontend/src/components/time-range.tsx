@@ -20,7 +20,7 @@ export function useTimeRange(otherwise: Range): TimeRange {
   const search = readRangeSearch(useSearch({ strict: false }));
   const navigate = useNavigate();
   const go = (range: { range?: Range; since?: string; until?: string }, replace = false) =>
-    // `search` of whatever page this is: only the range in it changes.
+    // `search` belongs to the current page; only its time range changes.
     void navigate({
       to: ".",
       search: ((all: Record<string, unknown>) => ({
@@ -44,7 +44,7 @@ export function useTimeRange(otherwise: Range): TimeRange {
   };
 }
 
-/** Which stretch of time all charts of the page show. */
+/** A control for the time range of all charts on the page. */
 export function TimeRangeControl({ range }: { range: TimeRange }) {
   const { query: shown } = range;
   return (

@@ -5,7 +5,7 @@ import { current, dismiss, type Note, subscribe } from "@/components/toast";
 
 const SHOWN_MS = 6000;
 
-/** Notes in a corner, above dialogs: a click on one does not close a dialog, and Escape is the dialog's. */
+/** Messages in a corner above dialogs: a click on one does not close a dialog, and Escape closes only the dialog. */
 export default function Toasts() {
   const shown = useSyncExternalStore(subscribe, current);
   return (
@@ -23,7 +23,7 @@ export default function Toasts() {
 }
 
 function Toast({ note: { id, tone, title, detail } }: { note: Note }) {
-  // It stays while the pointer or the keyboard is on it.
+  // A message stays while the pointer or the focus is on it.
   const [paused, setPaused] = useState(false);
   useEffect(() => {
     if (paused) return;

@@ -1,7 +1,7 @@
 import { Tooltip as Radix } from "radix-ui";
 import type { ReactNode } from "react";
 
-/** The child must be focusable, so that keyboards reach the hint too. */
+/** A hint on hover and focus. The child must be focusable, so that the keyboard reaches it. */
 export function Tooltip({ content, children }: { content: ReactNode; children: ReactNode }) {
   return (
     <Radix.Provider delayDuration={350}>

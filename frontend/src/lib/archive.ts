@@ -1,13 +1,13 @@
 import { ByteReader } from "./byte-reader";
 
-/** A file inside an archive, met in order; `reader` stands at its first byte. */
+/** A file inside an archive. `reader` is at its first byte. */
 export interface ArchiveEntry {
   name: string;
   size: number;
   reader: ByteReader;
 }
 
-/** Thrown for archives the browser cannot look into; the server has the last word on those. */
+/** An archive that the browser cannot read. The server decides whether it is valid. */
 export class ArchiveError extends Error {}
 
 const isZip = (name: string) => /\.zip$/i.test(name);
@@ -15,14 +15,14 @@ const isTarGz = (name: string) => /\.(tar\.gz|tgz)$/i.test(name);
 const isTar = (name: string) => /\.tar$/i.test(name);
 export const isArchive = (name: string) => isZip(name) || isTarGz(name) || isTar(name);
 
-/** Regular files of an archive that a browser can look into. */
+/** Yields the regular files of an archive that a browser can read. */
 export const entriesOf = (file: File): AsyncGenerator<ArchiveEntry> =>
   isZip(file.name) ? zipEntries(file) : tarEntries(unpacked(file));
 
 const unpacked = (file: File): ReadableStream<Uint8Array> =>
   isTarGz(file.name) ? file.stream().pipeThrough(new DecompressionStream("gzip")) : file.stream();
 
-/** Files of a .zip in directory order, each inflated only as far as it is read. */
+/** Yields the files of a .zip in directory order. Each is inflated only as far as it is read. */
 async function* zipEntries(file: Blob): AsyncGenerator<ArchiveEntry> {
   for (const entry of await centralDirectory(file)) {
     if (entry.name.endsWith("/")) continue;
@@ -87,7 +87,7 @@ async function inflated(file: Blob, entry: ZipRecord): Promise<ReadableStream<Ui
   throw new ArchiveError(`${entry.name} is compressed with a method the browser does not know.`);
 }
 
-/** Regular files of a .tar in archive order. What an entry's reader leaves unread is skipped. */
+/** Yields the regular files of a .tar in archive order. The unread rest of an entry is skipped. */
 export async function* tarEntries(stream: ReadableStream<Uint8Array>): AsyncGenerator<ArchiveEntry> {
   const reader = new ByteReader(stream);
   for (let block = await reader.read(512); block.length === 512 && block[0] !== 0; block = await reader.read(512)) {

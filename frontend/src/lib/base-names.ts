@@ -1,9 +1,11 @@
-/** Copies in another type or under a trainer's name are the same model: as the server compares names (`base_names.py`). */
+/**
+ * Suffixes and owners that do not distinguish base models. The server compares names in the same way (`base_names.py`).
+ */
 const COPY = /(-unsloth)?(-(bnb-)?[48]bit|-gptq.*|-awq.*|-fp8.*|-bf16|-hf)$/;
-/** Folders that name no model: a trainer's output, a snapshot of the Hub's cache, a drive's root. */
+/** Folders whose name is not a model: a trainer's output, a snapshot of the Hub's cache, a drive's root. */
 const NO_NAME = /^((base[-_]?)?model|base|weights|output|final|checkpoint(-\d+)?|[0-9a-f]{40}|\.*)$/;
 
-/** Whether a configuration's base model is another one, as far as names say; a path, also of Windows, counts by its last part. */
+/** Returns whether a configuration names another base model. Of a path, also of Windows, the last part counts. */
 export function namesAnotherBase(named: string, served: string): boolean {
   const name = plain(named);
   return !NO_NAME.test(name) && name !== plain(served);

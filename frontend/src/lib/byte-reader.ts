@@ -1,4 +1,4 @@
-/** Reads exact byte counts from a stream without ever holding more than one chunk beyond what was asked. */
+/** Reads exact byte counts from a stream and buffers at most one chunk more than requested. */
 export class ByteReader {
   #reader: ReadableStreamDefaultReader<Uint8Array>;
   #held: Uint8Array = new Uint8Array(0);
@@ -8,12 +8,12 @@ export class ByteReader {
     this.#reader = stream.getReader();
   }
 
-  /** Bytes handed out or skipped so far. */
+  /** Bytes read or skipped so far. */
   get position(): number {
     return this.#position;
   }
 
-  /** Exactly `count` bytes, or fewer when the stream ends first. */
+  /** Returns exactly `count` bytes, or fewer if the stream ends first. */
   async read(count: number): Promise<Uint8Array> {
     const parts: Uint8Array[] = [];
     let missing = count;
@@ -25,7 +25,7 @@ export class ByteReader {
     return join(parts, count - missing);
   }
 
-  /** Drop `count` bytes; returns how many there were. */
+  /** Skips `count` bytes and returns how many there were. */
   async skip(count: number): Promise<number> {
     let missing = count;
     while (missing > 0 && (await this.#fill())) missing -= this.#take(missing).length;

@@ -1,4 +1,4 @@
-/** Copy text; falls back to a selection where the clipboard is blocked (plain http on another machine). */
+/** Copies text. Where the clipboard API is blocked (plain http on another machine), it copies a selection. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -12,7 +12,7 @@ function copyBySelection(text: string): boolean {
   const area = document.createElement("textarea");
   area.value = text;
   area.className = "fixed opacity-0";
-  // Inside a dialog the focus trap would steal the selection from an element outside it.
+  // Inside a dialog the focus trap would take the selection from an element outside it.
   const host = document.activeElement?.closest("[role=dialog]") ?? document.body;
   host.append(area);
   area.select();

@@ -1,4 +1,4 @@
 import { clsx, type ClassValue } from "clsx";
 
-/** Join class names. A class that must win over a component's own carries Tailwind's `!`. */
+/** Joins class names. A class that must override one of a component carries Tailwind's `!`. */
 export const cn = (...classes: ClassValue[]): string => clsx(classes);

@@ -16,7 +16,7 @@ const SYSTEMS: [name: string, sign: RegExp][] = [
 
 const first = (known: [string, RegExp][], agent: string) => known.find(([, sign]) => sign.test(agent))?.[0];
 
-/** A browser's own description in a few words: "Firefox on Linux". What is not known is shown as it came. */
+/** Returns a short name of a browser, such as "Firefox on Linux", or the user agent if it is unknown. */
 export function deviceName(agent: string): string {
   if (agent === "") return "Unknown device";
   const browser = first(BROWSERS, agent);

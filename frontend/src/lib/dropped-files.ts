@@ -1,6 +1,6 @@
-/** Everything a drop holds, folders opened, with paths relative to what was dropped. */
+/** Returns all dropped files, including those in folders, with paths relative to the dropped item. */
 export async function filesFromDrop(transfer: DataTransfer): Promise<File[]> {
-  // Entries must be taken before the first await: the browser empties the list afterwards.
+  // Entries must be read before the first await: the browser empties the list afterwards.
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   if (entries.length === 0) return [...transfer.files];
   return (await Promise.all(entries.map(filesIn))).flat();
@@ -18,7 +18,7 @@ async function openFile(entry: FileSystemFileEntry): Promise<File> {
   return file;
 }
 
-/** Browsers hand out at most 100 children a call; an empty answer is the end. */
+/** Reads all children. Browsers return at most 100 per call; an empty result is the end. */
 async function listFolder(reader: FileSystemDirectoryReader): Promise<FileSystemEntry[]> {
   const all: FileSystemEntry[] = [];
   for (;;) {

@@ -1,6 +1,6 @@
 import type { ReconnectingSocket } from "./reconnecting-socket";
 
-/** One live event of a tenant. `data` has the shape of the matching REST answer. */
+/** A live event of a tenant. `data` has the shape of the matching REST answer. */
 export interface LiveEvent {
   seq: number;
   event: string;
@@ -9,13 +9,13 @@ export interface LiveEvent {
 
 interface EventStreamListener {
   onEvent: (event: LiveEvent) => void;
-  /** Events were lost for good; whatever is cached may be stale. */
+  /** Called when events were lost: cached data may be stale. */
   onLost: () => void;
-  /** The server refuses further connections: the session ended, or the user is not a member of the tenant. */
+  /** Called when the server refuses connections: the session ended, or the user is not a member of the tenant. */
   onRefused?: () => void;
 }
 
-/** How long a gap in the sequence numbers may stay open before its events count as lost. */
+/** Milliseconds that a gap in the sequence numbers may stay open before its events count as lost. */
 const GAP_LIMIT_MS = 3000;
 
 /**
@@ -48,7 +48,7 @@ export class EventStream {
 
   #receive(message: Record<string, unknown>): void {
     if (message.type === "hello") this.#onHello(Number(message.seq));
-    // The requested events are no longer in the server's ring.
+    // The server no longer has the requested events.
     if (message.type === "reset") this.#reset(Number(message.seq));
     if (message.type === "event") this.#receiveEvent(message as unknown as LiveEvent);
   }
@@ -57,7 +57,7 @@ export class EventStream {
     if (this.#lastSeq === null) {
       this.#lastSeq = current;
     } else if (current < this.#lastSeq) {
-      // The server counts from the start: it restarted and lost its ring of events.
+      // The server restarted, lost its events and counts from the start.
       this.#reset(current);
     } else if (current > this.#lastSeq) {
       this.#requestReplay(current);

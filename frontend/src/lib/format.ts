@@ -5,12 +5,12 @@ const fullFormat = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeS
 
 export const number = (value: number) => whole.format(value);
 
-/** 12,345 stays whole below ten thousand; above that 12.3K. */
+/** Returns a number in full below ten thousand, and abbreviated above: 12.3K. */
 export const short = (value: number) => (Math.abs(value) < 10_000 ? whole.format(value) : compact.format(value));
 
 const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB"] as const;
 
-/** Decimal bytes with three significant digits: 4.21 MB. */
+/** Returns decimal bytes with three significant digits: 4.21 MB. */
 export function bytes(value: number): string {
   const power = value < 1 ? 0 : Math.min(BYTE_UNITS.length - 1, Math.floor(Math.log10(value) / 3));
   const scaled = value / 1000 ** power;
@@ -35,7 +35,7 @@ const UNIT_SIZES: Record<string, number> = {
   tib: 2 ** 40,
 };
 
-/** Bytes as people type them: "10 GiB", "500 MB", "1,5 TB", "4096"; null for what is no size. */
+/** Parses a size such as "10 GiB", "500 MB", "1,5 TB" or "4096"; returns null for other text. */
 export function parseBytes(text: string): number | null {
   const match = /^\s*(\d{1,15}(?:[.,]\d{1,6})?)\s*([a-z]{0,3})\s*$/i.exec(text);
   const size = UNIT_SIZES[match?.[2]?.toLowerCase() ?? "none"];
@@ -44,7 +44,7 @@ export function parseBytes(text: string): number | null {
   return value <= 1e15 ? value : null;
 }
 
-/** Bytes for a field, to the byte: in the largest unit in which they are short, else as they are. */
+/** Returns an exact size for an input: in the largest unit in which it is short, or else in bytes. */
 export function typedBytes(value: number): string {
   const units = [
     ["TiB", 2 ** 40],
@@ -65,17 +65,17 @@ export function typedBytes(value: number): string {
 
 export const rate = (bytesPerSecond: number) => `${bytes(bytesPerSecond)}/s`;
 
-/** Parameters as people say them: 1.2M, 84K. */
+/** Returns a number of parameters: 1.2M, 84K. */
 export const params = (value: number) => compact.format(value);
 
-/** Milliseconds: 8 ms, 340 ms, 1.42 s, 2 min 3 s. */
+/** Returns milliseconds as text: 8 ms, 340 ms, 1.42 s, 2 min 3 s. */
 export function milliseconds(value: number): string {
   if (value < 1000) return `${Math.round(value)} ms`;
   if (value < 60_000) return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)} s`;
   return `${Math.floor(value / 60_000)} min ${Math.round((value % 60_000) / 1000)} s`;
 }
 
-/** Remaining seconds, rounded up so that the last one is never "0 s". */
+/** Returns the remaining seconds, rounded up so that the last second is not "0 s". */
 export function eta(seconds: number): string {
   if (!Number.isFinite(seconds)) return "";
   if (seconds < 60) return `${Math.max(1, Math.ceil(seconds))} s left`;
@@ -93,7 +93,7 @@ const STEPS: [limit: number, size: number, unit: string][] = [
   [86_400 * 30, 86_400, "d"],
 ];
 
-/** "just now", "4 min ago", "2 d ago", then the date. */
+/** Returns "just now", "4 min ago" or "2 d ago", and the date for older times. */
 export function ago(iso: string, now: number = Date.now()): string {
   const seconds = Math.max(0, (now - Date.parse(iso)) / 1000);
   if (seconds < 5) return "just now";
@@ -101,7 +101,7 @@ export function ago(iso: string, now: number = Date.now()): string {
   return step ? `${Math.floor(seconds / step[1])} ${step[2]} ago` : dayFormat.format(new Date(iso));
 }
 
-/** Share of a whole as a percentage that never claims 0 % or 100 % falsely. */
+/** Returns a share as a percentage. Only exact values are shown as 0 % or 100 %. */
 export function percent(part: number, total: number): string {
   if (total === 0) return "0%";
   const value = (part / total) * 100;
@@ -110,12 +110,12 @@ export function percent(part: number, total: number): string {
   return `${Math.round(value)}%`;
 }
 
-/** "sha256:abcdef…" shortened to its first twelve hexadecimal digits. */
+/** Returns a digest "sha256:abcdef…" shortened to its first twelve hexadecimal digits. */
 export const shortDigest = (digest: string) => digest.replace(/^sha256:/, "").slice(0, 12);
 
 export const plural = (count: number, one: string, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
-/** Millionths of a currency: $12.34, and as many digits as a small amount needs: $0.00042. */
+/** Returns millionths of a currency as money, with as many digits as a small amount needs: $12.34, $0.00042. */
 export function money(micros: number, currency: string | null): string {
   const value = micros / 1e6;
   const digits =
@@ -129,7 +129,7 @@ export function money(micros: number, currency: string | null): string {
   return currency === null ? "–" : format.format(value);
 }
 
-/** Microseconds of device time: 84 ms, 12.4 s, 3.2 h. */
+/** Returns microseconds of device time as text: 84 ms, 12.4 s, 3.2 h. */
 export function deviceTime(us: number): string {
   if (us < 60_000_000) return milliseconds(us / 1000);
   return us < 3_600_000_000 ? `${(us / 60_000_000).toFixed(1)} min` : `${number(Math.round(us / 360_000_000) / 10)} h`;

@@ -13,7 +13,7 @@ export interface Usage {
   completion_tokens: number;
 }
 
-/** Milliseconds the engine measured. `adapter_load_ms` above zero means the adapter was cold. */
+/** Milliseconds that the engine measured. `adapter_load_ms` above zero means that the adapter was cold. */
 export interface Timings {
   queue_ms: number;
   adapter_load_ms: number;
@@ -28,7 +28,7 @@ export interface Finish {
   timings: Timings;
 }
 
-/** New of one tool call: whose beginning it is has an id and a name. */
+/** New text of one tool call. The first delta of a call has its ID and name. */
 export interface ToolCallDelta {
   index: number;
   id?: string;
@@ -41,7 +41,7 @@ export interface GenerationHandlers {
   onReasoning?: (text: string) => void;
   onToolCalls?: (calls: ToolCallDelta[]) => void;
   onDone: (finish: Finish) => void;
-  /** After a cancel: what had been made until then. */
+  /** Called after a cancel with the tokens until then. */
   onStopped?: (finish: Finish) => void;
   onError: (error: ErrorBody) => void;
 }
@@ -49,7 +49,7 @@ export interface GenerationHandlers {
 interface Running {
   handlers: GenerationHandlers;
   request: object;
-  /** Of the socket it was sent on; null until then. It stays the generation's own on later sockets. */
+  /** Session of the socket that the generation was sent on; null until then. It does not change on later sockets. */
   session: string | null;
   seq: number | null;
   cancelled: boolean;
@@ -74,7 +74,7 @@ const UNAVAILABLE: ErrorBody = {
   fix: "Sign in again, then reload the page.",
 };
 
-/** How long the server keeps a disconnected generation, unless its hello message says otherwise. */
+/** Milliseconds that the server keeps a disconnected generation, unless its hello message says otherwise. */
 const RESUME_MS = 30_000;
 
 /**
@@ -85,7 +85,7 @@ const RESUME_MS = 30_000;
 export class InferenceSocket {
   #running = new Map<string, Running>();
   #count = 0;
-  /** The server is about to stop: reconnect once no generation runs there. */
+  /** Set when the server is about to stop: reconnect once no generation runs there. */
   #draining = false;
   #closeReason: ErrorBody | null = null;
   #session: string | null = null;
@@ -99,7 +99,7 @@ export class InferenceSocket {
     });
   }
 
-  /** Start a generation; returns a function that cancels it. It is sent once the socket is open. */
+  /** Starts a generation as soon as the socket is open, and returns a function that cancels it. */
   generate(request: object, handlers: GenerationHandlers): () => void {
     const id = `g${++this.#count}`;
     const running: Running = { handlers, request, session: null, seq: null, cancelled: false };
@@ -168,7 +168,7 @@ export class InferenceSocket {
     this.#running.forEach((running, id) => running.session ?? this.#submit(id, running));
   }
 
-  /** Request the missed frames of each interrupted generation, by session. Cancelled generations are not resumed. */
+  /** Requests the missed frames of each interrupted generation, by session. Cancelled generations are not resumed. */
   #resume(): void {
     const sessions = new Map<string, Record<string, number>>();
     for (const [id, { session, seq, cancelled }] of [...this.#running]) {
@@ -240,16 +240,19 @@ export class InferenceSocket {
 function deliver(handlers: GenerationHandlers, { text, tokens, reasoning, tool_calls }: Record<string, unknown>): void {
   if (typeof reasoning === "string") handlers.onReasoning?.(reasoning);
   if (Array.isArray(tool_calls)) handlers.onToolCalls?.(tool_calls as ToolCallDelta[]);
-  // The first delta of a choice may hold what is known of its prompt, and no text.
+  // The first delta of a choice may contain information about the prompt and no text.
   handlers.onText(typeof text === "string" ? text : "", Number(tokens ?? 0));
 }
 
-/** Whether the server does not know a generation of which nothing was shown yet. */
+/** Returns whether the server does not know a generation of which nothing was shown yet. */
 function isUnknownToServer({ seq, cancelled }: Running, message: Record<string, unknown>): boolean {
   return message.type === "error" && seq === null && !cancelled && (message.error as ErrorBody).code === "resume_lost";
 }
 
-/** Compare a sequence number with the last one: the first may be any, each next must be one more; 0 is outside the sequence. */
+/**
+ * Compares a sequence number with the last one: the first may be any, each next one must be one more; 0 is outside the
+ * sequence.
+ */
 function sequence(seen: number | null, seq: unknown): "next" | "duplicate" | "gap" {
   if (typeof seq !== "number" || seq === 0 || seen === null || seq === seen + 1) return "next";
   return seq <= seen ? "duplicate" : "gap";

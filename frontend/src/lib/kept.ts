@@ -1,12 +1,12 @@
-/** Text that outlives a reload in this tab, and nothing longer: it is gone when the tab is closed, and when anybody signs out. */
+/** Storage for text that survives a reload of this tab. It is deleted when the tab is closed and on sign-out. */
 
 const PREFIX = "lorikeet.kept.";
 const SIGNED_OUT = "lorikeet.signed-out";
 
-/** False from a sign-out until something is read again: what is still shown for a moment is not kept. */
+/** False from a sign-out until something is read again, so that data that is still shown is not stored. */
 let open = true;
 
-// Storage may be blocked or full; then what was to be kept lasts as long as the page.
+// Storage may be blocked or full. The text then lasts until the page is closed.
 function quietly<T>(work: () => T): T | null {
   try {
     return work();
@@ -32,14 +32,14 @@ function forgetHere(): void {
   });
 }
 
-/** After a sign-out: nothing is left here, nor in this browser's other tabs. */
+/** Deletes the stored text of this tab and of all other tabs of this browser, after a sign-out. */
 export function forgetEverywhere(): void {
   forgetHere();
-  // A write of the same value would be no event.
+  // Writing the same value would not be an event for other tabs.
   quietly(() => localStorage.setItem(SIGNED_OUT, `${Date.now()} ${Math.random()}`));
 }
 
-/** Forget when another tab signs out. */
+/** Deletes the stored text when another tab signs out. */
 export function followSignOut(): void {
   addEventListener("storage", ({ key }) => key === SIGNED_OUT && forgetHere());
 }

@@ -3,10 +3,10 @@ import { type ComponentType, lazy } from "react";
 
 const PAUSES_MS = [300, 1500];
 
-/** A part of the console that did not arrive: the connection broke, or a newer console took its place. */
+/** A part of the console could not be loaded: the connection failed, or a newer console was deployed. */
 export class PartNotLoadedError extends Error {}
 
-/** What `load` imports, tried again twice. Raises PartNotLoadedError. */
+/** Returns the module that `load` imports, with two retries. Raises PartNotLoadedError. */
 export async function loaded<T>(load: () => Promise<T>): Promise<T> {
   for (const pause of PAUSES_MS) {
     try {
@@ -20,13 +20,13 @@ export async function loaded<T>(load: () => Promise<T>): Promise<T> {
   });
 }
 
-/** A component of a module that is fetched when it is first shown. */
+/** Returns a component whose module is loaded when it is first shown. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any -- as React's own `lazy` has it
 export function lazyPart<K extends string, M extends Record<K, ComponentType<any>>>(load: () => Promise<M>, name: K) {
   return lazy(async () => ({ default: (await loaded(load))[name] }));
 }
 
-/** A page whose module is fetched when it is first shown. One that a network that was gone kept away is fetched when that is back. */
+/** Returns a page whose module is loaded when it is first shown, and again when the network returns after a failure. */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any -- as above
 export function lazyPage<K extends string, M extends Record<K, ComponentType<any>>>(load: () => Promise<M>, name: K) {
   const page = lazyRouteComponent<M, K>(

@@ -4,7 +4,7 @@ import type { SafetensorsHeader, TensorInfo } from "./safetensors";
 export const TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"] as const;
 export type Target = (typeof TARGETS)[number];
 
-/** The server's ceiling on rank; it stays the judge, this only saves a wasted upload. */
+/** Maximum rank that the server accepts. The server decides; this check saves a futile upload. */
 const MAX_RANK = 256;
 
 export interface Finding {
@@ -14,7 +14,7 @@ export interface Finding {
   fix: string;
 }
 
-/** What can be known of an adapter from its config and the header of its weights. */
+/** Properties of an adapter, from its configuration and the header of its weights. */
 export interface AdapterSummary {
   base: string | null;
   rank: number;
@@ -25,7 +25,7 @@ export interface AdapterSummary {
   dtype: string;
   parameters: number;
   tensors: number;
-  /** Width of the base model, read off the A matrices of attention inputs; null when none is there. */
+  /** Hidden size of the base model, from the A matrices of attention inputs; null if there are none. */
   hiddenSize: number | null;
 }
 
@@ -36,14 +36,14 @@ export interface Inspection {
 
 export type AdapterConfig = Record<string, unknown>;
 
-/** LoRA's matrices; AdaLoRA's names of them end at `lora_A` and `lora_B`. */
+/** Names of LoRA matrices; AdaLoRA's end at `lora_A` and `lora_B`. */
 const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])(?:\.(?:[^.]+\.)?weight)?$/;
-/** AdaLoRA's numbers for each rank, and how many ranks are left. */
+/** AdaLoRA's values for each rank, and the number of remaining ranks. */
 const ADALORA_NUMBERS = /\.(\w+)\.(?:lora_E|ranknum)$/;
-/** DoRA's magnitudes, biases of lora_B, and biases instead of the base's. */
+/** DoRA's magnitudes, biases of lora_B, and trained biases of the base. */
 const VECTOR_NAME =
   /\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(?:lora_magnitude_vector(?:\.\w+)*|lora_B\.(?:[^.]+\.)?bias|(?:base_layer\.)?bias)$/;
-/** The part of a vision-language model that sees or hears: the server leaves it out, as only text is answered. */
+/** The vision or audio part of a multimodal model. The server ignores it, because it serves only text. */
 const NOT_TEXT =
   /(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|embed_vision|audio_tower|merger)\./;
 
@@ -53,7 +53,7 @@ interface LoraTensor extends TensorInfo {
   side: "A" | "B";
 }
 
-/** Check an adapter as far as a browser can: unsupported features, ranks, pairs, and the served base. */
+/** Checks an adapter as far as a browser can: unsupported features, ranks, pairs, and the served base model. */
 export function inspectAdapter(config: AdapterConfig, header: SafetensorsHeader, servedBase?: string): Inspection {
   const lora = header.tensors.flatMap(asLora);
   return {
@@ -211,7 +211,7 @@ function rankLimits(lora: LoraTensor[]): Finding[] {
   ];
 }
 
-/** Names, not digests, are compared here, and people rename folders: so a warning, never a refusal. */
+/** Names are compared, not digests, and folders are often renamed: a difference is a warning, not a refusal. */
 function baseMismatch(config: AdapterConfig, servedBase?: string): Finding[] {
   const base = text(config.base_model_name_or_path);
   if (!servedBase || !base || !namesAnotherBase(base, servedBase)) return [];

@@ -1,4 +1,7 @@
-/** What files are that hold no adapter, told by their names, and what to do then: as the server says it (`recognised.py`). */
+/**
+ * Files that contain no adapter, recognised by their names, with the fix that the server would return
+ * (`recognised.py`).
+ */
 const SAVE_SAFE = "Save with model.save_pretrained(folder, safe_serialization=True) and choose that folder.";
 
 interface Kind {
@@ -66,7 +69,7 @@ const KINDS: Kind[] = [
   },
 ];
 
-/** The first kind that one of these names fits; undefined if none does. */
+/** Returns the first kind that matches one of the names, or undefined. */
 export function recognise(names: string[]): { code: string; message: string; fix: string } | undefined {
   for (const { pattern, code, what, fix } of KINDS) {
     const name = names.find((each) => pattern.test(each.split("/").at(-1) ?? each));

@@ -2,7 +2,7 @@ export type ConnectionState = "connecting" | "open" | "reconnecting" | "closed";
 
 interface SocketListener {
   onMessage: (message: Record<string, unknown>) => void;
-  /** The connection was lost. It is retried unless `closed` is true. */
+  /** Called when the connection is lost. It is retried unless `closed` is true. */
   onDisconnected: (info: { closed: boolean }) => void;
 }
 
@@ -10,7 +10,7 @@ export interface SocketOptions {
   url: () => string;
   /** Returns the first message of each connection. A `ConnectionRefusedError` with a fatal code ends the connection; any other error is retried. */
   authenticate?: () => Promise<object>;
-  /** Close codes after which trying again is pointless: not signed in, wrong origin, not a member. */
+  /** Close codes after which a retry cannot succeed: not signed in, wrong origin, not a member. */
   fatalCodes?: readonly number[];
   makeSocket?: (url: string) => WebSocket;
   random?: () => number;
@@ -28,7 +28,10 @@ const LAST_DELAY_MS = 15_000;
 const PING_EVERY_MS = 20_000;
 const SILENCE_LIMIT_MS = 45_000;
 
-/** Exponential with full jitter above half, so that a restarted server is not hit by all consoles at once. */
+/**
+ * Returns the delay of an exponential back-off. The jitter prevents all consoles from reconnecting at once after a
+ * restart.
+ */
 export function backoff(attempt: number, random: () => number = Math.random): number {
   const ceiling = Math.min(LAST_DELAY_MS, FIRST_DELAY_MS * 2 ** attempt);
   return ceiling / 2 + (random() * ceiling) / 2;
@@ -47,7 +50,7 @@ export class ReconnectingSocket {
 
   constructor(private readonly options: SocketOptions) {}
 
-  /** What speaks over it. Each listener hears every message and ignores what is not its own. */
+  /** Users of the connection. Each listener receives every message and ignores those of others. */
   listen(listener: SocketListener): void {
     this.#listeners.push(listener);
   }
@@ -76,7 +79,7 @@ export class ReconnectingSocket {
     socket?.close(1000);
   }
 
-  /** Close and reconnect after the back-off: the server is about to stop. */
+  /** Closes the connection and reconnects after the back-off, because the server is about to stop. */
   reconnect(): void {
     const socket = this.#socket;
     if (!socket) return;
@@ -84,7 +87,7 @@ export class ReconnectingSocket {
     socket.close(1000);
   }
 
-  /** Whether the message was sent; false while disconnected. */
+  /** Sends a message. Returns false while disconnected. */
   send(message: object): boolean {
     if (this.#state !== "open" || !this.#socket) return false;
     this.#socket.send(JSON.stringify(message));
@@ -127,7 +130,8 @@ export class ReconnectingSocket {
   #received(socket: WebSocket, data: unknown): void {
     if (socket !== this.#socket || typeof data !== "string") return;
     this.#lastMessageAt = Date.now();
-    // Back-off restarts only once the server speaks, not when a proxy merely accepts and drops.
+    // The back-off is reset by the first message of the server, not by a proxy that only accepts and drops the
+    // connection.
     this.#attempt = 0;
     const message = JSON.parse(data) as Record<string, unknown>;
     if (message.type !== "pong") this.#listeners.forEach((listener) => listener.onMessage(message));
@@ -144,7 +148,7 @@ export class ReconnectingSocket {
       this.#retry = setTimeout(() => this.#connect("reconnecting"), backoff(this.#attempt++, this.options.random));
   }
 
-  /** After sleep a dead socket can stay "open": no message within the limit counts as a disconnect. */
+  /** Treats silence beyond the limit as a disconnect: after sleep a dead socket can stay "open". */
   #heartbeat(): void {
     if (Date.now() - this.#lastMessageAt < SILENCE_LIMIT_MS) {
       this.send({ type: "ping" });
@@ -172,7 +176,7 @@ export class ReconnectingSocket {
   }
 }
 
-/** ws:// or wss:// address of a path on the server that delivered this page. */
+/** Returns the ws:// or wss:// address of a path on the server of this page. */
 export function socketUrl(path: string): string {
   const url = new URL(path, globalThis.location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";

@@ -1,4 +1,7 @@
-/** Only paths of this console: an address from elsewhere in ?next= must not be followed. */
+/**
+ * Returns `path` if it is a path of this console: the address in ?next= may come from elsewhere and must not be
+ * followed.
+ */
 export function safePath(next: string | undefined): string {
   return next && /^\/(?![/\\])/.test(next) ? next : "/";
 }

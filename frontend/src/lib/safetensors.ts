@@ -1,6 +1,6 @@
 import type { ByteReader } from "./byte-reader";
 
-/** One tensor of a safetensors header: dtype name, shape, and [begin, end) in the data part. */
+/** A tensor in a safetensors header: dtype, shape, and [begin, end) in the data part. */
 export interface TensorInfo {
   name: string;
   dtype: string;
@@ -12,11 +12,11 @@ export interface TensorInfo {
 export interface SafetensorsHeader {
   tensors: TensorInfo[];
   metadata: Record<string, string>;
-  /** Bytes of the whole file that this header promises. */
+  /** Bytes of the file according to its header. */
   fileBytes: number;
 }
 
-/** Why a header was refused, in the words shown to the user. */
+/** A header that was refused, with the reason as shown to the user. */
 export class HeaderError extends Error {
   constructor(
     readonly code: string,
@@ -27,7 +27,7 @@ export class HeaderError extends Error {
   }
 }
 
-/** Same ceiling as the server's own parser. */
+/** Maximum bytes of a header, the same as in the server's parser. */
 const MAX_HEADER_BYTES = 16 * 1024 * 1024;
 
 const DTYPE_BYTES: Record<string, number> = {
@@ -127,7 +127,7 @@ function tensorInfo(name: string, entry: unknown): TensorInfo {
 const isSizes = (value: unknown): value is number[] =>
   Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0);
 
-/** Tensors must tile the data part without holes or overlaps; returns its length in bytes. */
+/** Checks that tensors cover the data part without gaps or overlaps, and returns its length in bytes. */
 function checkContiguous(tensors: TensorInfo[]): number {
   let expected = 0;
   for (const tensor of tensors.toSorted((a, b) => a.begin - b.begin || a.end - b.end)) {

@@ -1,16 +1,16 @@
-/** Reading what an address holds, which anybody may have typed: what does not fit is as if it were not there. */
+/** Parsers of search parameters, which anybody may have typed: invalid values are treated as missing. */
 
-/** A whole number that somebody typed into the address arrives as one. */
+/** Parses text. The router delivers a number in the address as a number. */
 export const text = (value: unknown) =>
   typeof value === "string" && value !== "" ? value : typeof value === "number" ? String(value) : undefined;
 
 export const whole = (value: unknown) => (Number.isInteger(value) && Number(value) >= 0 ? Number(value) : undefined);
 
-/** Of a list, from 0, which is left out. */
+/** Parses the index of a page. 0 is the default and left out. */
 export const pageIn = (value: unknown) => whole(value) || undefined;
 
 export const oneOf = <T extends string | number>(value: unknown, known: readonly T[]) =>
   known.find((one) => one === value);
 
-/** Whether something is open or on. */
+/** Parses a flag. */
 export const flag = (value: unknown): true | undefined => value === true || undefined;

@@ -6,21 +6,23 @@ import { HeaderError, readHeader, type SafetensorsHeader } from "./safetensors";
 
 const CONFIG_FILE = "adapter_config.json";
 const WEIGHTS_FILE = "adapter_model.safetensors";
-/** Weights that the server converts: shards and their index, torch.save's file, mlx-lm's. */
+/** Names of weights that the server converts: shards and their index, torch.save's file, and mlx-lm's. */
 const OTHER_WEIGHTS =
   /^(adapter_model-\d{5}-of-\d{5}\.safetensors|adapter_model\.safetensors\.index\.json|adapter_model\.bin|adapters\.safetensors)$/;
-/** Where the adapter's own chat template may lie. */
+/** Paths of the adapter's own chat template. */
 const TEMPLATES = /^(chat_template\.jinja|tokenizer_config\.json|chat_template\.json)$/;
 const MAX_CONFIG_BYTES = 1024 * 1024;
 
-/** What the user chose, reduced to what will be sent and what the browser learned about it. */
+/** The selected files, reduced to those that will be sent, and the result of the browser's check. */
 export interface Selection {
-  /** The files to send: an adapter's config and weights, or one archive. Empty when nothing usable was chosen. */
+  /**
+   * The files to send: an adapter's configuration and weights, or one archive. Empty if nothing usable was selected.
+   */
   files: File[];
-  /** Names that were chosen but will stay here. */
+  /** Names of selected files that are not sent. */
   ignored: string[];
   bytes: number;
-  /** Null when the browser could not look inside; `findings` then says why. */
+  /** The adapter, or null if the browser could not read it; `findings` then says why. */
   inspection: Inspection | null;
   findings: Finding[];
 }
@@ -31,7 +33,7 @@ const depth = (file: File) => pathOf(file).split("/").length;
 const isWeights = (file: File) => base(file.name) === WEIGHTS_FILE || OTHER_WEIGHTS.test(base(file.name));
 const folder = (file: File) => pathOf(file).split("/").slice(0, -1).join("/");
 
-/** Look at chosen files without sending anything. Never rejects: every trouble becomes a finding. */
+/** Checks the selected files without sending anything. It never rejects: every error becomes a finding. */
 export async function inspectSelection(chosen: File[], servedBase?: string): Promise<Selection> {
   const archive = chosen.length === 1 ? chosen.find(({ name }) => isArchive(name)) : undefined;
   const selection = archive ? archiveSelection(archive) : looseSelection(chosen);
@@ -54,7 +56,8 @@ const archiveSelection = (file: File): Selection => ({
 });
 
 function looseSelection(chosen: File[]): Selection {
-  // A training folder often holds checkpoints below the final adapter: the shallowest config is meant, and what is beside it.
+  // A training folder often contains checkpoints below the final adapter: the shallowest configuration and the files
+  // beside it are used.
   const configs = chosen.filter((file) => base(file.name) === CONFIG_FILE).toSorted((a, b) => depth(a) - depth(b));
   const complete = configs.filter((file) => chosen.some((other) => isWeights(other) && folder(other) === folder(file)));
   const highest = complete.filter((file) => depth(file) === depth(complete[0] ?? file));
@@ -85,7 +88,7 @@ const several = (folders: string[]): Finding =>
     "Choose one of these folders; of a training's checkpoints usually the one with the highest number.",
   );
 
-/** A warning where the chosen folder holds no adapter, but a checkpoint in it does. */
+/** Returns a warning if the selected folder contains no adapter, but a checkpoint in it does. */
 function ofCheckpoint({ files }: Selection): Finding[] {
   const place = files[0] ? folder(files[0]).split("/").slice(1).join("/") : "";
   if (!/(^|\/)checkpoint-\d+$/.test(place)) return [];
@@ -167,7 +170,7 @@ function parseConfig(text: string): AdapterConfig {
   return value as AdapterConfig;
 }
 
-/** Thrown for an archive whose weights the server has to convert. */
+/** An archive whose weights the server has to convert. */
 class OtherForm extends Error {
   constructor(readonly names: string[]) {
     super(names.join(", "));

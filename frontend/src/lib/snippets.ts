@@ -11,7 +11,7 @@ type Body = Record<string, unknown> & { model: string };
 
 interface Common {
   origin: string;
-  /** A real secret only right after it was made; otherwise the snippet reads an environment variable. */
+  /** A real secret, only right after it was created; otherwise the snippet reads an environment variable. */
   secret?: string;
 }
 
@@ -20,7 +20,7 @@ export type SnippetInput = Common &
 
 const PROMPT = "Hello! What can you do?";
 
-/** Ready-to-run code that sends `body`, or asks `model` one question. */
+/** Returns code that sends `body`, or an example message to `model`. */
 export function snippet(language: Language, input: SnippetInput): string {
   const body = input.body ?? { model: input.model, messages: [{ role: "user", content: input.prompt ?? PROMPT }] };
   return WRITERS[language]({ ...input, body });
@@ -28,7 +28,7 @@ export function snippet(language: Language, input: SnippetInput): string {
 
 type Filled = Common & { body: Body };
 
-/** As Python writes it: what is short on one line, the rest indented. */
+/** Formats a value as Python: short values on one line, others indented. */
 function python(value: unknown, indent: string): string {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -46,10 +46,10 @@ function python(value: unknown, indent: string): string {
   return `${open}\n${entries.map(([, long]) => `${inner}${long},\n`).join("")}${indent}${close}`;
 }
 
-/** Parameters of vLLM that OpenAI's libraries do not know. */
+/** Parameters of vLLM that OpenAI's libraries do not have. */
 const BEYOND_OPENAI = ["top_k", "min_p", "repetition_penalty"];
 
-/** What OpenAI's libraries take by name, and the rest. */
+/** Splits a body into the parameters that OpenAI's libraries take by name, and the others. */
 function known(body: Body): [known: object, beyond: object] {
   const [named, beyond] = [true, false].map((wanted) =>
     Object.fromEntries(Object.entries(body).filter(([name]) => BEYOND_OPENAI.includes(name) !== wanted)),
@@ -68,7 +68,7 @@ function pythonArguments(body: Body): string {
 function typescriptFields(body: Body): string {
   const [named, beyond] = known(body);
   const fields = Object.entries(named).map(([name, value]) => `  ${name}: ${typescript(value)},\n`);
-  // An object literal may not name what the type does not; what is spread of another type may.
+  // TypeScript refuses unknown properties in an object literal, but not in a spread of another type.
   if (Object.keys(beyond).length > 0) fields.push(`  ...(${typescript(beyond)} as object),\n`);
   return fields.join("");
 }
@@ -78,7 +78,7 @@ function typescript(value: unknown): string {
   return short.length <= 88 ? short : JSON.stringify(value, null, 2).replaceAll("\n", "\n  ");
 }
 
-/** On one line, with names unquoted where they may be. */
+/** Formats a value as TypeScript on one line, without quotes around names where possible. */
 function spaced(value: unknown): string {
   if (typeof value !== "object" || value === null) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(spaced).join(", ")}]`;

@@ -1,4 +1,4 @@
-/** The stretch of time that charts show: in the address, shared by the pages that have charts. */
+/** The time range of charts: it is kept in the address and shared by the pages with charts. */
 
 const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
 
@@ -6,9 +6,9 @@ export const RANGES = ["15m", "1h", "6h", "1d", "7d", "30d", "90d"] as const;
 export type Range = (typeof RANGES)[number];
 
 export interface RangeSearch {
-  /** Before now. */
+  /** Length of the range before now. */
   range?: Range;
-  /** Both, after dragging over a chart. */
+  /** Start and end, set by dragging over a chart. */
   since?: string;
   until?: string;
 }
@@ -25,7 +25,7 @@ export function readRangeSearch(search: Record<string, unknown>): RangeSearch {
   };
 }
 
-/** As the server takes it. */
+/** A time range as query parameters. */
 export type RangeQuery = { range: Range } | { since: string; until: string };
 
 export const rangeQuery = ({ range, since, until }: RangeSearch, otherwise: Range): RangeQuery =>
@@ -41,13 +41,13 @@ const MINUTES: Record<Range, number> = {
   "90d": 129_600,
 };
 
-/** Whole days that hold the range, for what is kept by the day. */
+/** Returns the number of whole days that contain the range, for data that is kept by the day. */
 export function daysOf(range: RangeQuery, now: number): number {
   if ("range" in range) return Math.max(1, Math.ceil(MINUTES[range.range] / 1440));
   return Math.min(366, Math.max(1, Math.ceil((now - Date.parse(range.since)) / 86_400_000)));
 }
 
-/** How often to ask again: what ended long ago stays as it is. */
+/** Returns the polling interval: a range that ended long ago does not change. */
 export const refreshEvery = (range: RangeQuery): number | false =>
   "range" in range ? (MINUTES[range.range] <= 360 ? 10_000 : 60_000) : false;
 
@@ -60,7 +60,7 @@ const dayAndClock = new Intl.DateTimeFormat("en-GB", {
 });
 const utcDay = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 
-/** Where a step begins: whole days are UTC's, all else is the reader's clock. */
+/** Returns the start of a step as text: whole days in UTC, other times in local time. */
 export function stepLabel(at: number, stepS: number, spanS: number): string {
   if (stepS >= 86_400) return utcDay.format(at);
   return (spanS > 86_400 ? dayAndClock : clock).format(at);
@@ -69,7 +69,7 @@ export function stepLabel(at: number, stepS: number, spanS: number): string {
 export const between = (since: string, until: string) =>
   `${dayAndClock.format(Date.parse(since))} – ${dayAndClock.format(Date.parse(until))}`;
 
-/** 60 = a minute, 7200 = 2 hours. */
+/** Returns a duration in words: 60 is "a minute", 7200 is "2 hours". */
 export function stepName(stepS: number): string {
   if (stepS >= 86_400) return "a day (UTC)";
   const [count, unit] = stepS >= 3600 ? [stepS / 3600, "hour"] : [stepS / 60, "minute"];

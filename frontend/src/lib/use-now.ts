@@ -1,6 +1,6 @@
 import { useEffect, useState } from "react";
 
-/** The clock as state, so that "4 s ago" moves on without new data. */
+/** Returns the clock as state, so that "4 s ago" is updated without new data. */
 export function useNow(everyMs: number): number {
   const [now, setNow] = useState(() => Date.now());
   useEffect(() => {

@@ -4,17 +4,22 @@ export interface Piece {
   text: string;
 }
 
-/** Edits beyond which two texts are taken for different as a whole: to find more would take long and show nothing. */
+/**
+ * Maximum edits of the search. Beyond it, two texts count as different as a whole, because a result would take long and
+ * show nothing.
+ */
 const MAX_EDITS = 800;
 
 const SEGMENTER = new Intl.Segmenter(undefined, { granularity: "word" });
 const ASCII = /^[\x21-\x7e]+$/;
 
-/** Words, runs of white space, other marks; of scripts without spaces, words as dictionaries know them. */
+/**
+ * Splits text into words, runs of white space and other marks; in scripts without spaces, into words of the dictionary.
+ */
 export const words = (text: string): string[] =>
   (text.match(/\s+|\S+/g) ?? []).flatMap((part) => (part.trim() ? split(part) : [part]));
 
-// A dictionary takes a hundred times as long as a pattern, and English needs none.
+// Segmentation with a dictionary takes a hundred times as long as a pattern, and English needs none.
 const split = (text: string): string[] =>
   ASCII.test(text)
     ? (text.match(/\w+(?:'\w+)*|\W/g) ?? [])
@@ -37,10 +42,11 @@ export function wordDiff(first: string, second: string): Piece[] {
 
 function edits(a: string[], b: string[]): Piece[] {
   const most = Math.min(a.length + b.length, MAX_EDITS);
-  // How far into `a` the best path on each diagonal (place in a - place in b) has come. Diagonal k is at `k + middle`.
+  // How far into `a` the best path on each diagonal (position in a - position in b) has come. Diagonal k is at `k +
+  // middle`.
   const middle = most + 1;
   const reach = new Int32Array(2 * middle + 1);
-  /** Of each step what it began with, as far as it could have come: diagonal k is at `k + step + 1`. */
+  /** The initial state of each step: diagonal k is at `k + step + 1`. */
   const steps: Int32Array[] = [];
   for (let step = 0; step <= most; step++) {
     steps.push(reach.slice(middle - step - 1, middle + step + 2));
@@ -58,11 +64,11 @@ function edits(a: string[], b: string[]): Piece[] {
   ];
 }
 
-/** Whether the best path to diagonal k comes from the one above it, with a word of the second text. */
+/** Returns whether the best path to diagonal k comes from the one above it, with a word of the second text. */
 const takesSecond = (k: number, step: number, below: number, above: number) =>
   k === -step || (k !== step && below < above);
 
-/** The path to the end of both, walked from there. */
+/** Walks the path back from the end of both texts. */
 function walkedBack(a: string[], b: string[], steps: Int32Array[]): Piece[] {
   const pieces: Piece[] = [];
   let [x, y] = [a.length, b.length];
@@ -80,7 +86,7 @@ function walkedBack(a: string[], b: string[], steps: Int32Array[]): Piece[] {
   return pieces.reverse();
 }
 
-/** Neighbours of one kind as one; between words in both, what is in one only is gathered by text. */
+/** Joins neighbouring pieces of one kind; between words in both, pieces in one only are grouped by text. */
 function joined(pieces: Piece[]): Piece[] {
   const merged: Piece[] = [];
   let first = "";

@@ -89,7 +89,9 @@ function Actions({ adapter }: { adapter: Adapter }) {
   );
 }
 
-/** By which name it answers now: its own with a live version, else that of the newest version that is ready. */
+/**
+ * Returns the model name for requests: the adapter's name if it has a live version, otherwise its newest ready version.
+ */
 function callable({ name, live_version, status, versions }: Adapter): string | null {
   if (live_version !== null) return status === "ready" ? name : null;
   const newest = versions.find(({ state }) => state === "ready");
@@ -271,7 +273,7 @@ function Sections({ version, rule }: { version: Version; rule: Adapter["promotio
   );
 }
 
-/** Folded up: it is long, and a program. */
+/** The chat template of the adapter, collapsed because it is long. */
 function ChatTemplate({ template }: { template: NonNullable<Version["chat_template"]> }) {
   const tokens = Object.entries(template.special_tokens);
   const sources = [

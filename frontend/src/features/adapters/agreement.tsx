@@ -1,7 +1,10 @@
 import type { Agreement, PromptAgreement, VersionEffect } from "@/api/types";
 import { cn } from "@/lib/cn";
 
-/** On a quantised base: the version's answers beside those of the unquantised one, and what quantisation costs the base itself. */
+/**
+ * The answers of a version on a quantised base beside those on the unquantised base, and the cost of quantisation for
+ * the base.
+ */
 export function AgreementView({ agreement, effect }: { agreement: Agreement; effect: VersionEffect }) {
   const { outcome, base, adapter } = agreement;
   return (
@@ -77,7 +80,7 @@ function Figures({
   );
 }
 
-/** Prompts whose answers would have been others, of the version or of the base, and where. */
+/** The prompts whose answers differ on the quantised base, for the version or for the base itself. */
 function OtherTokens({ agreement, effect }: { agreement: Agreement; effect: VersionEffect }) {
   const others = agreement.prompts.flatMap((result, index) => {
     const served = effect.prompts[index];

@@ -12,7 +12,7 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { Canary, StartCanary } from "./canary";
 import { useRemoveAlias, useRollBack, useSetAlias } from "./queries";
 
-/** Where each name leads, and the way forward and back. */
+/** The aliases of an adapter, with buttons to move them forward and back. */
 export function Aliases({ adapter }: { adapter: Adapter }) {
   const may = useCan("adapters.write");
   const [adding, setAdding] = useState(false);
@@ -44,7 +44,7 @@ export function Aliases({ adapter }: { adapter: Adapter }) {
   );
 }
 
-/** Versions that an alias can point at. */
+/** Returns the versions that an alias can point at. */
 export const ready = (adapter: Adapter) => adapter.versions.filter(({ state }) => state === "ready");
 
 interface RowProps {

@@ -7,7 +7,7 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { useConfirmBase } from "./queries";
 
-/** A version that names another base model than the served one: it waits for somebody who knows. */
+/** Asks an admin to confirm the base model of a version whose configuration names another one. */
 export function BaseConfirmation({ version, className }: { version: Version; className?: string }) {
   const confirm = useConfirmBase(useTenant(), version.adapter);
   const may = useCan("adapters.write");

@@ -17,7 +17,7 @@ interface CanaryProps {
   may: boolean;
 }
 
-/** A canary that runs: its share, its figures beside those of the alias's own version, and both ways out. */
+/** A running canary: its share, its figures beside those of the alias's version, and buttons to promote or end it. */
 export function Canary({ adapter, alias, may }: CanaryProps) {
   const { data } = useQuery(canaryQuery(useTenant(), adapter.name, alias.name));
   return (

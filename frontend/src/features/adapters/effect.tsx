@@ -25,7 +25,7 @@ const WARNINGS = {
   },
 };
 
-/** Before anybody calls a version that does not act, or not as it was trained. */
+/** Warns about a version that changes nothing, overflows, or differs on a quantised base. */
 export function EffectWarning({
   version: { verdict, agreement },
   className,
@@ -59,7 +59,7 @@ interface ConfirmationProps {
   className?: string;
 }
 
-/** A flagged version is live only when somebody says so. */
+/** Asks for a confirmation before a flagged version can become live. */
 export function EffectConfirmation({ adapter, version, live, className }: ConfirmationProps) {
   const confirm = useConfirmEffect(useTenant(), adapter);
   const may = useCan("adapters.write");
@@ -83,7 +83,7 @@ export function EffectConfirmation({ adapter, version, live, className }: Confir
   );
 }
 
-/** What the version did to a few prompts when a host tried it. */
+/** The effect of the version on a few prompts, as a host measured it. */
 export function EffectView({ effect, state }: { effect: VersionEffect | null; state: VersionSummary["state"] }) {
   if (!effect) {
     return (
@@ -149,7 +149,7 @@ function PromptPair({ prompt }: { prompt: ProbedPrompt }) {
   );
 }
 
-/** One bar for each layer, as high as the layer changes beside the others; a line in it where quantisation changes it as much. */
+/** A bar chart of the relative change of each layer, with a line at the change that quantisation causes. */
 function LayerChanges({ changes, quantised }: { changes: number[]; quantised: number[] }) {
   const most = Math.max(...changes, ...quantised);
   const percent = (change: number) => `${(change * 100).toPrecision(2)}%`;

@@ -8,7 +8,7 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { bytes } from "@/lib/format";
 import { pinQuery, useSetPin } from "./queries";
 
-/** A switch that keeps the live version loaded, with what that takes of the tenant's quota. */
+/** A switch that keeps the live version in device memory, with the memory that it takes of the quota. */
 export function Pin({ name }: { name: string }) {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(pinQuery(tenant, name));
@@ -71,7 +71,7 @@ function PinSwitch({ name, pin }: { name: string; pin: PinState }) {
   );
 }
 
-/** What speaks against pinning it, as far as the server has said. */
+/** Returns the reason why the adapter cannot be pinned, as far as the server reported one. */
 function whyNot(pin: PinState): string | null {
   if (!pin.limit_bytes) return "The operator has not granted this tenant device memory for pins.";
   if (pin.bytes === null || pin.hosts.length === 0) return "No live version is on a host yet.";

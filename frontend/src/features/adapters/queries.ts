@@ -5,7 +5,7 @@ import type { AdaptersSearch } from "./search";
 
 export const ADAPTERS_PAGE = 50;
 
-/** One page of the list, searched, filtered and sorted by the server, and how many there are of these. */
+/** A page of the list, searched, filtered and sorted by the server, and the number of matching adapters. */
 export const adaptersPageQuery = (tenant: string, { q = "", status, sort = "name", page = 0 }: AdaptersSearch) =>
   queryOptions({
     queryKey: ["t", tenant, "adapter-list", "page", q, status, sort, page],
@@ -18,7 +18,7 @@ export const adaptersPageQuery = (tenant: string, { q = "", status, sort = "name
     placeholderData: keepPreviousData,
   });
 
-/** A few whose name or description has `search` in it: the server looks, however many there are. */
+/** The first adapters whose name or description contains `search`; the server searches all of them. */
 export const adapterSearchQuery = (tenant: string, search: string, limit: number) =>
   queryOptions({
     queryKey: ["t", tenant, "adapter-list", "found", search, limit],
@@ -44,7 +44,7 @@ export const versionQuery = (tenant: string, name: string, number: number) =>
           params: { path: { tenant, name, number } },
         }),
       ),
-    // The net below the live events: a version on its way is looked at even when no event comes.
+    // Polling covers missed live events while a version is being staged.
     refetchInterval: ({ state }) => (moving(state.data) ? 4000 : false),
   });
 
@@ -60,7 +60,7 @@ export const tiersQuery = (tenant: string, name: string, number: number) =>
     refetchInterval: 10_000,
   });
 
-/** Whether the live version is kept in the device memory of its hosts, and what that takes. */
+/** The pin of the live version in the device memory of its hosts, and the memory that it takes. */
 export const pinQuery = (tenant: string, name: string) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name, "pin"],
@@ -70,7 +70,7 @@ export const pinQuery = (tenant: string, name: string) =>
 
 const MAX_MODELS = 50;
 
-/** The base model and the first adapters that can be called, of those with `search` in their name or description. */
+/** The base model and the first callable adapters with `search` in their name or description. */
 export const modelsQuery = (tenant: string, search = "") =>
   queryOptions({
     queryKey: ["t", tenant, "models", search],
@@ -120,7 +120,7 @@ export const archivedQuery = (
 
 const SHOWN_IN = ["adapters", "adapter-list", "archived-adapters", "storage", "models", "overview"];
 
-/** A write on adapters; afterwards everything that shows adapters is read again, once `done` is through. */
+/** A mutation of adapters, after which `done` is awaited and all queries that show adapters are read again. */
 function useAdapterWrite<T>(tenant: string, write: (input: T) => Promise<unknown>, done?: () => Promise<unknown>) {
   const client = useQueryClient();
   return useMutation({
@@ -168,7 +168,7 @@ export const useRestage = (tenant: string, name: string) =>
     ),
   );
 
-/** `done` is called even if whatever asked for it is no longer shown, since its adapter is gone. */
+/** `done` runs even if the component that called it is unmounted, because its adapter no longer exists. */
 export const useArchive = (tenant: string, name: string, done: () => Promise<unknown>) =>
   useAdapterWrite(
     tenant,

@@ -4,13 +4,13 @@ export const STATUSES = ["ready", "staging", "failed"] as const;
 export const ARCHIVED_SORTS = ["-archived_at", "archived_at", "name", "-name"] as const;
 export const SORTS = ["name", "-name", "rank", "-rank", "bytes", "-bytes", "created_at", "-created_at"] as const;
 
-/** What the address of the adapters page holds. */
+/** Search parameters of the adapters page. */
 export interface AdaptersSearch {
   q?: string;
   status?: (typeof STATUSES)[number];
   sort?: (typeof SORTS)[number];
   page?: number;
-  /** What is looked for among the archived ones, their order and page. */
+  /** Search, order and page of the archived adapters. */
   archived?: string;
   archived_sort?: (typeof ARCHIVED_SORTS)[number];
   archived_page?: number;

@@ -19,26 +19,26 @@ const STEPS: { phase: StagingPhase; label: string }[] = [
   { phase: "ready", label: "Ready" },
 ];
 
-/** Of so few, each is shown step by step; of more, those that are not ready. */
+/** Maximum placements that are shown step by step; of more, only those that are not ready. */
 const MAX_HOSTS_IN_FULL = 4;
 const URGENCY: StagingPhase[] = ["failed", "loading", "verifying", "downloading", "queued"];
 const urgency = ({ phase }: Placement) => URGENCY.indexOf(phase);
 
-/** What failed, then what is furthest. */
+/** Order of the phases in the list: failed first, then the most advanced. */
 const toWatch = (placements: Placement[]) =>
   placements
     .filter(({ phase }) => phase !== "ready")
     .toSorted((a, b) => urgency(a) - urgency(b))
     .slice(0, MAX_HOSTS_IN_FULL);
 
-/** "Ready on 30 of 41 hosts, failed on 1, queued on 10." */
+/** Returns a summary such as "Ready on 30 of 41 hosts, failed on 1, queued on 10." */
 function counts(placements: Placement[]): string {
   const of = (phase: StagingPhase) => placements.filter((placement) => placement.phase === phase).length;
   const others = URGENCY.filter((phase) => of(phase) > 0).map((phase) => `, ${phase} on ${number(of(phase))}`);
   return `Ready on ${number(of("ready"))} of ${plural(placements.length, "host")}${others.join("")}.`;
 }
 
-/** Where a version is on each host, live. */
+/** The placements of a version on all hosts, updated live. */
 export function Staging({ version }: { version: Version }) {
   const waiting = version.placements.length === 0;
   const many = version.placements.length > MAX_HOSTS_IN_FULL;
@@ -116,7 +116,7 @@ function AllHosts({ placements }: { placements: Placement[] }) {
 
 const moving = ({ phase }: Placement) => phase !== "ready" && phase !== "failed";
 
-/** "12 MB of 40 MB · 18 MB/s · 2 s left", as far as it is known. */
+/** Returns the progress of a download, such as "12 MB of 40 MB · 18 MB/s · 2 s left", as far as it is known. */
 function transfer(placement: Placement): string {
   const { phase, bytes_done: done, bytes_total: total, rate: speed } = placement;
   if (phase === "ready") return total > 0 ? bytes(total) : "";

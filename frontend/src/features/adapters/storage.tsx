@@ -19,7 +19,7 @@ import { ARCHIVED_SORTS, type AdaptersSearch } from "./search";
 
 const MAX_ROWS = 8;
 
-/** What the adapters take, the largest first. */
+/** The storage that the adapters take, the largest first. */
 export function Storage() {
   const { data, error, refetch } = useQuery(storageQuery(useTenant()));
   if (error) return <ErrorNotice error={error} onRetry={refetch} />;
@@ -84,7 +84,7 @@ interface ArchivedProps {
   show: (change: AdaptersSearch) => void;
 }
 
-/** What can be restored. Nothing is shown when there is none. */
+/** The archived adapters that can be restored. It is hidden if there are none. */
 export function Archived({ search, show }: ArchivedProps) {
   const { data, error, refetch } = useQuery(archivedQuery(useTenant(), search));
   if (error) return <ErrorNotice error={error} onRetry={refetch} />;

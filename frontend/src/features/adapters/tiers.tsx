@@ -11,11 +11,11 @@ import { useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { tiersQuery } from "./queries";
 
-/** Of more hosts, those where it is nearest to the device, until all are asked for. */
+/** Hosts that are shown at first, those with the adapter nearest to the device. */
 const MAX_HOSTS_IN_FULL = 5;
 const PLACES = ["device", "host", "disk", "store"] as const;
 
-/** Where a ready version is on each host now, and what a first request would wait there from each tier. */
+/** The tier of a ready version on each host, and how long a first request would wait there from each tier. */
 export function Tiers({ version }: { version: Version }) {
   const { data, error, refetch } = useQuery({
     ...tiersQuery(useTenant(), version.adapter, version.number),

@@ -12,7 +12,7 @@ const CHECKS: Record<string, string> = {
   finite: "No NaN or infinity",
 };
 
-/** The server's validation: every problem with its fix, then what was checked. */
+/** The server's validation report: every problem with its fix, then the checks that passed. */
 export function ValidationReportView({ report }: { report: ValidationReport }) {
   const hidden = report.problem_count - report.problems.length;
   return (

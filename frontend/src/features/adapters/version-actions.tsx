@@ -13,7 +13,7 @@ interface VersionActionsProps {
   version: VersionSummary;
 }
 
-/** What keeps a version from being archived: "support@live points at it". */
+/** Returns the reasons why a version cannot be archived, such as "support@live points at it". */
 function usersOf(adapter: Adapter, version: number): string[] {
   return adapter.aliases.flatMap((alias) => {
     const name = `${adapter.name}@${alias.name}`;
@@ -22,7 +22,7 @@ function usersOf(adapter: Adapter, version: number): string[] {
   });
 }
 
-/** Archive, restore and delete one version. */
+/** Buttons that archive, restore and delete a version. */
 export function VersionActions({ adapter, version }: VersionActionsProps) {
   const tenant = useTenant();
   const navigate = useNavigate();

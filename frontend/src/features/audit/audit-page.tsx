@@ -49,11 +49,11 @@ export function AuditPage() {
   );
 }
 
-/** The log with its filters; an operator's has everybody's rows and says whose each is. */
+/** The audit log with its filters. The operator's log has the rows of all tenants and a column for the tenant. */
 export function AuditLog({ scope, title, note }: { scope: Scope; title: string; note: string }) {
   const { open, ...filters } = readAuditSearch(useSearch({ strict: false }));
   const navigate = useNavigate();
-  // Of whichever of the two pages this is.
+  // The search parameters belong to the tenant's or to the operator's page.
   const show = (change: AuditSearch) =>
     void navigate({
       to: ".",

@@ -2,12 +2,12 @@ import { infiniteQueryOptions, keepPreviousData } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { AuditSearch } from "./search";
 
-/** Whose log: a tenant's, or everybody's for an operator. */
+/** The log of one tenant, or of all tenants for an operator. */
 export type Scope = { tenant: string } | "everybody";
 
 const sinceDays = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString();
 
-/** As query parameters. */
+/** Returns the filters as query parameters. */
 const queryParams = ({ of, action, actor, target, days }: AuditSearch) => ({
   ...(of ? { tenant: of } : {}),
   ...(action ? { action } : {}),
@@ -30,7 +30,7 @@ export const auditQuery = (scope: Scope, filters: AuditSearch) =>
     placeholderData: keepPreviousData,
   });
 
-/** Where the same rows are as a file. */
+/** Returns the address of the same rows as a file. */
 export function csvAddress(scope: Scope, filters: AuditSearch): string {
   const query = new URLSearchParams(queryParams(filters)).toString();
   const base = scope === "everybody" ? "/api/operator" : `/api/tenants/${scope.tenant}`;

@@ -2,16 +2,16 @@ import { oneOf, text } from "@/lib/search-params";
 
 export const DAYS = [1, 7, 30] as const;
 
-/** What the address of an audit log holds: its filters. */
+/** Search parameters of an audit log: its filters. */
 export interface AuditSearch {
-  /** For operators: a short name, "-" for what belongs to no tenant. */
+  /** Short name of a tenant, for operators; "-" selects rows that belong to no tenant. */
   of?: string;
   action?: string;
   actor?: string;
   target?: string;
-  /** Days back. */
+  /** Number of days back from now. */
   days?: (typeof DAYS)[number];
-  /** The change whose details are open. */
+  /** ID of the row whose details are open. */
   open?: number;
 }
 

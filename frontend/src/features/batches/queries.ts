@@ -19,7 +19,7 @@ export const batchesQuery = (tenant: string, page: number) =>
       return { batches, total: totalOf(answer.response, batches) };
     },
     placeholderData: keepPreviousData,
-    // Web processes run them, a line at a time; ask while one is under way.
+    // Web processes run batches line by line. Poll while one is running.
     refetchInterval: ({ state }) => (state.data?.batches.some(isOpen) ? 2000 : false),
   });
 
@@ -54,7 +54,7 @@ export interface NewBatch {
   key: string;
 }
 
-/** Every change of batches and files, after which both are read again. */
+/** Mutations of batches and files, after which both are read again. */
 export function useBatchActions(tenant: string) {
   const client = useQueryClient();
   const onSuccess = () => {

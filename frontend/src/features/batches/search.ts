@@ -1,13 +1,13 @@
 import { flag, pageIn, text } from "@/lib/search-params";
 
-/** What the address of the batches page holds. */
+/** Search parameters of the batches page. */
 export interface BatchesSearch {
   page?: number;
-  /** The page of files. */
+  /** Page of the list of files. */
   files?: number;
-  /** The batch whose details are open. */
+  /** ID of the batch whose details are open. */
   batch?: string;
-  /** Begin with a new one. */
+  /** Opens the dialog for a new batch. */
   add?: true;
 }
 

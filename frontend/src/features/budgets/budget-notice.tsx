@@ -8,7 +8,7 @@ import { allBudgets, SPAN_LABELS } from "./spans";
 
 const MAX_ROWS = 3;
 
-/** Budgets that passed a threshold. */
+/** A notice of budgets that passed a threshold. */
 export function BudgetNotice() {
   const tenant = useTenant();
   const { data } = useQuery(budgetsQuery(tenant));

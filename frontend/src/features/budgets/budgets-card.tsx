@@ -12,17 +12,17 @@ import { lazyPart } from "@/lib/lazy-part";
 import { budgetsQuery, keyBudgetsQuery } from "./queries";
 import { allBudgets, SPAN_LABELS, type ShownBudget } from "./spans";
 
-// The form brings its own libraries.
+// The form is loaded on demand with its libraries.
 const EditKeyBudgets = lazyPart(() => import("./edit-budgets"), "EditKeyBudgets");
 const EditTenantBudgets = lazyPart(() => import("./edit-budgets"), "EditTenantBudgets");
 
-/** Whether the person may set budgets here, and there are prices to count by. */
+/** Returns whether the person may set budgets here and the installation has prices. */
 export function useMayBudget(): boolean {
   const { data } = useQuery(budgetsQuery(useTenant()));
   return useCan("budgets.write") && data?.currency != null;
 }
 
-/** What the tenant and its keys may spend, and have spent. */
+/** The budgets of the tenant and its keys, and the amounts spent. */
 export function BudgetsCard() {
   const { data, error, refetch } = useQuery(budgetsQuery(useTenant()));
   const [editing, setEditing] = useState(false);
@@ -50,7 +50,7 @@ export function BudgetsCard() {
   );
 }
 
-/** The dialog for one key. */
+/** The dialog with the budgets of one key. */
 export function KeyBudgets({ id, name, onClose }: { id: string; name: string; onClose: () => void }) {
   const tenant = useTenant();
   const currency = useQuery(budgetsQuery(tenant)).data?.currency;

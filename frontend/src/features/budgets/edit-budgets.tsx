@@ -52,7 +52,7 @@ export function EditKeyBudgets({ id, name, ...props }: Omit<Props, "set" | "whos
   return <EditBudgets {...props} whose={name} set={useSetBudgets(useTenant(), id)} />;
 }
 
-/** For operators of the installation. */
+/** The dialog with the budgets that an operator grants a tenant. */
 export function EditGrantedBudgets({ tenant, ...props }: Omit<Props, "set" | "whose"> & { tenant: string }) {
   return <EditBudgets {...props} whose={tenant} set={useGrantBudgets(tenant)} />;
 }

@@ -23,7 +23,7 @@ export const grantedBudgetsQuery = (tenant: string) =>
     queryFn: () => unwrap(api.GET("/api/operator/tenants/{tenant}/budgets", { params: { path: { tenant } } })),
   });
 
-/** The tenant's own, or those of one of its keys. */
+/** Sets the budgets of the tenant, or of one of its keys. */
 export function useSetBudgets(tenant: string, key?: string) {
   const client = useQueryClient();
   return useMutation<BudgetReport, Error, BudgetsRequest>({
@@ -37,7 +37,7 @@ export function useSetBudgets(tenant: string, key?: string) {
   });
 }
 
-/** For operators. */
+/** Sets the budgets that an operator grants a tenant. */
 export function useGrantBudgets(tenant: string) {
   const client = useQueryClient();
   return useMutation<BudgetReport, Error, BudgetsRequest>({

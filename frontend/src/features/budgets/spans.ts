@@ -12,7 +12,7 @@ export interface ShownBudget {
   budget: BudgetState;
 }
 
-/** Every budget of a report, the tenant's first. */
+/** Returns every budget of a report, the tenant's first. */
 export function allBudgets({ granted, own, keys }: BudgetReport): ShownBudget[] {
   const of = (id: string, whose: string, states: BudgetStates): ShownBudget[] =>
     SPANS.flatMap((span) => {

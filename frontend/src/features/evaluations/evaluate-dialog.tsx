@@ -26,7 +26,9 @@ const nameOf = (file: File) =>
     .slice(0, 64)
     .replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "") || "set";
 
-/** Which set, made here if it is new, and whose requests they are: those of the rule that there is, if it is not chosen otherwise. */
+/**
+ * Fields for the evaluation set, which may be new, and the API key. The values of an existing rule are the defaults.
+ */
 function useChoice(tenant: string, adapter: string, rule: PromotionRule | null = null) {
   const actions = useEvaluationActions(tenant, adapter);
   const sets = useQuery(setsQuery(tenant));
@@ -39,11 +41,11 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
   const known = sets.data?.find(({ name }) => name === rule?.set) ?? sets.data?.[0];
   const set = chosenSet ?? known?.name ?? NEW;
   const key = chosenKey || (usable.find(({ id }) => id === rule?.key) ?? usable[0])?.id || "";
-  /** The set's name, once it is there. */
+  /** Returns the name of the set, after creating it if it is new. */
   const made = async () => {
     if (set !== NEW || !file) return set;
     const { name } = await actions.addSet.mutateAsync({ name: nameOf(file), metric, file });
-    setSet(name); // what comes next may fail, and be tried again
+    setSet(name); // the next step may fail and be retried
     return name;
   };
   const fields = (

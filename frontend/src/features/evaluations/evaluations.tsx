@@ -14,7 +14,7 @@ const isOf = (evaluation: Evaluation, subject: Subject) =>
   "upload" in subject ? evaluation.upload === subject.upload : evaluation.version === subject.version;
 const SHOWN = 5;
 
-/** How a version, or what an upload becomes, was scored; and, with a rule, what its adapter asks for. */
+/** The scores of a version or of an upload, and the promotion rule of its adapter. */
 export function Evaluations({ subject, rule }: { subject: Subject; rule?: PromotionRule | null }) {
   const { data, error, refetch } = useQuery(evaluationsQuery(useTenant(), subject.adapter));
   const may = useCan("adapters.write");
@@ -138,7 +138,7 @@ function Score({ score }: { score: EvaluationScore }) {
   );
 }
 
-/** Nothing where nothing was generated, or nothing was live. */
+/** An answer under the name of its model, or nothing if there is none. */
 function Answer({ by, text }: { by: string; text: string | null }) {
   if (text === null) return null;
   return (

@@ -2,14 +2,14 @@ import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query
 import { api, unwrap } from "@/api/client";
 import type { Evaluation, EvaluationMetric } from "@/api/types";
 
-/** What is scored: a version, or what an upload becomes. */
+/** The subject of an evaluation: a version, or an upload that becomes one. */
 export type Subject = { adapter: string; version: number } | { adapter: string; upload: string };
 
 export const isOpen = ({ state }: Evaluation) => state === "waiting" || state === "running";
 
 const MAX_ROWS = 200;
 
-/** The latest of an adapter, asked for again while one is under way. */
+/** The latest evaluations of an adapter, polled while one is running. */
 export const evaluationsQuery = (tenant: string, adapter: string) =>
   queryOptions({
     queryKey: ["t", tenant, "evaluations", adapter],
@@ -42,7 +42,7 @@ export interface NewRule {
   not_worse_than_live: boolean;
 }
 
-/** Every change of sets, evaluations and an adapter's rule, after which they are read again. */
+/** Mutations of sets, evaluations and an adapter's promotion rule. */
 export function useEvaluationActions(tenant: string, adapter: string) {
   const client = useQueryClient();
   const path = { tenant };

@@ -1,7 +1,7 @@
 import type { LoadTime } from "@/api/types";
 import { milliseconds, rate } from "@/lib/format";
 
-/** How long a request would wait for its adapter, beside the queue. */
+/** Returns how long a request would wait for its adapter to load, without the queue. */
 export function coldStart(ms: number | null | undefined): string {
   if (ms == null) return "not measured";
   if (ms === 0) return "none";
@@ -14,7 +14,7 @@ const STEPS: Record<LoadTime["step"], string> = {
   download: "store → disk",
 };
 
-/** "disk → host memory 210 MB/s + 3 ms (12 loads)", what predictions are made from. */
+/** Returns the measured rate of a tier, such as "disk → host memory 210 MB/s + 3 ms (12 loads)". */
 export function loadRates(times: LoadTime[]): string {
   return times
     .filter(({ loads }) => loads > 0)

@@ -44,7 +44,7 @@ export function HostCard({ host, range }: HostProps) {
 
 export const madeOf = ({ model, device }: Host) => (model ? `${model} on ${device}` : "never seen");
 
-/** All but what it is called and how it is. */
+/** The details of a host, without its name and state. */
 export function HostDetails({ host, range }: HostProps) {
   const { map } = route.useSearch();
   const navigate = route.useNavigate();

@@ -32,7 +32,7 @@ interface HostListProps {
   range: ReturnType<typeof useTimeRange>;
 }
 
-/** Many hosts, a line each; the one that is opened shows the rest. */
+/** A list of many hosts with one line each; the selected one shows its details. */
 export function HostList({ hosts, range }: HostListProps) {
   const search = route.useSearch();
   const navigate = route.useNavigate();
@@ -47,7 +47,7 @@ export function HostList({ hosts, range }: HostListProps) {
       matches.findIndex(({ name }) => name === opened),
     ) / PAGE,
   );
-  // Hosts may have gone since the address was made.
+  // The host in the address may no longer exist.
   const page = Math.min(search.page ?? pageOfOpened, Math.max(0, Math.ceil(matches.length / PAGE) - 1));
   return (
     <>

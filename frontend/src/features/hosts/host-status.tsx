@@ -11,14 +11,14 @@ const TONES: Record<Host["state"], Tone> = {
 
 type Shown = Pick<Host, "state" | "service" | "quarantine" | "running" | "restart">;
 
-/** Whether requests and adapters go there. */
+/** Returns whether the host receives requests and adapters. */
 export const isUsed = (host: Shown) => host.state === "online" && host.service === "serving" && !host.quarantine;
 
-/** Whether what it says of itself is of now: one that is away or was revoked said it when it was last heard. */
+/** Returns whether the reported figures are current: a host that is offline or revoked reported them earlier. */
 export const isHeard = (host: Pick<Host, "state" | "quarantine">) =>
   (host.state === "online" || host.state === "draining") && host.quarantine?.code !== "revoked";
 
-/** Its state; one in quarantine answers, but is not used. */
+/** The state of a host. A host in quarantine is reachable but not used. */
 export function HostStatus({ host }: { host: Shown }) {
   const up = host.state === "online" || host.state === "draining";
   if (host.restart) return <Status tone="amber" label="restarting" live={up} />;
@@ -30,14 +30,14 @@ export function HostStatus({ host }: { host: Shown }) {
 
 interface QuarantineProps {
   host: Pick<Host, "name" | "quarantine">;
-  /** Says of which hosts it is, where several are shown: this one and others for the same reason. */
+  /** Names of the hosts that have the same problem, if several are shown. */
   named?: string[];
 }
 
-/** Of so many, each name is said. */
+/** Maximum number of hosts whose names are all listed. */
 const MAX_NAMES = 4;
 
-/** Why a host is not used, and what to do, in the server's own words. */
+/** The reason why a host is not used and the fix, in the words of the server. */
 export function QuarantineNotice({ host, named = [] }: QuarantineProps) {
   const { name, quarantine } = host;
   if (!quarantine) return null;

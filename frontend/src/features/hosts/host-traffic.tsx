@@ -11,11 +11,11 @@ const SeriesCharts = lazyPart(() => import("@/features/usage/series-charts"), "S
 interface HostTrafficProps {
   host: string;
   range: ReturnType<typeof useTimeRange>;
-  /** Everybody's requests; a tenant sees its own. */
+  /** Shows the requests of all tenants; by default only the tenant's. */
   everybody?: boolean;
 }
 
-/** What ended on a host over time. */
+/** The requests that ended on a host over time. */
 export function HostTraffic({ host, range, everybody }: HostTrafficProps) {
   const tenant = useTenant();
   const tenantSeries = useQuery({ ...seriesQuery(tenant, range.query, { host }), enabled: !everybody });

@@ -9,7 +9,7 @@ import { HostCard } from "./host-card";
 import { HostList } from "./host-list";
 import { hostsQuery } from "./queries";
 
-/** Of so few, each is shown with all that is known of it; of more, the one that is opened. */
+/** Maximum number of hosts that are all shown in full; of more, only the selected one. */
 const MAX_HOSTS_IN_FULL = 3;
 
 export function HostsPage() {

@@ -15,7 +15,7 @@ function segments(pool: Pool): Segment[] {
   ];
 }
 
-/** How the one pool is divided; the bar's empty part is the free pages. */
+/** The division of the page pool; the empty part of the bar is free. */
 export function PoolBar({ pool, className }: { pool: Pool; className?: string }) {
   return <StackedBar segments={segments(pool)} total={pool.total} className={className} />;
 }

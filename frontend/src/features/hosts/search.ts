@@ -5,11 +5,11 @@ const USES = ["used", "unused"] as const;
 export type Use = (typeof USES)[number];
 
 export interface HostsSearch extends RangeSearch {
-  /** Whose pages are shown one by one. */
+  /** Name of the host whose pages are listed by owner. */
   map?: string;
-  /** Which one of many is opened. */
+  /** Name of the host whose details are open. */
   host?: string;
-  /** In the name of a host, its model or its device. */
+  /** Text in the name, the model or the device of a host. */
   q?: string;
   use?: Use;
   page?: number;

@@ -3,7 +3,7 @@ import { Badge } from "@/components/badge";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { number, percent, short } from "@/lib/format";
 
-/** Why a tenant's next request waits, as the engine's codes say it. */
+/** Reasons why a tenant's next request waits, by the engine's code. */
 const REASONS: Record<string, string> = {
   adapter_loading: "its adapter is loading",
   no_room: "memory is full until running requests end",
@@ -26,11 +26,11 @@ interface SharesProps {
   label: string;
   noun: string;
   rows: Row[];
-  /** How much more service per weight each has had than the one with least. */
+  /** Service per weight beyond that of the least served tenant. */
   ahead?: Record<string, number>;
 }
 
-/** What weights are owed of an engine, what they receive, who waits and why. */
+/** The shares of an engine that tenants are owed and receive, and why their requests wait. */
 export function Shares({ label, noun, rows, ahead }: SharesProps) {
   return (
     <Table label={label}>

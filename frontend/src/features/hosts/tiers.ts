@@ -1,7 +1,7 @@
 import type { VersionTier } from "@/api/types";
 import type { Tone } from "@/components/badge";
 
-/** Where an adapter may be, the nearest to the device first. */
+/** The tiers that may hold an adapter, nearest to the device first. */
 export const TIERS: Record<VersionTier["tier"], { label: string; from: string; tone: Tone }> = {
   device: { label: "Device", from: "On the device", tone: "green" },
   host: { label: "Host memory", from: "From host memory", tone: "blue" },

@@ -18,12 +18,12 @@ const SCHEMA = z.object({
       z.maxLength(80, "At most 80 characters."),
     ),
   scopes: z.array(z.enum(["view", "infer", "adapters.write"])).check(z.minLength(1, "Select at least one.")),
-  /** A day, "" for never. */
+  /** A date, or "" for a key that never expires. */
   expires: z.string(),
 });
 type Form = z.infer<typeof SCHEMA>;
 
-/** A key lives through the whole of its last day, by the browser's clock. */
+/** Returns the end of a day by the browser's clock: a key is valid for all of its last day. */
 const endOf = (day: string) => (day ? new Date(`${day}T23:59:59`).toISOString() : null);
 const dayOf = (iso: string | null) =>
   iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 10) : "";

@@ -18,7 +18,7 @@ export const keysPageQuery = (tenant: string, search: string, page: number) =>
     placeholderData: keepPreviousData,
   });
 
-/** The newest, to choose among. */
+/** The newest keys, for selects. */
 export const keysQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "keys", "newest"],

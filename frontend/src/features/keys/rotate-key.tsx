@@ -13,7 +13,7 @@ const GRACES: [seconds: number, label: string][] = [
   [604_800, "For a week"],
 ];
 
-/** A new secret under the same name, prefix and limits. */
+/** The dialog that replaces the secret of a key; its name, prefix and limits stay. */
 export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
   const rotate = useRotateKey(useTenant());
   const [grace, setGrace] = useState(86_400);

@@ -10,7 +10,7 @@ const SCOPES: [scope: KeyScope, meaning: string][] = [
 
 export const ALL_SCOPES = SCOPES.map(([scope]) => scope);
 
-/** What a key may do; at least one. */
+/** Checkboxes for the scopes of a key, of which at least one is required. */
 export function Scopes<T extends FieldValues>({
   control,
   name,

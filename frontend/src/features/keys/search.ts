@@ -1,10 +1,10 @@
 import { flag, pageIn, text } from "@/lib/search-params";
 
-/** What the address of the keys page holds. */
+/** Search parameters of the keys page. */
 export interface KeysSearch {
   q?: string;
   page?: number;
-  /** Begin with a new key. */
+  /** Opens the dialog for a new key. */
   create?: true;
 }
 

@@ -5,7 +5,7 @@ import { Secret } from "@/components/secret";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";
 
-/** The new secret, with what to do with it. */
+/** The secret of a new key, with code that uses it. */
 export function KeySecret({ created }: { created: CreatedApiKey }) {
   const { data: models } = useQuery(modelsQuery(useTenant()));
   const model = models?.find(({ kind }) => kind === "adapter") ?? models?.[0];

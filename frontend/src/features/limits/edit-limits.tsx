@@ -64,7 +64,7 @@ export function EditKeyLimits({ apiKey, onClose }: { apiKey: KeyUsageAgainstLimi
   return <EditLimits whose={apiKey.name} fields={OF_REQUESTS} limits={apiKey.limits} set={set} onClose={onClose} />;
 }
 
-/** For operators of the installation. */
+/** The dialog with the limits that an operator grants a tenant. */
 export function EditTenantLimits({
   tenant,
   limits,

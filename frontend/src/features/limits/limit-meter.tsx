@@ -26,7 +26,7 @@ export const LIMITS: Record<LimitName, { label: string; note: string }> = {
 
 const NEARLY = 0.8;
 
-/** What is used of one limit. Without a limit there is no bar, without a count no figure: neither is made up. */
+/** The usage against one limit. There is no bar without a limit, and no figure without a count. */
 export function LimitMeter({ name, used, allowed }: { name: LimitName; used: number | null; allowed: number | null }) {
   const { label, note } = LIMITS[name];
   const show = name === "storage_bytes" ? bytes : short;

@@ -5,7 +5,7 @@ import { useWrite } from "@/app/use-write";
 
 export const LIMITS_PAGE = 50;
 
-/** With one page of the keys, and how many of them there are. */
+/** The limits and usage of the tenant and of one page of its keys, with the number of keys. */
 export const limitsQuery = (tenant: string, search: string, page: number) =>
   queryOptions({
     queryKey: ["t", tenant, "limits", search, page],
@@ -17,7 +17,7 @@ export const limitsQuery = (tenant: string, search: string, page: number) =>
       return { ...limits, keyCount: Number(answer.response.headers.get("X-Total-Count") ?? limits.keys.length) };
     },
     placeholderData: keepPreviousData,
-    // Windows slide: what is used falls without anything happening.
+    // Usage within sliding windows falls without any event, so it is polled.
     refetchInterval: 5000,
   });
 

@@ -1,6 +1,6 @@
 import { pageIn, text } from "@/lib/search-params";
 
-/** What the address of the limits page holds: which of its keys. */
+/** Search parameters of the limits page. */
 export interface KeysSearch {
   q?: string;
   page?: number;

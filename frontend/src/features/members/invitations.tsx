@@ -22,7 +22,7 @@ interface InvitationsProps {
   show: (change: MembersSearch) => void;
 }
 
-/** Those that nobody accepted yet. */
+/** The invitations that were not accepted yet. */
 export function Invitations({ roles, search, show }: InvitationsProps) {
   const { data, error, refetch } = useQuery(invitationsQuery(useTenant(), search));
   return (

@@ -88,7 +88,7 @@ function InviteMember({ roles, onClose }: { roles: Role[]; onClose: () => void }
   return <Invite title="Invite a person" invite={invite} roles={roles} defaultRole="developer" onClose={onClose} />;
 }
 
-/** The roles that this person may give and take away here. */
+/** Returns the roles that the person may assign and revoke here. */
 function useAssignableRoles(): Role[] {
   const tenant = useTenant();
   return rolesWithin(useSession().tenants.find(({ slug }) => slug === tenant)?.role);

@@ -5,7 +5,7 @@ import type { MembersSearch } from "./search";
 
 export const MEMBERS_PAGE = 50;
 
-/** One page of the list, searched and sorted by the server, and how many there are of these. */
+/** A page of the members, searched and sorted by the server, and the number of matching members. */
 export const membersQuery = (tenant: string, { q = "", sort = "email", page = 0 }: MembersSearch) =>
   queryOptions({
     queryKey: ["t", tenant, "members", q, sort, page],
@@ -37,7 +37,7 @@ interface NewInvitation {
   role: Role;
 }
 
-/** Every change of who belongs to the tenant, after which the lists are read again. */
+/** Mutations of members and invitations, after which the lists are read again. */
 export function useMemberActions(tenant: string) {
   const client = useQueryClient();
   const read = (name: string) => () => client.invalidateQueries({ queryKey: ["t", tenant, name] });
@@ -56,7 +56,7 @@ export function useMemberActions(tenant: string) {
       mutationFn: () => unwrap(api.DELETE("/api/tenants/{tenant}/membership", { params: { path: { tenant } } })),
       onSuccess: () => client.invalidateQueries({ queryKey: ["session"], refetchType: "all" }),
     }),
-    // The answer holds the link: it must not stay in memory once its dialog is gone.
+    // The answer contains the link. It must not stay in memory after the dialog is closed.
     invite: useMutation({
       mutationFn: (body: NewInvitation) =>
         unwrap(api.POST("/api/tenants/{tenant}/invitations", { params: { path: { tenant } }, body })),

@@ -1,7 +1,7 @@
 import type { Role } from "@/api/types";
 import type { Tone } from "@/components/badge";
 
-/** From the most to the least; each may do what the next may, and more. */
+/** The roles with descending permissions. */
 const ROLES: { role: Role; tone: Tone; can: string }[] = [
   { role: "owner", tone: "green", can: "Everything, including the tenant itself" },
   { role: "admin", tone: "blue", can: "Members, webhooks and audit log besides" },
@@ -11,7 +11,7 @@ const ROLES: { role: Role; tone: Tone; can: string }[] = [
 
 export const roleInfo = (role: Role) => ROLES.find((one) => one.role === role) ?? ROLES[3]!;
 
-/** What somebody may give or take away: nobody more than they have. */
+/** Returns the roles that a person may assign and revoke: at most their own. */
 export const rolesWithin = (highest: Role | undefined): Role[] => {
   const from = ROLES.findIndex((one) => one.role === highest);
   return from < 0 ? [] : ROLES.slice(from).map(({ role }) => role);

@@ -2,15 +2,15 @@ import { flag, oneOf, pageIn, text } from "@/lib/search-params";
 
 export const SORTS = ["email", "-email", "role", "-role", "joined_at", "-joined_at"] as const;
 
-/** What the address of the members page holds. */
+/** Search parameters of the members page. */
 export interface MembersSearch {
   q?: string;
   sort?: (typeof SORTS)[number];
   page?: number;
-  /** The page of invitations, and what is looked for among them. */
+  /** Page and search of the invitations. */
   invitations?: number;
   invited?: string;
-  /** Begin with a new invitation. */
+  /** Opens the dialog for a new invitation. */
   invite?: true;
 }
 

@@ -14,7 +14,7 @@ import { useTenant } from "@/features/session/queries";
 import { shortDigest } from "@/lib/format";
 import { allHostsQuery, baseModelQuery, baseModelsQuery, useSetBaseModel } from "./queries";
 
-/** Which base model this installation serves, which hosts serve another one, and the choice between them. */
+/** The base model that this installation serves, the hosts with another one, and buttons to switch to it. */
 export function BaseModelCard() {
   const base = useQuery(baseModelQuery);
   const served = (useQuery(baseModelsQuery).data ?? []).filter(({ state }) => state === "served");
@@ -74,7 +74,7 @@ function Several({ count }: { count: number }): ReactNode {
   );
 }
 
-/** Hosts in quarantine, those for the same reason together. */
+/** Returns the hosts in quarantine, grouped by the reason. */
 function reasons(hosts: OperatorHost[]): OperatorHost[][] {
   const groups = new Map<string, OperatorHost[]>();
   for (const host of hosts.filter(({ quarantine }) => quarantine)) {
@@ -148,7 +148,7 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
 interface DecideProps {
   host: OperatorHost;
   current: BaseModel | null;
-  /** Several are served now. */
+  /** Whether several base models are served now. */
   others: boolean;
   onClose: () => void;
 }

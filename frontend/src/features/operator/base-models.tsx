@@ -22,7 +22,7 @@ const TONES: Record<ListedBaseModel["state"], Tone> = { served: "green", waiting
 type Step = "admit" | "rename" | "sleep" | "withdraw";
 const MINUTES = [5, 15, 30, 60, 240, 1440];
 
-/** Of one that may sleep: whether it does, by who asks for it and what answers. */
+/** Returns "waking" or "asleep" for a base model that no host serves, or null. */
 function wakefulness(base: ListedBaseModel): string | null {
   if (base.state !== "served" || base.sleeps_after_s === 0 || base.hosts_online > 0) return null;
   return base.wanted ? "waking" : "asleep";
@@ -31,7 +31,7 @@ function wakefulness(base: ListedBaseModel): string | null {
 const duration = (minutes: number) =>
   minutes < 60 ? `${minutes} minutes` : minutes === 60 ? "an hour" : `${minutes / 60} hours`;
 
-/** The base models that are served, those that hosts have and nobody admitted, and those that were withdrawn. */
+/** The served base models, those of hosts that were not admitted, and the withdrawn ones. */
 export function BaseModels() {
   const { data, error, refetch } = useQuery(baseModelsQuery);
   const [dialog, setDialog] = useState<{ step: Step; base: ListedBaseModel } | null>(null);

@@ -18,7 +18,7 @@ const route = getRouteApi("/t/$tenant/operator/hosts");
 
 const ofBound = (percent: number) => `${percent < 10 ? percent.toFixed(1) : Math.round(percent)}%`;
 
-/** Who gets what of each engine now, and how far apart tenants that waited were served over time. */
+/** The current shares of tenants on each engine, and the gap in service between waiting tenants over time. */
 export function FairShares() {
   const { data, error, refetch } = useQuery(allHostsQuery);
   const { shares: chosen } = route.useSearch();
@@ -27,7 +27,7 @@ export function FairShares() {
     void navigate({ search: (now) => ({ ...now, shares: host }), replace: true, resetScroll: false });
   const hosts = (data ?? []).filter(({ shares }) => shares?.length);
   const many = hosts.length > MAX_HOSTS_IN_FULL;
-  // Where most wait, unless another is chosen.
+  // The default is the host with the most waiting requests.
   const first = hosts.find(({ name }) => name === chosen) ?? hosts.toSorted((a, b) => b.waiting - a.waiting)[0];
   const shown = many && first ? [first] : hosts;
   return (
@@ -70,7 +70,7 @@ export function FairShares() {
 
 const widestOf = ({ points }: HostFairness) => Math.max(0, ...points.map(({ widest }) => widest?.share ?? 0));
 
-/** Those that came nearest to their bounds first. */
+/** Returns the hosts, those with the largest gap first if there are many. */
 const nearest = (hosts: HostFairness[]) =>
   hosts.length > MAX_HOSTS_IN_FULL ? hosts.toSorted((a, b) => widestOf(b) - widestOf(a)) : hosts;
 
@@ -149,6 +149,6 @@ function HostGap({ host, stepS, onZoom, onZoomOut }: HostGapProps) {
   );
 }
 
-/** "acme 1,200 priced tokens per weight ahead of globex, 12% of the bound 10K" */
+/** Returns a sentence such as "acme 1,200 priced tokens per weight ahead of globex, 12% of the bound 10K". */
 const describe = ({ gap, bound, share, ahead, behind }: ServiceGap) =>
   `${ahead} ${short(Math.round(gap))} priced tokens per weight ahead of ${behind}, ${ofBound(share * 100)} of the bound ${short(Math.round(bound))}`;

@@ -17,7 +17,7 @@ const SeriesCharts = lazyPart(() => import("@/features/usage/series-charts"), "S
 
 const route = getRouteApi("/t/$tenant/operator/hosts");
 
-/** What all hosts, or one, did over time, and for whom. */
+/** The requests of all hosts or of one over time, by tenant. */
 export function HostLoad() {
   const range = useTimeRange("1h");
   const { load: host = "" } = route.useSearch();
@@ -26,7 +26,7 @@ export function HostLoad() {
     void navigate({ search: (now) => ({ ...now, load: load || undefined }), resetScroll: false });
   const hosts = useQuery(operatorSeriesQuery(range.query)).data?.by_host ?? [];
   const { data, error, refetch } = useQuery(operatorSeriesQuery(range.query, host ? { host } : {}));
-  // They met no host, so they are of all hosts together.
+  // Refused requests reached no host, so they are shown only for all hosts together.
   const refusals = useQuery({ ...operatorRefusalSeriesQuery(range.query), enabled: !host });
   const names = [...new Set([...hosts.map(({ name }) => name ?? ""), host])].filter(Boolean).toSorted();
   return (
@@ -77,7 +77,7 @@ export function HostLoad() {
 
 const COLORS = [1, 2, 3, 4] as const;
 
-/** GPU time per weight: equal lines are fair while all of them have something waiting. */
+/** GPU time per weight: equal lines are fair while all tenants have waiting requests. */
 function FairnessChart({
   report,
   onZoom,

@@ -1,14 +1,14 @@
 import { Select } from "@/components/field";
 
-/** Of so few hosts each is shown; of more, the one that is chosen. */
+/** Maximum number of hosts that are all shown; of more, only the selected one. */
 export const MAX_HOSTS_IN_FULL = 4;
 
 interface HostSelectProps {
   label: string;
   names: string[];
-  /** Empty for none of them. */
+  /** Name of the selected host; empty for none. */
   value: string;
-  /** What the empty choice is called; without it one of them is always chosen. */
+  /** Label of the empty option. Without it, one host is always selected. */
   none?: string;
   onChange: (host: string | undefined) => void;
 }

@@ -153,12 +153,12 @@ function Hosts() {
   );
 }
 
-/** Characters of a base model's name beside a host's. */
+/** Maximum characters of a base model's name beside a host's. */
 const MAX_MODEL_LENGTH = 40;
 
 interface HostRowProps {
   host: OperatorHost;
-  /** Not all hosts have the same. */
+  /** Whether the hosts have different base models. */
   severalBases: boolean;
   onChange: (service: HostService) => void;
   onRestart: () => void;
@@ -236,7 +236,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
   );
 }
 
-/** Why the engine before the one that runs ended, if nobody had asked it to. */
+/** The reason why the previous engine process ended, if it was not requested. */
 function LastEnd({ host: { last_end: end } }: { host: OperatorHost }) {
   if (!end) return null;
   return (

@@ -18,7 +18,7 @@ const LIFETIMES = [
   [604_800, "1 week"],
 ] as const;
 
-/** Lets one machine join as an engine host. */
+/** The dialog that creates a token with which one machine joins as an engine host. */
 export function AddHost({ onClose }: { onClose: () => void }) {
   const create = useCreateJoinToken();
   const [host, setHost] = useState("");
@@ -63,7 +63,7 @@ function JoinCommand({ made }: { made: CreatedJoinToken }) {
   );
 }
 
-/** Tokens that somebody could still join with. */
+/** The unused join tokens. */
 export function OpenTokens() {
   const { data, error, refetch } = useQuery(joinTokensQuery);
   const [withdrawing, setWithdrawing] = useState<string | null>(null);
@@ -109,7 +109,7 @@ function Withdraw({ token, onClose }: { token: JoinToken; onClose: () => void })
   );
 }
 
-/** Since when it is a host by its own credential, and until when that is good. */
+/** The time when a host joined, and the expiry of its certificate. */
 export function Joined({ host }: { host: OperatorHost }) {
   if (!host.joined) return null;
   const { at, certificate_expires_at: until } = host.joined;
@@ -121,7 +121,7 @@ export function Joined({ host }: { host: OperatorHost }) {
   );
 }
 
-/** Revokes a host that joined; one that was revoked is taken out of the list. */
+/** The dialog that revokes a host that joined, or removes a revoked one from the list. */
 export function RevokeDialog({
   host,
   others,

@@ -16,7 +16,7 @@ import { money } from "@/lib/format";
 import { z } from "@/lib/zod";
 import { baseModelsQuery, pricesQuery, useEndPrices, usePublishPrices } from "./queries";
 
-/** As the form and as the table calls them; the table says once that tokens are counted in millions. */
+/** Labels of the prices in the form and in the table, which states once that they are per million tokens. */
 const AMOUNTS = [
   ["input_per_million", "Input, per million tokens", "Input"],
   ["cached_input_per_million", "Cached input, per million tokens", "Cached"],
@@ -27,7 +27,7 @@ const AMOUNTS = [
   ["batch_output_per_million", "Batch output, per million tokens", "Batch output"],
 ] as const;
 
-/** A base model's own list says nothing of these. */
+/** Prices that apply to all base models and are not part of a base model's list. */
 const GENERAL = new Set<string>(["storage_per_gb_month"]);
 
 export function PricesCard() {
@@ -64,7 +64,7 @@ export function PricesCard() {
 const today = () => new Date().toISOString().slice(0, 10);
 const tomorrow = () => new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
 
-/** Of versions of one list, the one that holds on a day. */
+/** Returns the version of a price list that applies on a day. */
 function inForceOn(day: string, versions: PriceVersion[]): PriceVersion | undefined {
   return versions
     .filter((version) => version.effective_on <= day)
@@ -182,7 +182,7 @@ function End({ version, onClose }: { version: PriceVersion; onClose: () => void 
   );
 }
 
-/** Typed as money, sent as whole millionths; at most six places, so that nothing is rounded away. */
+/** A price as typed, with at most six decimal places, because it is sent as whole millionths. */
 const amount = z
   .string()
   .check(z.regex(/^\d{1,3}(\.\d{1,6})?$/, "Enter a number up to 999 with at most six decimal places, such as 0.15."));
@@ -208,7 +208,7 @@ const SCHEMA = z.object({
 });
 type Form = z.infer<typeof SCHEMA>;
 
-/** "0.15" as 150000, without floating point. */
+/** Converts "0.15" to 150000 without floating point. */
 export function toMicros(text: string): number {
   const [whole = "0", places = ""] = text.split(".");
   return Number(whole) * 1_000_000 + Number(places.padEnd(6, "0"));
@@ -218,7 +218,7 @@ const fromMicros = (micros: number) => String(micros / 1e6);
 const toMicrosOrNull = (text: string) => (text ? toMicros(text) : null);
 const fromMicrosOrNull = (micros?: number | null) => (micros == null ? "" : fromMicros(micros));
 
-/** What the fields begin with: the newest amounts of the list, or else of all others. */
+/** Returns the initial amounts of the form: the newest of the list, or else of the general list. */
 function defaultsFor(
   versions: PriceVersion[],
   digest: string,

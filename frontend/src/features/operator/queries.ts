@@ -28,7 +28,7 @@ export const pricesQuery = queryOptions({
   queryFn: () => unwrap(api.GET("/api/operator/prices")),
 });
 
-/** Null while it is not decided. */
+/** The served base model, or null if none is set yet. */
 export const baseModelQuery = queryOptions({
   queryKey: ["operator", "base-model"],
   queryFn: async () => {
@@ -44,7 +44,7 @@ export const baseModelQuery = queryOptions({
 export const allHostsQuery = queryOptions({
   queryKey: ["operator", "hosts"],
   queryFn: () => unwrap(api.GET("/api/operator/hosts")),
-  // A restart is followed closely, and so is an engine that has not heard yet what was decided: it takes seconds.
+  // Restarts and changes of service that the engine has not applied yet take seconds, so they are polled often.
   refetchInterval: ({ state }) =>
     state.data?.some((host) => host.restart || (host.state === "draining") !== (host.service === "drained"))
       ? 1000
@@ -124,7 +124,7 @@ export const tenantAdaptersQuery = (tenant: string, search: string, page: number
     placeholderData: keepPreviousData,
   });
 
-/** A change of tenants: everything that operators see of them is read again, and one's own session, which names them. */
+/** A mutation of tenants, after which the operator's queries and the session, which lists tenants, are read again. */
 function useTenantsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<Answer>) {
   const client = useQueryClient();
   return useMutation({
@@ -140,7 +140,7 @@ function useTenantsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<An
 export const useCreateTenant = () =>
   useTenantsMutation((body: NewTenant) => unwrap(api.POST("/api/operator/tenants", { body })));
 
-/** What an operator can do with one tenant. */
+/** Mutations of one tenant by an operator. */
 export function useTenantActions(tenant: string) {
   const params = { path: { tenant } };
   return {

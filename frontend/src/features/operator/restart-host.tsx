@@ -63,7 +63,7 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
   );
 }
 
-/** What a restart is at, until the host is back. */
+/** The progress of a restart, until the host is back. */
 export function RestartProgress({ host }: { host: OperatorHost }) {
   const now = useNow(1000);
   if (!host.restart) return null;
@@ -90,7 +90,7 @@ function describe(host: OperatorHost, { phase, wait_s }: NonNullable<OperatorHos
   return `${plural(busy, "request")} still running${left > 0 ? `, for ${wholeSeconds(left + 999)} at most` : ""}.`;
 }
 
-/** Says so when a host that was restarted is back. */
+/** Shows a message when a restarted host is back. */
 export function useRestartToast(hosts: OperatorHost[] | undefined): void {
   const restarting = useRef(new Map<string, string>());
   useEffect(() => {

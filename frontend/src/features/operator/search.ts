@@ -1,4 +1,4 @@
-/** What the addresses of the operators' pages hold. Read by the router before any of the pages is loaded. */
+/** Search parameters of the operator's pages. The router reads them before it loads a page. */
 import { flag, oneOf, pageIn, text } from "@/lib/search-params";
 import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
 
@@ -11,7 +11,7 @@ export interface TenantsSearch {
   state?: (typeof TENANT_STATES)[number];
   sort?: (typeof TENANT_SORTS)[number];
   page?: number;
-  /** Begin with a new tenant. */
+  /** Opens the dialog for a new tenant. */
   create?: true;
 }
 
@@ -36,10 +36,10 @@ export const readReportSearch = (search: Record<string, unknown>): ReportSearch 
 });
 
 export interface TenantSearch {
-  /** What is looked for among the tenant's people, and the page of them. */
+  /** Search and page of the tenant's members. */
   member?: string;
   members?: number;
-  /** As above, of its adapters. */
+  /** Search and page of the tenant's adapters. */
   adapter?: string;
   adapters?: number;
 }
@@ -66,13 +66,13 @@ export const readStagingSearch = (search: Record<string, unknown>): StagingSearc
 });
 
 export interface HostsSearch extends StagingSearch, RangeSearch {
-  /** The host whose load is shown. */
+  /** Name of the host whose load is shown. */
   load?: string;
-  /** The host whose pages are shown. */
+  /** Name of the host whose pages are shown. */
   map?: string;
-  /** The host whose shares are shown, of many. */
+  /** Name of the host whose shares are shown, if there are many. */
   shares?: string;
-  /** Begin with a new host. */
+  /** Opens the dialog for a new host. */
   add?: true;
 }
 

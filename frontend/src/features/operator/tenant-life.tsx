@@ -10,7 +10,7 @@ import { useTenantActions } from "./queries";
 
 type Step = "rename" | "suspend" | "resume" | "delete";
 
-/** Renaming, suspending and deleting, each with what follows from it. */
+/** Buttons that rename, suspend and delete a tenant, with dialogs that state the consequences. */
 export function TenantLife({ tenant }: { tenant: TenantDetail }) {
   const [step, setStep] = useState<Step | null>(null);
   const close = () => setStep(null);

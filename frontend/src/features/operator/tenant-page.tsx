@@ -32,7 +32,7 @@ import type { TenantSearch } from "./search";
 import { TenantLife } from "./tenant-life";
 import { TenantStateBadge } from "./tenants-page";
 
-// Loaded on demand: forms need libraries that no other part of the page uses.
+// Forms are loaded on demand, because no other part of the page needs their libraries.
 const Invite = lazyPart(() => import("@/features/members/invite"), "Invite");
 const EditTenantLimits = lazyPart(() => import("@/features/limits/edit-limits"), "EditTenantLimits");
 const EditGrantedBudgets = lazyPart(() => import("@/features/budgets/edit-budgets"), "EditGrantedBudgets");
@@ -40,7 +40,7 @@ const EditObjectives = lazyPart(() => import("@/features/slo/edit-slo"), "EditOb
 
 const route = getRouteApi("/t/$tenant/operator/tenants/$slug");
 
-/** What its lists show, in the address. */
+/** Returns the search parameters of the lists and a function that changes them. */
 function useLists() {
   const navigate = route.useNavigate();
   const show = (change: TenantSearch) =>
@@ -48,7 +48,7 @@ function useLists() {
   return [route.useSearch(), show] as const;
 }
 
-/** One tenant as an operator sees it. That they looked is in the tenant's audit log. */
+/** A tenant as operators see it. The visit is recorded in the tenant's audit log. */
 export function TenantPage() {
   const slug = useParams({ strict: false, select: (params) => params.slug ?? "" });
   const { data, error, refetch } = useQuery(tenantQuery(slug));
@@ -122,7 +122,9 @@ function Cost({ slug }: { slug: string }) {
   return data ? money(data.total_micros, data.currency) : "…";
 }
 
-/** What operators decide about a tenant: its share, its limits, its objectives. Prices are everybody's. */
+/**
+ * The settings that operators make for a tenant: weight, limits, budgets and objectives. Prices are the same for all.
+ */
 function Decisions({ tenant }: { tenant: TenantDetail }) {
   const [editing, setEditing] = useState<"weight" | "limits" | "budgets" | "objectives" | null>(null);
   const limits = useQuery(grantedLimitsQuery(tenant.slug));
@@ -284,7 +286,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
   );
   const [{ member: search = "", members: page = 0 }, show] = useLists();
   const { data, error, refetch } = useQuery(tenantMembersQuery(tenant.slug, search, page));
-  // Whoever looks for a member looks among these.
+  // Invitations are shown on the first page of the unfiltered list.
   const invitations = search || page > 0 ? [] : tenant.invitations;
   return (
     <Card>

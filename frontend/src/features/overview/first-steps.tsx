@@ -14,7 +14,7 @@ interface Step {
   link: ReactNode;
 }
 
-/** What a new tenant does first. It goes away when all is done, or when the person hides it. */
+/** The first steps of a new tenant. The card disappears when all are done or the person hides it. */
 export function FirstSteps({ done }: { done: Overview["first_steps"] }) {
   const tenant = useTenant();
   const name = `first-steps.${tenant}`;

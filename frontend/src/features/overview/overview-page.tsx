@@ -165,7 +165,7 @@ function Recent({ overview }: { overview: Overview }) {
   );
 }
 
-/** Of more hosts, the busiest in use are shown. */
+/** Maximum number of hosts that are shown, the busiest first. */
 const MAX_HOSTS = 5;
 
 function Hosts({ hosts }: { hosts: Host[] }) {
@@ -241,7 +241,7 @@ function Hosts({ hosts }: { hosts: Host[] }) {
   );
 }
 
-/** Where the tokens of the last week went. */
+/** The adapters that used the most tokens in the last week. */
 function MostUsedAdapters() {
   const tenant = useTenant();
   const { data } = useQuery(usageQuery(tenant, 7));

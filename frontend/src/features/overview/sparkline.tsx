@@ -1,4 +1,4 @@
-/** A few bars the height of a line of text. */
+/** A bar chart of the height of a line of text. */
 export function Sparkline({ values, label }: { values: number[]; label: string }) {
   const top = Math.max(1, ...values);
   const width = 4;

@@ -26,7 +26,7 @@ const SCHEMA = z.object({
 });
 type Form = z.infer<typeof SCHEMA>;
 
-/** Of one adapter, or of a model that is chosen. */
+/** The dialog that pins a prefix of one adapter, or of a model that is selected in it. */
 export function PinPrefix({ model, onClose }: { model?: string; onClose: () => void }) {
   const tenant = useTenant();
   const pin = usePinPrefix(tenant);

@@ -32,7 +32,7 @@ export function AdapterPrefixes({ name }: { name: string }) {
   );
 }
 
-/** Everything that the tenant has pinned, of adapters and base models, and its quota. */
+/** All pinned adapters and prefixes of the tenant, and its quota. */
 export function PinsCard() {
   const { data, error, refetch } = useQuery(pinsQuery(useTenant()));
   return (
@@ -152,10 +152,10 @@ const STATES: Record<HostPrefix["state"], [tone: "green" | "amber" | "danger" | 
   waiting: ["amber", "not sent yet"],
 };
 
-/** Of so few, each is named; of more, those of one state together. */
+/** Maximum number of hosts that are each named; more are grouped by state. */
 const MAX_HOSTS_IN_FULL = 4;
 
-/** What is said once, and of which hosts. */
+/** Returns hosts in the same state as one group, if there are many. */
 function grouped(hosts: HostPrefix[]): { names: string[]; of: HostPrefix }[] {
   if (hosts.length <= MAX_HOSTS_IN_FULL) return hosts.map((of) => ({ names: [of.host], of }));
   const groups = new Map<string, { names: string[]; of: HostPrefix }>();

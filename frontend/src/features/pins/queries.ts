@@ -2,7 +2,7 @@ import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query
 import { api, unwrap } from "@/api/client";
 import type { NewPrefix } from "@/api/types";
 
-/** All that the tenant keeps in device memory, and how much of its quota that takes. */
+/** All adapters and prefixes that the tenant pinned in device memory, and their part of its quota. */
 export const pinsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "pins"],

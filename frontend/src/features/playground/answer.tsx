@@ -10,7 +10,7 @@ import { type Answer, isRunning, type ToolCall } from "./conversation";
 interface AnswerProps {
   answer: Answer;
   latest: boolean;
-  /** Asks for another; null while nothing can be sent. */
+  /** Requests another answer; null while nothing can be sent. */
   onRegenerate: (() => void) | null;
   onCode: () => void;
 }
@@ -24,7 +24,7 @@ export function AnswerView({ answer, latest, onRegenerate, onCode }: AnswerProps
         <div
           data-testid={latest ? "playground-output" : undefined}
           data-status={answer.status}
-          // Readers hear the answer once it stands still, not token by token.
+          // Screen readers read the answer once it is complete, not token by token.
           aria-live={latest ? "polite" : undefined}
           aria-busy={running}
           dir="auto"
@@ -51,7 +51,7 @@ export function AnswerView({ answer, latest, onRegenerate, onCode }: AnswerProps
   );
 }
 
-/** Folded up: it is long, and not the answer. */
+/** The reasoning of the model, collapsed because it is long and not part of the answer. */
 function Reasoning({ answer }: { answer: Answer }) {
   const thinking = isRunning(answer) && !answer.text && !answer.toolCalls.length;
   return (
@@ -86,7 +86,7 @@ function indented(json: string): string {
   }
 }
 
-/** Tokens per second after the first one; null when too short to say. */
+/** Returns tokens per second after the first one, or null if the answer is too short to tell. */
 export function speed(answer: Answer): number | null {
   const { finish } = answer;
   if (!finish || finish.timings.decode_ms <= 0 || finish.usage.completion_tokens < 2) return null;
@@ -153,7 +153,7 @@ function Tools({ answer, onRegenerate, onCode }: Omit<AnswerProps, "latest">) {
   );
 }
 
-/** Whether the adapter was on the device already, and where the time went. */
+/** Details of a request: whether the adapter was on the device, and where the time went. */
 function Warmth({ timings }: { timings: Timings }) {
   const cold = timings.adapter_load_ms > 0;
   const parts = [

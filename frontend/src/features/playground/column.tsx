@@ -21,22 +21,22 @@ import { ToolResultsForm, ToolResultView } from "./tool-results";
 const CombineDialog = lazyPart(() => import("./combine-dialog"), "CombineDialog");
 
 export interface TurnActions {
-  /** Null while nothing can be sent. */
+  /** Actions that send a request; null while nothing can be sent. */
   send: {
     results: (results: ToolResult[]) => void;
     edit: (turn: Turn, prompt: string) => void;
     regenerate: (turn: Turn) => void;
   } | null;
   show: (turn: number) => void;
-  /** Shows as code how an answer was asked for. */
+  /** Shows the code of the request behind an answer. */
   code: (turn: Turn, answer: Answer) => void;
 }
 
 interface ColumnProps {
   column: Column;
-  /** Those of the branch that is shown. */
+  /** The turns of the branch that is shown. */
   turns: Turn[];
-  /** Of all branches. */
+  /** The turns of all branches. */
   all: Turn[];
   models: Model[];
   onChoose: (model: string) => void;
@@ -121,7 +121,7 @@ function ModelChoice({ models, value, onChange }: ChoiceProps) {
   );
 }
 
-/** Stays at the end while text streams in, unless the reader scrolled up. */
+/** Keeps the view at the end while text streams in, unless the reader scrolled up. */
 function Scroller({ follow, children }: { follow: unknown; children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);

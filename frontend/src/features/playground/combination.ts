@@ -1,20 +1,22 @@
 import type { Model } from "@/api/types";
 
-/** `a+b@v2:0.5`: several adapters as one model, the sum of what each adds times its weight. */
+/**
+ * One adapter of a combination. `a+b@v2:0.5` is a model that adds up the changes of adapters, each times its weight.
+ */
 export interface Part {
-  /** An adapter's name, also with a version or an alias; empty until one is chosen. */
+  /** Name of an adapter, also with a version or an alias; empty until one is selected. */
   model: string;
-  /** As typed. */
+  /** The weight as typed. */
   weight: string;
 }
 
-/** What the API takes. */
+/** The bounds that the API accepts. */
 export const MAX_PARTS = 4;
 export const MAX_WEIGHT = 10;
 const MAX_NAME_LENGTH = 200;
 const WEIGHT = /^-?\d{1,2}(\.\d{1,4})?$/;
 
-/** No adapter's name has either in it; base models and names of repositories may. */
+/** Returns whether a name is a combination. Names of adapters contain neither + nor :, but base models and repositories may. */
 export const isCombination = (name: string, models: Model[]) =>
   /[+:]/.test(name) && !name.startsWith("hub:") && !models.some(({ id }) => id === name);
 
@@ -26,11 +28,11 @@ export const partsOf = (name: string): Part[] =>
 
 const weightOf = ({ weight }: Part) => (WEIGHT.test(weight) ? Number(weight) : NaN);
 
-/** A weight as names have it: none for 1, and nothing behind the last digit that counts. */
+/** Returns a weight as part of a name: empty for 1, and without trailing zeros. */
 export const nameOf = (parts: Part[]) =>
   parts.map((part) => (weightOf(part) === 1 ? part.model : `${part.model}:${weightOf(part)}`)).join("+");
 
-/** The same as the list that `model` may be too. */
+/** Returns the combination as the list that `model` may also be. */
 export const listOf = (parts: Part[]) =>
   parts.map((part) => (weightOf(part) === 1 ? part.model : { model: part.model, weight: weightOf(part) }));
 
@@ -41,7 +43,7 @@ export function weightProblem(part: Part): string | null {
   return null;
 }
 
-/** Why it cannot be asked for, as far as that can be known here; null if it can. The host says what else cannot be combined. */
+/** Returns why a combination cannot be requested, or null. The host checks what is not known here. */
 export function combinationProblem(parts: Part[], models: Model[]): string | null {
   const names = parts.map(({ model }) => model);
   if (names.includes("")) return "Choose an adapter in each row.";

@@ -16,11 +16,11 @@ interface CombineProps {
   begun: Part[];
   onUse: (model: string) => void;
   onClose: () => void;
-  /** Where the keyboard goes on afterwards. */
+  /** Receives the focus after the dialog is closed. */
   focusAfter: RefObject<HTMLElement | null>;
 }
 
-/** Several adapters as one model: which, with which weights, and the request that asks for them. */
+/** A dialog that combines several adapters with weights into one model, and shows the request for it. */
 export function CombineDialog({ models, begun: initial, onUse, onClose, focusAfter }: CombineProps) {
   const [parts, setParts] = useState(initial);
   const loaded = useLoadedModels(models);
@@ -96,7 +96,7 @@ export function CombineDialog({ models, begun: initial, onUse, onClose, focusAft
   );
 }
 
-/** Also those that a search in one of the rows found. */
+/** Returns the models that are loaded, including the results of searches in the rows. */
 function useLoadedModels(models: Model[]): Model[] {
   const loaded = useQueryClient().getQueriesData<Model[]>({ queryKey: ["t", useTenant(), "models"] });
   return [...models, ...loaded.flatMap(([, data]) => data ?? [])];

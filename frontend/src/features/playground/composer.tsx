@@ -4,23 +4,23 @@ import { Button } from "@/components/button";
 
 interface ComposerProps {
   area: RefObject<HTMLTextAreaElement | null>;
-  /** What stands there at first. */
+  /** The initial text. */
   initial: string;
-  /** Hears what is being written. */
+  /** Called with the text on each change. */
   onDraft: (text: string) => void;
   running: boolean;
-  /** Why nothing can be sent. */
+  /** The reason why nothing can be sent. */
   problem: string | null;
   onSend: (prompt: string) => void;
   onStop: () => void;
 }
 
-/** On a touch screen focus would pull up the keyboard over the page. */
+/** Focuses the input, except on touch screens, where that would open the keyboard over the page. */
 export function focusOnDesktop(area: RefObject<HTMLTextAreaElement | null>): void {
   if (matchMedia("(pointer: fine)").matches) area.current?.focus();
 }
 
-/** Enter sends, Shift+Enter breaks the line, Escape stops. */
+/** The input for a message. Enter sends, Shift+Enter starts a new line, Escape stops. */
 export function Composer({ area, initial, onDraft, running, problem, onSend, onStop }: ComposerProps) {
   const [text, setText] = useState(initial);
   const write = (next: string) => {

@@ -6,18 +6,18 @@ type AnswerStatus = "waiting" | "streaming" | "done" | "stopped" | "failed";
 export interface ToolCall {
   id: string;
   name: string;
-  /** JSON, as far as it has come. */
+  /** JSON, as far as it has arrived. */
   arguments: string;
 }
 
-/** What a tool returned, for the call of that id. */
+/** The result of a tool, for the call with that ID. */
 export interface ToolResult {
   id: string;
   name: string;
   content: string;
 }
 
-/** What an answer cost by the ledger: millionths of the currency; null where nothing had a price. */
+/** Cost of an answer by the ledger, in millionths of the currency; null if nothing had a price. */
 export interface Cost {
   micros: number | null;
   currency: string | null;
@@ -25,31 +25,31 @@ export interface Cost {
 
 export interface Answer {
   model: string;
-  /** As it was asked for. */
+  /** The settings of the request. */
   sampling: Sampling;
   text: string;
-  /** What the model thought before it answered, if it is one that does. */
+  /** The reasoning before the answer, if the model produces one. */
   reasoning: string;
   toolCalls: ToolCall[];
   status: AnswerStatus;
-  /** Milliseconds on this browser's clock, from sending to the first text; null until then. */
+  /** Milliseconds by this browser's clock from sending to the first text; null until then. */
   firstTextMs: number | null;
   requestId: string | null;
   finish: Finish | null;
-  /** Null until the ledger has it. */
+  /** The cost, or null until the ledger has it. */
   cost: Cost | null;
   error: ErrorBody | null;
 }
 
 export interface Turn {
   id: number;
-  /** The turn it follows; `BEGINNING` for the first. Turns that follow the same one are branches. */
+  /** ID of the preceding turn; `BEGINNING` for the first. Turns with the same parent are branches. */
   parent: number;
-  /** What the user said; empty where results of tools were sent. */
+  /** The user's message; empty if results of tools were sent. */
   prompt: string;
-  /** Of the calls in the answer before, in the one column that made them. */
+  /** Results of the calls in the preceding answer, for the one column that made them. */
   results: ToolResult[];
-  /** By column id. A column added later has no answer to earlier turns. */
+  /** Answers by column ID. A column that was added later has no answer to earlier turns. */
   answers: Record<number, Answer>;
 }
 
@@ -60,14 +60,14 @@ export interface Column {
 
 export interface Playground {
   columns: Column[];
-  /** A tree: all turns of all branches, in the order in which they were asked. */
+  /** All turns of all branches, in the order in which they were sent. They form a tree. */
   turns: Turn[];
-  /** Of each turn that was followed, and of `BEGINNING`, the next one that is shown. */
+  /** The child that is shown, by the ID of its parent, which may be `BEGINNING`. */
   shown: Record<number, number>;
   nextId: number;
 }
 
-/** In place of a turn's id: before all turns. Ids begin at 1. */
+/** The parent ID of first turns. IDs of turns begin at 1. */
 export const BEGINNING = 0;
 
 export const MAX_COLUMNS = 4;
@@ -177,7 +177,7 @@ const withTurn = (state: Playground, turn: Turn): Playground => ({
   shown: { ...state.shown, [turn.parent]: turn.id },
 });
 
-/** A branch that asks the same, in which the other columns keep their answers. */
+/** Returns the state with a new branch that sends the same message, in which the other columns keep their answers. */
 function again(state: Playground, { turn, of, column, sampling }: Extract<Action, { type: "again" }>): Playground {
   const old = state.turns.find(({ id }) => id === of);
   if (!old) return state;
@@ -193,7 +193,10 @@ function show(state: Playground, turn: number): Playground {
   return branch ? { ...state, shown: { ...state.shown, [branch.parent]: turn } } : state;
 }
 
-/** In every branch that holds the answer. The same state if none does: the ledger tells of all requests of the tenant. */
+/**
+ * Returns the state with an answer's cost in every branch that has the answer, or the same state if none does: events
+ * arrive for all requests of the tenant.
+ */
 function billed(state: Playground, { requestId, cost }: Extract<Action, { type: "billed" }>): Playground {
   const ofRequest = (answer: Answer) => answer.requestId === requestId && answer.cost === null;
   const inTurn = (turn: Turn): Turn => {
@@ -208,7 +211,7 @@ function billed(state: Playground, { requestId, cost }: Extract<Action, { type: 
   return turns.every((turn, index) => turn === state.turns[index]) ? state : { ...state, turns };
 }
 
-/** The branch that is shown: turns from the first to the last. */
+/** Returns the turns of the branch that is shown, first to last. */
 export function shownTurns({ turns, shown }: Playground): Turn[] {
   const byId = new Map(turns.map((turn) => [turn.id, turn]));
   const branch: Turn[] = [];
@@ -217,7 +220,7 @@ export function shownTurns({ turns, shown }: Playground): Turn[] {
   return branch;
 }
 
-/** The turns before one that follows `parent`, first to last. */
+/** Returns the turns before one with the parent `parent`, first to last. */
 export function turnsUpTo(turns: Turn[], parent: number): Turn[] {
   const byId = new Map(turns.map((turn) => [turn.id, turn]));
   const branch: Turn[] = [];
@@ -225,10 +228,10 @@ export function turnsUpTo(turns: Turn[], parent: number): Turn[] {
   return branch;
 }
 
-/** A turn and its branches, as they were asked. */
+/** Returns a turn and its branches, in the order in which they were sent. */
 export const branchesOf = (turns: Turn[], { parent }: Turn): Turn[] => turns.filter((turn) => turn.parent === parent);
 
-/** What comes in the last frame may come after a stop; it belongs to the answer but does not revive it. */
+/** Returns the status after a frame. The last frame may arrive after a stop, which it does not undo. */
 const streaming = (answer: Answer): Pick<Answer, "status"> => ({
   status: isRunning(answer) ? "streaming" : answer.status,
 });
@@ -257,7 +260,9 @@ function changeAnswer(state: Playground, turn: number, column: number, change: (
   return { ...state, turns: state.turns.map(inTurn) };
 }
 
-/** The calls that can be sent back and answered: a stopped or cut answer may end within one. */
+/**
+ * Returns the complete tool calls of an answer, which can be answered. A stopped or cut answer may end within a call.
+ */
 export const wholeCalls = ({ toolCalls }: Answer): ToolCall[] =>
   toolCalls.filter((call) => call.id && isJsonObject(call.arguments));
 
@@ -270,7 +275,7 @@ function isJsonObject(text: string): boolean {
   }
 }
 
-/** The conversation as one column saw it: turns that it answered, then what is asked now. */
+/** Returns the messages of one column: the turns that it answered, then the new message. */
 export function messagesFor(
   turns: Turn[],
   column: number,
@@ -291,7 +296,7 @@ const questionMessages = ({ prompt, results }: Pick<Turn, "prompt" | "results">)
     ? results.map(({ id, content }) => ({ role: "tool", content, tool_call_id: id }))
     : [{ role: "user", content: prompt }];
 
-/** Null where nothing was said. */
+/** Returns the assistant's message, or null if it is empty. */
 function answerMessage(answer: Answer): ChatMessage | null {
   const calls = wholeCalls(answer);
   if (calls.length === 0) return answer.text ? { role: "assistant", content: answer.text } : null;
@@ -306,7 +311,7 @@ function answerMessage(answer: Answer): ChatMessage | null {
   };
 }
 
-/** The columns whose answers in `turn` can be compared. */
+/** Returns the columns whose answers in `turn` can be compared. */
 export const comparable = (turn: Turn, columns: Column[]): Column[] =>
   columns.filter(({ id }) => {
     const answer = turn.answers[id];

@@ -6,11 +6,11 @@ import { type Column, comparable, comparableTurns, type Turn } from "./conversat
 
 interface DifferencesProps {
   columns: Column[];
-  /** Of the branch that is shown. */
+  /** The turns of the branch that is shown. */
   turns: Turn[];
 }
 
-/** Two answers to one question, word by word. */
+/** A comparison of two answers to one message, word by word. */
 export function Differences({ columns, turns }: DifferencesProps) {
   const questions = comparableTurns(turns, columns);
   const [selected, setSelected] = useState<number>();
@@ -22,7 +22,7 @@ export function Differences({ columns, turns }: DifferencesProps) {
   const [a, b] = [first && turn?.answers[first.id], second && turn?.answers[second.id]];
   if (!turn || !first || !second || !a || !b)
     return <p className="text-sm text-ink-3">No question has two answers yet.</p>;
-  // The same model may answer in two columns.
+  // The same model may answer in two columns, so the position tells them apart.
   const label = (column: Column, index: number) => `${index + 1}: ${turn.answers[column.id]?.model ?? column.model}`;
   const choice = (side: 0 | 1, title: string) => (
     <Field label={title}>

@@ -1,4 +1,4 @@
-/** Openers that make the difference between adapters visible at once. */
+/** Messages that show the differences between adapters. */
 export const EXAMPLES = [
   "What is the capital of France?",
   "Where is my order 1042?",

@@ -2,19 +2,19 @@ import { keepHere, keptHere } from "@/lib/kept";
 import { type Answer, isRunning, type Playground, type Turn } from "./conversation";
 import { readSampling, type Sampling } from "./sampling";
 
-/** The page as somebody left it. */
+/** The state of the page when it was left. */
 export interface Board {
-  /** The address that it began with: opened again, that address goes on with it. */
+  /** The address that the board began with. Opening that address again restores the board. */
   origin: string;
   state: Playground;
   sampling: Sampling;
-  /** What was being written. */
+  /** The draft of a message. */
   draft: string;
   /** Settings of a replayed request that could not be restored. */
   left: string[];
 }
 
-/** What is kept while the page is left or loaded again: the board in use, and the one that a link put aside. */
+/** The boards that survive leaving or reloading the page: the current one, and the one that a link replaced. */
 export interface KeptBoards {
   board: Board;
   earlier: Board | null;
@@ -22,10 +22,10 @@ export interface KeptBoards {
 
 const FORM = 1;
 
-// By person too: whoever signs in next in this tab does not find them.
+// The key contains the person, so that the next person who signs in in this tab does not see the boards.
 const nameOf = (user: string, tenant: string) => `playground.${user}.${tenant}`;
 
-/** What still runs is kept as far as it came: nobody receives the rest of it. */
+/** Stores the boards. Running answers are stored as far as they arrived: nobody receives the rest of them. */
 export function keepBoards(user: string, tenant: string, { board, earlier }: KeptBoards): void {
   const turns = board.state.turns.map(withoutRunning);
   keepHere(
@@ -43,7 +43,7 @@ function withoutRunning(turn: Turn): Turn {
   return { ...turn, answers: Object.fromEntries(answers) };
 }
 
-/** Null if there are none, or some that this console does not understand. */
+/** Returns the stored boards, or null if there are none or the console does not understand them. */
 export function keptBoards(user: string, tenant: string): KeptBoards | null {
   try {
     const { form, board, earlier } = JSON.parse(keptHere(nameOf(user, tenant)) ?? "{}") as Partial<KeptBoards> & {
@@ -56,7 +56,7 @@ export function keptBoards(user: string, tenant: string): KeptBoards | null {
   }
 }
 
-/** Null unless every turn follows an earlier one, and what is shown after a turn follows it. */
+/** Returns the board, or null unless each turn follows an earlier one and each shown child follows its parent. */
 function soundBoard(board: Board): Board | null {
   const { columns, turns, shown } = board.state;
   const parents = new Map(turns.map(({ id, parent }) => [id, parent]));

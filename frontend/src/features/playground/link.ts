@@ -2,25 +2,28 @@ import { ApiError } from "@/api/errors";
 import { MAX_COLUMNS } from "./conversation";
 import { DEFAULTS, readSampling, type Sampling } from "./sampling";
 
-/** What a link restores: columns and settings, and nothing that was said. */
+/** The part of a board that a link restores: columns and settings, but no messages. */
 export interface Setup {
   models: string[];
   sampling: Sampling;
 }
 
-/** Longer addresses are cut by some of what they are sent through. */
+/** Maximum characters of an address: some software between sender and receiver cuts longer ones. */
 const MAX_LINK_LENGTH = 8000;
-/** Of what a link unfolds to: a short one may not fill the memory. */
+/** Maximum bytes of a decompressed link, so that a short link cannot fill the memory. */
 const MAX_BYTES = 256 * 1024;
 const MAX_NAME_LENGTH = 200;
 const PLAIN = "0";
 const DEFLATED = "1";
-/** Of Lorikeet's own form, and of OpenAI's. */
+/** API keys of Lorikeet and of OpenAI. */
 const API_KEY = /\blk_[a-z2-7]{4,16}_[A-Za-z0-9_-]{16,}|\bsk-[A-Za-z0-9_-]{20,}/;
 
 const problem = (code: string, message: string, fix: string) => new ApiError({ code, message, fix }, 0);
 
-/** The address of the page at `page` with this setup. It is behind the #, which no browser sends to a server. Raises ApiError. */
+/**
+ * Returns the address of `page` with this setup in the fragment, which browsers do not send to servers. Raises
+ * ApiError.
+ */
 export async function linkTo(page: string, { models, sampling }: Setup): Promise<string> {
   const names = Object.keys(DEFAULTS) as (keyof Sampling)[];
   const changed = Object.fromEntries(
@@ -53,7 +56,7 @@ async function packed(json: string): Promise<string> {
   return deflated.length < plain.length ? deflated : plain;
 }
 
-/** What a link holds behind its #. Raises ApiError. */
+/** Returns the setup in the fragment of a link. Raises ApiError. */
 export async function readLink(hash: string): Promise<Setup> {
   try {
     const bytes = fromBase64(hash.slice(1));
@@ -78,14 +81,14 @@ export async function readLink(hash: string): Promise<Setup> {
   }
 }
 
-/** Raises when more than `most` bytes come out. */
+/** Returns the output of a compressor or decompressor. Raises when it has more than `most` bytes. */
 async function through(
   stream: CompressionStream | DecompressionStream,
   bytes: Uint8Array<ArrayBuffer>,
   most: number,
 ): Promise<Uint8Array<ArrayBuffer>> {
   const writer = stream.writable.getWriter();
-  // Of damaged input it fails too; the reader below says so.
+  // Writing damaged input also fails; the reader below reports it.
   void writer
     .write(bytes)
     .then(() => writer.close())
@@ -110,7 +113,7 @@ async function through(
   return whole;
 }
 
-/** As addresses may hold it (RFC 4648 section 5), without padding. */
+/** Encodes bytes as base64url without padding (RFC 4648, section 5). */
 function base64(bytes: Uint8Array): string {
   const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
   return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");

@@ -1,7 +1,7 @@
 import type { Model } from "@/api/types";
 import { cn } from "@/lib/cn";
 
-/** Tells the base model from adapters. */
+/** A dot whose colour distinguishes the base model from adapters. */
 export const ModelDot = ({ kind }: { kind: Model["kind"] | undefined }) => (
   <span aria-hidden className={cn("size-2 shrink-0 rounded-full", kind === "base" ? "bg-series-2" : "bg-series-1")} />
 );

@@ -11,28 +11,28 @@ import { ModelDot } from "./model-dot";
 
 interface ListProps {
   value: string;
-  /** Several base models are served, so an adapter says on which it runs. */
+  /** Shows the base model of each adapter, if several are served. */
   showBase: boolean;
-  /** One adapter, and neither a base model nor a combination. */
+  /** Offers only single adapters, without base models and combinations. */
   adaptersOnly: boolean;
   onChoose: (model: string) => void;
-  /** Null where nothing is combined. */
+  /** Opens the dialog that combines adapters; null if combinations are not offered. */
   onCombine: (() => void) | null;
 }
 
-/** Of so few models, all other names are shown; of more, only those of the one that is chosen. */
+/** Maximum number of models whose versions and aliases are all shown; of more, only those of the selected one. */
 const MAX_MODELS_IN_FULL = 8;
 const COMBINE = "combine adapters";
-/** Of one model. The others are found by what is typed. */
+/** Maximum names of one model. The others are found by typing. */
 const MAX_NAMES = 6;
 
-/** What can be called, which the server searches, with versions and aliases; "name@v7" and "a+b:0.5" can be typed. */
+/** The callable models, searched by the server, with versions and aliases. "name@v7" and "a+b:0.5" can be typed. */
 export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }: ListProps) {
   const [needle, setNeedle] = useState("");
   const [name = "", pointer] = needle.trim().split("@");
   const search = useDeferredValue(name.split(/[+:]/)[0]!.trim());
   const { data = [] } = useQuery(modelsQuery(useTenant(), search));
-  // Until the server has answered, those of the search before are there: nobody means their versions.
+  // Until the server answers, the rows are of the previous search, so their versions are not shown.
   const callable = adaptersOnly ? data.filter(({ kind }) => kind === "adapter") : data;
   const models = pointer === undefined ? callable : callable.filter(({ id }) => id.includes(name.trim()));
   const chosen = value.split("@")[0];
@@ -42,10 +42,10 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
       .filter((alias) => alias.split("@")[1]?.startsWith(pointer ?? "") ?? pointer === undefined)
       .slice(0, MAX_NAMES);
   };
-  // The list comes after the popover has opened and taken the focus.
+  // The list is mounted after the popover took the focus.
   const input = useRef<HTMLInputElement>(null);
   useEffect(() => input.current?.focus(), []);
-  // Answers of the server come after what is typed: the first of them is chosen by Enter, unless another was moved to.
+  // Results arrive after typing: Enter selects the first of them unless the reader moved to another.
   const [moved, setMoved] = useState("");
   const typed = (adaptersOnly ? /^[^+:]+@[^+:]+$/ : /[@+:]/).test(needle) ? needle.trim() : "";
   const offered = [

@@ -39,7 +39,7 @@ import { usePlayground } from "./use-playground";
 
 const SamplingPanel = lazyPart(() => import("./sampling-panel"), "SamplingPanel");
 
-/** What a link behind the # of the address sets up; null without one. */
+/** Returns the setup in the fragment of the address, or null. */
 const setupQuery = (hash: string) =>
   queryOptions({
     queryKey: ["playground-link", hash],
@@ -69,7 +69,7 @@ interface PlaygroundParams {
   tenant: string;
   model: string | undefined;
   request: string | undefined;
-  /** A link's columns and settings; empty for none. */
+  /** Columns and settings of a link; empty if there is none. */
   hash: string;
 }
 
@@ -78,7 +78,7 @@ function Playground({ tenant, model, request, hash }: PlaygroundParams) {
   const kept = useQuery({ ...transcriptQuery(tenant, request ?? ""), enabled: request !== undefined });
   const setup = useQuery(setupQuery(hash));
   const may = useCan("infer");
-  // The last that there were: a host that restarts takes no conversation away.
+  // The last known models stay while a host restarts, so that the conversation stays.
   const [models, setModels] = useState<Model[]>();
   if (data?.length && data !== models) setModels(data);
   if (may && kept.error)
@@ -140,12 +140,12 @@ function NoModels() {
   );
 }
 
-/** The model asked for in the address, else the first adapter, else the base. */
+/** Returns the model of the address, or the first adapter, or the base model. */
 function firstModel(models: Model[], requested: string | undefined): string {
   return requested ?? models.find(({ kind }) => kind === "adapter")?.id ?? models[0]?.id ?? "";
 }
 
-/** What a new column starts with: something that is not shown yet. */
+/** Returns a model for a new column that is not shown yet, if there is one. */
 function nextModel(models: Model[], shown: string[]): string {
   return models.find(({ id }) => !shown.includes(id))?.id ?? models[0]?.id ?? "";
 }
@@ -161,7 +161,7 @@ function freshBoard(origin: string, model: string, replay: Replay | null, setup:
   };
 }
 
-/** The board that is kept, unless the address asks for another; then that one, and the kept one is put aside. */
+/** Returns the stored board, or a new one if the address asks for another; the stored one then remains available. */
 function boardsToBegin(kept: KeptBoards | null, fresh: Board): KeptBoards {
   if (!kept) return { board: fresh, earlier: null };
   if (fresh.origin === "" || kept.board.origin === fresh.origin) return kept;
@@ -184,7 +184,7 @@ function Boards({ tenant, models, fresh }: BoardsProps) {
     boards: boardsToBegin(keptBoards(user, tenant), fresh()),
     count: 0,
   }));
-  // What was put aside takes the place of what the address began, for as long as that address is open.
+  // The stored board replaces the one that the address began, as long as that address is open.
   const swap = ({ board, earlier }: KeptBoards) =>
     earlier &&
     setBoards({
@@ -226,7 +226,7 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
   const problem = problemOf(sampling);
   const running = state.turns.some(({ answers }) => Object.values(answers).some(isRunning));
   const ready = !running && problem === null;
-  // What was pressed goes away while the answer comes; where it can be stopped, the keyboard goes on.
+  // The pressed button disappears while the answer arrives, so the focus moves to the button that stops it.
   const then = () => focusOnDesktop(input);
   return (
     <div className="flex h-[calc(100dvh-3.25rem)] min-h-0 md:h-dvh">
@@ -324,11 +324,11 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
   );
 }
 
-/** As an answer was asked for. */
+/** Returns the request behind an answer. */
 const requestOf = ({ turns }: PlaygroundState, turn: Turn, column: Column, { model, sampling }: Answer) =>
   requestBody(model, messagesFor(turnsUpTo(turns, turn.parent), column.id, sampling.system, turn), sampling);
 
-/** The last message again, as the first column would be asked for an answer now. */
+/** Returns the request that would answer the last message again in the first column. */
 function nextRequest({ turns, columns }: PlaygroundState, shown: Turn[], sampling: Sampling) {
   const [first] = columns;
   const last = shown.findLast(({ answers }) => first && answers[first.id]);

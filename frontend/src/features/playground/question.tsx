@@ -7,14 +7,14 @@ interface QuestionProps {
   turn: Turn;
   /** The turn and its branches. */
   branches: Turn[];
-  /** Sends another message in its place; null while nothing can be sent. */
+  /** Sends another message in place of this one; null while nothing can be sent. */
   onEdit: ((prompt: string) => void) | null;
   onShow: (turn: number) => void;
 }
 
-/** What was asked, with its other branches. */
+/** The user's message, with buttons for its other branches. */
 export function Question({ turn, branches, onEdit, onShow }: QuestionProps) {
-  // Of which turn: another branch is not being edited.
+  // ID of the turn that is edited. Switching to another branch ends the edit.
   const [edited, setEdited] = useState<number | null>(null);
   const pencil = useRef<HTMLButtonElement>(null);
   const stopEditing = () => {
@@ -69,7 +69,7 @@ function Branches({ turn, branches, onShow }: Pick<QuestionProps, "turn" | "bran
   const step = (by: number, label: string, icon: React.ReactNode) => {
     const to = branches[place + by];
     return (
-      // Not disabled at the end: it would lose the focus that stepped there.
+      // The button at the end is not disabled, because it would lose the focus.
       <button
         type="button"
         aria-label={label}
@@ -104,7 +104,7 @@ interface EditorProps {
   onSend: (prompt: string) => void;
 }
 
-/** Enter sends, Escape leaves it as it was. */
+/** An input for another message. Enter sends it, Escape discards it. */
 function Editor({ prompt, onCancel, onSend }: EditorProps) {
   const [text, setText] = useState(prompt);
   const area = useRef<HTMLTextAreaElement>(null);

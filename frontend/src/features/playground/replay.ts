@@ -2,9 +2,9 @@ import type { Transcript } from "@/api/types";
 import { BEGINNING, type Playground, reduce, shownTurns, start } from "./conversation";
 import { DEFAULTS, type Sampling, settingsOf } from "./sampling";
 
-/** A kept request as a conversation: what was said before, and the last message, to be sent again. */
+/** A recorded request as a conversation: the earlier turns, and the last message to send again. */
 export interface Replay {
-  /** Its settings as far as they are kept, with its system prompt. */
+  /** The recorded settings, with the system prompt. */
   sampling: Sampling;
   /** Names of settings that the playground has no control for. */
   left: string[];
@@ -14,7 +14,10 @@ export interface Replay {
 
 const ROLES = ["system", "developer", "user", "assistant", "text"];
 
-/** Null where the conversation cannot be had again as it was: cut, of token ids, or with results of tools. */
+/**
+ * Returns the conversation, or null if it cannot be restored: it was cut, consists of token IDs, or has results of
+ * tools.
+ */
 export function replayOf({ prompt: messages, cut, settings }: Transcript): Replay | null {
   if (cut || !messages.every(({ role }) => ROLES.includes(role))) return null;
   const { sampling, left } = settingsOf(settings ?? {});
@@ -22,7 +25,7 @@ export function replayOf({ prompt: messages, cut, settings }: Transcript): Repla
   for (const { role, content } of messages) {
     if (role === "system" || role === "developer") replay.sampling.system = joined(replay.sampling.system, content);
     else if (role !== "assistant") replay.prompt = joined(replay.prompt, content);
-    // An answer without a question before it, or of nothing but calls, has no place among the turns.
+    // An answer without a message before it, or with only tool calls, does not form a turn.
     else if (!replay.prompt || !content) return null;
     else {
       replay.turns.push({ prompt: replay.prompt, answer: content });
@@ -34,7 +37,7 @@ export function replayOf({ prompt: messages, cut, settings }: Transcript): Repla
 
 const joined = (before: string, more: string) => (before ? `${before}\n\n${more}` : more);
 
-/** The page as it is when a replay begins. */
+/** Returns the board at the start of a replay. */
 export function startWith(model: string, replay: Replay | null): Playground {
   let state = start(model);
   for (const { prompt, answer } of replay?.turns ?? []) {

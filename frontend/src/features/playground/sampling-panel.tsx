@@ -133,7 +133,7 @@ const withFormat = ({ schema }: Sampling, format: Format): Partial<Sampling> => 
 
 const IN_PENALTIES: NumberName[] = ["presencePenalty", "frequencyPenalty", "repetitionPenalty", "topK", "minP"];
 
-/** Folded up while it is as by default. */
+/** Settings that are collapsed while they have their defaults. */
 function Penalties(rest: PanelProps) {
   const [open, setOpen] = useState(() => IN_PENALTIES.some((name) => rest.sampling[name] !== DEFAULTS[name]));
   return (
@@ -192,11 +192,11 @@ interface SettingProps extends PanelProps {
   label: string;
   hint: ReactNode;
   step: number;
-  /** What the slider covers, if it is less than what can be typed. */
+  /** Range of the slider, if it is smaller than the range of the input. */
   slider?: [min: number, max: number];
 }
 
-/** A number with a slider beside it, where a slider is of use, and the way back to the default. */
+/** A number with a slider, where one is useful, and a button that restores the default. */
 function Setting({ name, label, hint, step, slider, sampling, onChange }: SettingProps) {
   const id = useId();
   const { min, max, whole } = BOUNDS[name];
@@ -216,7 +216,7 @@ function Setting({ name, label, hint, step, slider, sampling, onChange }: Settin
             title={`Reset to ${DEFAULTS[name]}`}
             onClick={() => {
               set(DEFAULTS[name]);
-              document.getElementById(id)?.focus(); // this button goes away
+              document.getElementById(id)?.focus(); // this button disappears
             }}
             className="grid size-6 place-items-center rounded-md text-ink-3 hover:bg-fill-2 hover:text-ink"
           >
@@ -253,7 +253,7 @@ interface BoxProps {
   onChange: (value: number) => void;
 }
 
-/** Takes what is typed as soon as the API would; what it would not is brought within its bounds when the box is left. */
+/** A number input. It applies valid values while typing, and corrects other values when it loses the focus. */
 function NumberBox({ id, value, min, max, step, onChange }: BoxProps) {
   const [typed, setTyped] = useState<string>();
   const take = (text: string, inBounds: boolean) => {

@@ -4,21 +4,21 @@ export interface Sampling {
   system: string;
   temperature: number;
   topP: number;
-  /** Zero for all tokens. */
+  /** Number of tokens to sample from; 0 means all. */
   topK: number;
   minP: number;
   presencePenalty: number;
   frequencyPenalty: number;
   repetitionPenalty: number;
   maxTokens: number;
-  /** Empty for a different answer each time. */
+  /** Seed of the random numbers; empty for a different answer each time. */
   seed: string;
-  /** Cached prefixes are shared only with requests of the same one; empty for those without. */
+  /** Cached prefixes are shared only between requests with the same salt, or without one. */
   cacheSalt: string;
   format: Format;
-  /** JSON Schema that the answer must follow, with format "schema". */
+  /** JSON Schema that the answer must follow, with the format "schema". */
   schema: string;
-  /** A JSON array of functions that the model may call; empty for none. */
+  /** JSON array of functions that the model may call; empty for none. */
   tools: string;
 }
 
@@ -41,7 +41,7 @@ export const DEFAULTS: Sampling = {
 
 export type NumberName = { [K in keyof Sampling]: Sampling[K] extends number ? K : never }[keyof Sampling];
 
-/** What the API takes. */
+/** The bounds that the API accepts. */
 export const BOUNDS: Record<NumberName, { min: number; max: number; whole?: true }> = {
   temperature: { min: 0, max: 2 },
   topP: { min: 0, max: 1 },
@@ -57,7 +57,7 @@ const MAX_SEED_DIGITS = 15;
 export const MAX_SALT_LENGTH = 256;
 const FORMATS: readonly Format[] = ["text", "json", "schema"];
 
-/** The nearest that the API takes; the default for what is no number. */
+/** Returns the nearest value that the API accepts, or the default if the input is not a number. */
 export function bounded(name: NumberName, value: unknown): number {
   const { min, max, whole } = BOUNDS[name];
   if (typeof value !== "number" || Number.isNaN(value)) return DEFAULTS[name];
@@ -67,7 +67,7 @@ export function bounded(name: NumberName, value: unknown): number {
 
 export const seedOf = (text: string) => text.replace(/\D/g, "").slice(0, MAX_SEED_DIGITS);
 
-/** Settings from elsewhere, a link or an earlier console: what is missing or wrong is as by default. */
+/** Returns settings from a link or from an older console. Missing and invalid values get their defaults. */
 export function readSampling(value: unknown): Sampling {
   const input = isObject(value) ? value : {};
   const text = (name: "system" | "seed" | "cacheSalt" | "schema" | "tools") =>
@@ -119,7 +119,7 @@ function parsed(text: string): unknown {
   }
 }
 
-/** What is wrong with what was typed; null if it can be sent. The server checks what the JSON means. */
+/** Returns the problem with the settings, or null if they can be sent. The server checks the content of the JSON. */
 export const schemaProblem = ({ format, schema }: Sampling): string | null =>
   format === "schema" && !isObject(parsed(schema)) ? "Enter a JSON object that is the schema of the answer." : null;
 
@@ -136,7 +136,7 @@ export const problemOf = (sampling: Sampling): string | null => {
   return toolsProblem(sampling) ? "The tools are not a valid JSON array of functions." : null;
 };
 
-/** Of OpenAI's form, or a function by itself. */
+/** Returns the function of a tool in OpenAI's form, or the tool itself if it is a bare function. */
 const functionOf = (tool: Json): Json => (isObject(tool.function) ? tool.function : tool);
 
 function responseFormat({ format, schema }: Sampling): Json {
@@ -151,7 +151,7 @@ function toolList({ tools }: Sampling): Json {
   return list.length > 0 ? { tools: list.map((tool) => ({ type: "function", function: functionOf(tool) })) } : {};
 }
 
-/** As the API calls what is sent only where it is not as by default. */
+/** API names of the settings that are sent only if they differ from their defaults. */
 const SENT_IF_CHANGED = {
   topK: "top_k",
   minP: "min_p",
@@ -167,7 +167,7 @@ const NAMES: Record<string, NumberName> = {
   ...Object.fromEntries(Object.entries(SENT_IF_CHANGED).map(([name, sent]) => [sent, name as NumberName])),
 };
 
-/** The settings of a kept request, by the API's names; and the names of those that have no control here. */
+/** Returns the settings of a recorded request by the API's names, and the names of those without a control here. */
 export function settingsOf(settings: Json): { sampling: Partial<Sampling>; left: string[] } {
   const sampling: Partial<Sampling> = {};
   const left: string[] = [];
@@ -176,7 +176,7 @@ export function settingsOf(settings: Json): { sampling: Partial<Sampling>; left:
     const format = name === "response_format" ? formatOf(value) : null;
     if (known) sampling[known] = bounded(known, value);
     else if (format) Object.assign(sampling, format);
-    // Of larger ones the browser's numbers lose digits.
+    // JavaScript's numbers are not exact for larger seeds.
     else if (name === "seed" && Number.isSafeInteger(value) && seedOf(String(value)) === String(value))
       sampling.seed = String(value);
     else if (name === "cache_salt" && typeof value === "string") sampling.cacheSalt = value;
@@ -212,7 +212,7 @@ export type ChatMessage =
     }
   | { role: "tool"; content: string; tool_call_id: string };
 
-/** The body of a chat request. `sampling` must have passed `problemOf`. */
+/** Returns the body of a chat request. `sampling` must have passed `problemOf`. */
 export function requestBody(model: string, messages: ChatMessage[], sampling: Sampling): Json & { model: string } {
   return {
     model,

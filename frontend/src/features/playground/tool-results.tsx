@@ -6,11 +6,11 @@ import type { ToolCall, ToolResult } from "./conversation";
 
 interface FormProps {
   calls: ToolCall[];
-  /** Null while nothing can be sent. */
+  /** Sends the results; null while nothing can be sent. */
   onSend: ((results: ToolResult[]) => void) | null;
 }
 
-/** The page runs no tools: whoever tries them writes what each call returns. */
+/** Inputs for the results of tool calls, because the page runs no tools. */
 export function ToolResultsForm({ calls, onSend }: FormProps) {
   const [written, setWritten] = useState<Record<string, string>>({});
   const results = calls.map(({ id, name }) => ({ id, name, content: (written[id] ?? "").trim() }));

@@ -16,12 +16,12 @@ const Differences = lazyPart(() => import("./differences"), "Differences");
 
 interface ToolbarProps {
   state: Playground;
-  /** Of the branch that is shown. */
+  /** The turns of the branch that is shown. */
   turns: Turn[];
   running: boolean;
   sampling: Sampling;
   onSampling: (change: Partial<Sampling>) => void;
-  /** Shows the request as it would be sent; null while it cannot be. */
+  /** Shows the code of the request; null while nothing can be sent. */
   onCode: (() => void) | null;
   panel: boolean;
   onPanel: () => void;
@@ -132,7 +132,7 @@ async function copyLink(setup: { models: string[]; sampling: Sampling }): Promis
   }
 }
 
-/** A request in each language. */
+/** A dialog with the code of a request in several languages. */
 export function CodeDialog({ body, onClose }: { body: SnippetInput["body"]; onClose: () => void }) {
   return (
     <Dialog

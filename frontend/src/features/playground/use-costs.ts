@@ -4,12 +4,12 @@ import type { RequestRecord } from "@/api/types";
 import { useLiveEvent } from "@/app/live-connection";
 import { type Action, type Answer, type Cost, isRunning, type Playground } from "./conversation";
 
-/** After so long the event that tells of a request is taken for lost, and the ledger is asked. */
+/** Milliseconds after which the event of a request counts as lost, and the ledger is read. */
 const LATE_MS = 5000;
 
 const costOf = ({ cost_micros, currency }: RequestRecord): Cost => ({ micros: cost_micros, currency });
 
-/** Writes beside each answer what it cost, as the ledger has it. */
+/** Adds the cost of each answer from the ledger. */
 export function useCosts(tenant: string, state: Playground, dispatch: Dispatch<Action>): void {
   useLiveEvent("usage.tick", (data) => {
     const row = data as RequestRecord;
@@ -24,7 +24,7 @@ export function useCosts(tenant: string, state: Playground, dispatch: Dispatch<A
     const ids = wanted.split(" ").filter((id) => id && !requested.current.has(id));
     if (ids.length === 0) return;
     const timer = setTimeout(() => {
-      // Once: a request that the ledger does not have by then was refused, or its host died with it.
+      // The ledger is read once: a request that is missing by then was refused, or its host stopped during it.
       ids.forEach((id) => requested.current.add(id));
       void Promise.allSettled(ids.map((id) => recordOf(tenant, id))).then((records) =>
         records.forEach(

@@ -3,7 +3,7 @@ import { keepBoards, type KeptBoards } from "./kept";
 
 const EVERY_MS = 500;
 
-/** Keeps the boards while they change, and when the page is left in any way. `draft` is what is being written by then. */
+/** Stores the boards while they change and when the page is left. `draft` returns the draft of a message. */
 export function useKeptBoard(user: string, tenant: string, boards: KeptBoards, draft: RefObject<string>): void {
   const latest = useRef(boards);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
@@ -15,7 +15,7 @@ export function useKeptBoard(user: string, tenant: string, boards: KeptBoards, d
   });
   useEffect(() => {
     latest.current = boards;
-    // Not each time that a token comes: at most twice a second.
+    // At most two writes per second, instead of one per token.
     timer.current ??= setTimeout(keep, EVERY_MS);
   });
   useEffect(() => {

@@ -15,7 +15,7 @@ import {
 } from "./conversation";
 import { requestBody, type Sampling } from "./sampling";
 
-/** Text that came since the last frame; drawing once a frame keeps four fast columns smooth. */
+/** A buffer of the text since the last frame. Rendering once per frame keeps four fast columns smooth. */
 class FrameBuffer {
   #text = "";
   #frame = 0;
@@ -36,7 +36,7 @@ class FrameBuffer {
   }
 }
 
-/** Columns, turns, and the generations that fill them. */
+/** The state of the playground: columns, turns, and the generations that fill them. */
 export function usePlayground(beginning: Playground) {
   const [state, dispatch] = useReducer(reduce, beginning);
   const stops = useRef(new Map<string, () => void>());
@@ -68,13 +68,13 @@ export function usePlayground(beginning: Playground) {
   const end = () => shownTurns(state).at(-1)?.id ?? BEGINNING;
   const ask = (prompt: string, sampling: Sampling) =>
     askColumns(state.columns, { parent: end(), prompt, results: [] }, sampling);
-  /** Only the column that made the calls goes on. */
+  /** Sends results of tools. Only the column that made the calls continues. */
   const sendResults = (column: Column, results: ToolResult[], sampling: Sampling) =>
     askColumns([column], { parent: end(), prompt: "", results }, sampling);
-  /** A branch with another message, which every column answers. */
+  /** Starts a branch with another message, which every column answers. */
   const edit = ({ parent }: Turn, prompt: string, sampling: Sampling) =>
     askColumns(state.columns, { parent, prompt, results: [] }, sampling);
-  /** A branch with another answer of one column. */
+  /** Starts a branch with another answer of one column. */
   const regenerate = (of: Turn, column: Column, sampling: Sampling) => {
     const turn = state.nextId;
     dispatch({ type: "again", turn, of: of.id, column, sampling });
@@ -88,7 +88,7 @@ export function usePlayground(beginning: Playground) {
   return { state, dispatch, ask, sendResults, edit, regenerate, stop, remove };
 }
 
-/** Nobody reads on after leaving the page: what still runs is cancelled. */
+/** Running generations are cancelled when the page is left, because nobody reads them. */
 function useStopOnLeave(stops: RefObject<Map<string, () => void>>): void {
   useEffect(() => {
     const running = stops.current;
@@ -128,7 +128,7 @@ function handlers(
       ended();
       change({ status: "done", finish });
     },
-    // What was made until then has been counted, so its figures are shown too.
+    // Tokens until the stop were counted, so their figures are shown too.
     onStopped: (finish) => change({ finish }),
     onError: (error) => {
       flush();

@@ -12,7 +12,7 @@ import { queryParams, type RequestsSearch } from "./search";
 const ROWS = 50;
 const MAX_NEW_REQUESTS = 100;
 
-/** The newest rows that the filters let through: what may have ended since the list was read. */
+/** Returns the newest requests that match the filters, which may have ended since the list was read. */
 export const newestRequests = (tenant: string, search: RequestsSearch) =>
   unwrap(
     api.GET("/api/tenants/{tenant}/requests", {

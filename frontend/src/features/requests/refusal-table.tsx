@@ -12,12 +12,12 @@ const LIMITS: Record<string, string> = {
   concurrency: "concurrent choices",
 };
 
-/** What was at fault: the limit, or the parameter. */
+/** Returns the limit or the parameter that caused the refusal. */
 function about({ limit, param }: Refusal): string {
   return limit ? (LIMITS[limit] ?? limit) : param;
 }
 
-/** One row for each kind of refusal in a minute. */
+/** A table with one row for each kind of refusal in a minute. */
 export function RefusalTable({ rows }: { rows: Refusal[] }) {
   return (
     <Table label="Refused requests">

@@ -32,7 +32,7 @@ interface Props {
 
 const numeric = (value: string) => (value === "" ? undefined : Number(value));
 
-/** What a row must have. Everything is in the address. */
+/** The filters of the list. Their values are in the address. */
 export function RequestFilters({ search, onChange }: Props) {
   const tenant = useTenant();
   const keys = useQuery(keysQuery(tenant)).data ?? [];

@@ -19,7 +19,7 @@ const OUTCOMES: Record<RequestRecord["outcome"], Tone> = {
   refused: "amber",
 };
 
-/** As the API says it, and what that means. */
+/** Finish reasons of the API, with their meaning. */
 const FINISH_REASONS: Record<string, string> = {
   stop: "stop: end of the answer or a stop sequence",
   length: "length: max_tokens or the context limit",
@@ -30,17 +30,17 @@ const FINISH_REASONS: Record<string, string> = {
 interface TableProps {
   rows: RequestRecord[];
   brief?: boolean;
-  /** Whose row is open, where the address says so; by default the table remembers it. */
+  /** ID of the open row, if the address has it; by default the table's state has it. */
   open?: string;
   onOpen?: (id: string | undefined) => void;
 }
 
-/** Requests, newest first; each row opens to show where its time went. */
+/** Requests, newest first. Each row opens to show its phases. */
 export function RequestTable({ rows, brief = false, open: controlled, onOpen }: TableProps) {
   const [expanded, setExpanded] = useState<string>();
   const open = onOpen ? controlled : expanded;
   const toggle = (id: string) => (onOpen ?? setExpanded)(open === id ? undefined : id);
-  // One ruler for all rows, so that the slow ones stand out.
+  // All rows have one scale, so that slow requests stand out.
   const longest = Math.max(1, ...rows.map(totalMs));
   return (
     <Table label="Requests">
@@ -79,7 +79,7 @@ interface RowProps {
 }
 
 function Row({ row, brief, longest, open, onToggle }: RowProps) {
-  // The whole row opens for a pointer; for the keyboard there is the button. Selected text is not lost.
+  // A click anywhere opens the row, unless it ends a text selection. The keyboard uses the button.
   const toggle = () => getSelection()?.isCollapsed !== false && onToggle();
   return (
     <Tr onClick={toggle} className="cursor-pointer">

@@ -58,7 +58,7 @@ function RequestList() {
   const query = useInfiniteQuery(requestsQuery(useTenant(), search));
   const show = (change: RequestsSearch) =>
     void navigate({ search: (now) => ({ ...now, open: undefined, ...change }), replace: true });
-  // A single request is what somebody came to see.
+  // A link to a single request opens its row.
   const open = search.open ?? search.id;
   return (
     <>
@@ -80,7 +80,7 @@ function RequestList() {
   );
 }
 
-/** Whether new requests can belong to the list. */
+/** Returns whether new requests can match the filters. */
 const follows = ({ id, until }: RequestsSearch) => id === undefined && until === undefined;
 
 interface TailProps {
@@ -168,7 +168,7 @@ function Paged<Row>({ query, older, empty, children }: PagedProps<Row>) {
   );
 }
 
-/** The server looks through a part of very many at a time. */
+/** A notice that nothing matches so far, because the server searches a part of a long history at a time. */
 const NoneYet = () => (
   <p className="px-4 py-8 text-center text-sm text-ink-2">
     No match among the newest requests. Older requests have not been searched yet.

@@ -1,4 +1,4 @@
-/** What the address of the requests page holds. Read by the router before the page is loaded. */
+/** Search parameters of the requests page. The router reads them before it loads the page. */
 
 import { flag, oneOf, text, whole } from "@/lib/search-params";
 
@@ -19,13 +19,13 @@ export interface RequestsSearch {
   min_ms?: number;
   min_first_token_ms?: number;
   min_tokens?: number;
-  /** How far back from now. */
+  /** Time range that ends now. */
   last?: (typeof SPANS)[number];
   since?: string;
   until?: string;
-  /** New requests are not shown as they end. */
+  /** Stops showing new requests as they end. */
   paused?: true;
-  /** The request whose row is open. */
+  /** ID of the request whose row is open. */
   open?: string;
 }
 
@@ -58,7 +58,9 @@ const SECONDS: Record<(typeof SPANS)[number], number> = {
   "7d": 604_800,
 };
 
-/** The filters as the server takes them: a span of time begins now, at the whole minute, so that pages belong together. */
+/**
+ * Returns the filters as query parameters. A time range begins at a whole minute, so that all pages have the same one.
+ */
 export function queryParams(
   { view: _view, open: _open, paused: _paused, last, since, ...filters }: RequestsSearch,
   now: number,
@@ -87,5 +89,5 @@ const FILTERS = [
 
 export const isFiltered = (search: RequestsSearch) => FILTERS.some((name) => search[name] !== undefined);
 
-/** The same page without any filter. */
+/** The filters without any value. */
 export const NO_FILTERS: RequestsSearch = Object.fromEntries(FILTERS.map((name) => [name, undefined]));

@@ -3,7 +3,7 @@ import type { RequestPage } from "@/api/types";
 
 export type Pages = InfiniteData<RequestPage, unknown>;
 
-/** Rows that the first page may grow to before the list begins anew with what is newest. */
+/** Maximum rows of the first page before the list starts again with the newest. */
 export const MAX_LISTED = 200;
 
 /**
@@ -13,7 +13,7 @@ export const MAX_LISTED = 200;
 export function withNewest(list: Pages, newest: RequestPage): Pages {
   const [first, ...older] = list.pages;
   const known = new Set(first?.results.map(({ id }) => id));
-  // Both are newest first: what stands before a row that is shown is new, what stands behind it may be of a later page.
+  // Both lists are newest first: rows before one that is shown are new, rows after it may belong to a later page.
   const joint = newest.results.findIndex(({ id }) => known.has(id));
   if (joint === 0 || newest.results.length === 0) return list;
   if (!first || joint < 0 || first.results.length + joint > MAX_LISTED)

@@ -3,7 +3,7 @@ import { type Segment, StackedBar } from "@/components/bars";
 
 type Times = Pick<RequestRecord, "auth_ms" | "quota_ms" | "queue_ms" | "adapter_load_ms" | "prefill_ms" | "decode_ms">;
 
-/** Before an engine has it. */
+/** Returns the milliseconds before the engine receives the request. */
 export const gatewayMs = (times: Times) => times.auth_ms + times.quota_ms;
 
 export const totalMs = (times: Times) =>
@@ -18,7 +18,7 @@ export const parts = (times: Times): Segment[] => [
   { key: "decode", label: "Decode", value: times.decode_ms, className: "bg-series-1" },
 ];
 
-/** Where the time of a request went. `scale` puts several requests on one ruler. */
+/** A bar of the phases of a request. `scale` gives several requests one scale. */
 export function TimingBar({ times, scale, className }: { times: Times; scale?: number; className?: string }) {
   return <StackedBar segments={parts(times)} total={scale ?? totalMs(times)} className={className} />;
 }

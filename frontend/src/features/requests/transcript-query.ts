@@ -1,11 +1,11 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 
-/** Null = nothing is kept of this request. Text does not stay in memory once nobody looks at it. */
+/** The text of a request, or null if none is stored. It does not stay in memory after it was shown. */
 export const transcriptQuery = (tenant: string, id: string) =>
   queryOptions({
     queryKey: ["t", tenant, "transcripts", id],
-    // Asked for as a list, which may be empty: that it is not kept is an answer and no error.
+    // The list endpoint returns an empty list for a request without text, which is not an error.
     queryFn: async () =>
       (
         await unwrap(

@@ -10,7 +10,7 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { recordingQuery } from "./queries";
 import { transcriptQuery } from "./transcript-query";
 
-/** What was asked and answered, where the tenant keeps it; and the way to ask it again. */
+/** The stored prompt and answer of a request, with a button that replays it. */
 export function TranscriptView({ row }: { row: RequestRecord }) {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(transcriptQuery(tenant, row.id));
@@ -24,16 +24,16 @@ export function TranscriptView({ row }: { row: RequestRecord }) {
   );
 }
 
-/** What has a conversation. */
+/** Endpoints whose requests have a conversation. */
 const REPLAYED: RequestRecord["endpoint"][] = ["chat.completions", "completions"];
 
 interface ReplayProps {
   row: RequestRecord;
-  /** With its conversation and settings; else only what answered is the same. */
+  /** Replays the conversation and settings if they are stored; otherwise only the model is the same. */
   whole: boolean;
 }
 
-/** To the playground, with the version that answered, whatever its name means by now. */
+/** A link to the playground with the version that answered, even if its name now refers to another one. */
 export function ReplayLink({ row, whole }: ReplayProps) {
   const tenant = useTenant();
   const may = useCan("infer");

@@ -19,7 +19,7 @@ export function useTail(search: RequestsSearch): void {
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const read = async () => {
     timer.current = undefined;
-    // A reading that fails is made up for by the next one.
+    // The next read makes up for a failed one.
     const newest = await newestRequests(tenant, search).catch(() => null);
     if (newest) client.setQueryData(requestsQuery(tenant, search).queryKey, (list) => list && withNewest(list, newest));
   };
@@ -29,7 +29,7 @@ export function useTail(search: RequestsSearch): void {
   useEffect(() => () => clearTimeout(timer.current), []);
 }
 
-/** How many requests ended since this was first shown. */
+/** Returns how many requests ended since the component was mounted. */
 export function useEnded(): number {
   const [ended, setEnded] = useState(0);
   useLiveEvent(ENDED, () => setEnded((count) => count + 1));

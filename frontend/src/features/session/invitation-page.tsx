@@ -13,7 +13,7 @@ import { newPassword } from "./new-password";
 import { ProviderButton } from "./provider-button";
 import { invitationQuery, useAcceptInvitation, useLogout, useSession } from "./queries";
 
-/** Behind an invitation's link; its secret is in the fragment, which browsers keep to themselves. */
+/** The page behind an invitation's link. The secret is in the fragment, which browsers do not send to servers. */
 export function InvitationPage() {
   const token = useInvitationToken();
   const { data: invitation, error } = useQuery(invitationQuery(token));
@@ -46,7 +46,7 @@ export function InvitationPage() {
 
 const KEPT = "lorikeet-invitation";
 
-/** From the link, or as it was before somebody went away to sign in: it must not travel through addresses. */
+/** Returns the token from the link, or the stored one after the person left to sign in: it must not be in addresses. */
 function useInvitationToken(): string {
   const hash = useLocation({ select: (location) => location.hash });
   useEffect(() => {

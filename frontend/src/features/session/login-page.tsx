@@ -55,7 +55,7 @@ function LoginForm() {
   const login = useLogin();
   const form = useForm<Credentials>({ resolver: zodResolver(SCHEMA), defaultValues: { email: "", password: "" } });
   const { errors } = form.formState;
-  // A session that begins makes the router run its guards again, and those lead on.
+  // A new session makes the router run its guards again, which redirect.
   const submit = form.handleSubmit((credentials) => login.mutate(credentials));
   return (
     <form onSubmit={submit} noValidate className="grid gap-4">
@@ -81,7 +81,7 @@ function LoginForm() {
   );
 }
 
-/** One base model, many adapters: the product in a picture. */
+/** A picture of one base model with many adapters. */
 function Showcase() {
   return (
     <div aria-hidden className="relative hidden overflow-hidden border-l bg-[#0c1f19] text-white lg:block">

@@ -1,4 +1,4 @@
 import { z } from "@/lib/zod";
 
-/** Only what can be said without the server, which has the last word on what is too weak. */
+/** Checks that need no server. The server decides which passwords are too weak. */
 export const newPassword = z.string().check(z.minLength(10, "At least 10 characters."));

@@ -2,7 +2,7 @@ import { LogIn } from "lucide-react";
 import { Button } from "@/components/button";
 import { useSession } from "./queries";
 
-/** To the organisation's provider and back to `next`; nothing where there is none. */
+/** A link to the organisation's identity provider, which returns to `next`; nothing if there is none. */
 export function ProviderButton({ next }: { next: string }) {
   const { provider } = useSession();
   if (!provider) return null;

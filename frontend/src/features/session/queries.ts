@@ -35,7 +35,7 @@ export function useLogout() {
   return useMutation({
     mutationFn: async () => remember(await unwrap(api.DELETE("/api/session"))),
     onSuccess: (session) => {
-      // What one person saw must not be there for the next.
+      // The next person must not see cached data.
       client.clear();
       forgetEverywhere();
       client.setQueryData(sessionQuery.queryKey, session);
@@ -43,7 +43,7 @@ export function useLogout() {
   });
 }
 
-/** The invitation behind a link. The token travels in the body, as addresses are logged. */
+/** The invitation behind a link. The token is sent in the body, because addresses are logged. */
 export const invitationQuery = (token: string) =>
   queryOptions({
     queryKey: ["invitation", token],
@@ -79,12 +79,12 @@ export function useChangePassword() {
   });
 }
 
-/** The tenant of the page: every page below /t/$tenant has one. */
+/** Returns the tenant of the page: every page below /t/$tenant has one. */
 export function useTenant(): string {
   return useParams({ strict: false, select: (params) => params.tenant ?? "" });
 }
 
-/** Whether the person may do this here. It only hides buttons; the server decides. */
+/** Returns whether the person has a capability here. It only hides buttons; the server decides. */
 export function useCan(capability: Capability): boolean {
   const tenant = useTenant();
   return useSession().tenants.some(({ slug, capabilities }) => slug === tenant && capabilities.includes(capability));

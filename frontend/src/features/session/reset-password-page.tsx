@@ -12,7 +12,7 @@ import { useResetPassword } from "./queries";
 
 const SCHEMA = z.object({ password: newPassword });
 
-/** Behind a link from a mail; its secret is in the fragment, which browsers keep to themselves. */
+/** The page behind a link of an e-mail. The secret is in the fragment, which browsers do not send to servers. */
 export function ResetPasswordPage() {
   const token = useLocation({ select: ({ hash }) => hash });
   const reset = useResetPassword();

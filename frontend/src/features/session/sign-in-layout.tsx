@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { Wordmark } from "@/components/logo";
 import { useTitle } from "@/lib/use-title";
 
-/** A page for people who are not in the console yet. */
+/** The frame of pages for people who are not signed in. */
 export function SignInLayout({ title, note, children }: { title: string; note?: ReactNode; children: ReactNode }) {
   useTitle(title);
   return (

@@ -29,7 +29,7 @@ function useEnd(what: string) {
   });
 }
 
-/** Where the person is signed in, and signing out elsewhere. */
+/** The sessions of the person, with buttons that end them. */
 export function DevicesCard() {
   const { data, error, refetch } = useQuery(devicesQuery);
   const [asking, setAsking] = useState(false);

@@ -26,7 +26,9 @@ function useSetHubModels(tenant: string) {
   });
 }
 
-/** Whether requests may name repositories of the Hugging Face Hub, which are imported at their first use. */
+/**
+ * The setting whether requests may name repositories of the Hugging Face Hub, which are imported at their first use.
+ */
 export function HubModelsCard() {
   const { data, error, refetch } = useQuery(hubModelsQuery(useTenant()));
   const may = useCan("tenant.write");

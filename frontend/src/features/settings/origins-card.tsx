@@ -32,7 +32,7 @@ const SCHEMA = z.object({
     .check(z.trim(), z.regex(/^https?:\/\/[^\s/]+$/, "Scheme, host and port, without a path: https://app.example.org")),
 });
 
-/** Whose web pages may call inference from a browser (CORS). */
+/** The web origins that may call inference from a browser (CORS). */
 export function OriginsCard() {
   const { data, error, refetch } = useQuery(originsQuery(useTenant()));
   const may = useCan("tenant.write");

@@ -19,7 +19,7 @@ const SCHEMA = z.object({
   days: z.string().check(z.regex(/^\s*([1-9]\d?|[12]\d\d|3[0-5]\d|36[0-5])\s*$/, "Days from 1 to 365.")),
 });
 
-/** Whether this tenant keeps what is asked and answered. Off unless an admin turns it on. */
+/** The setting whether prompts and answers are stored. It is off unless an admin enables it. */
 export function RecordingCard() {
   const { data, error, refetch } = useQuery(recordingQuery(useTenant()));
   const may = useCan("transcripts.write");

@@ -9,7 +9,7 @@ import { Skeleton } from "@/components/notices";
 import { useSession, useTenant } from "@/features/session/queries";
 import { lazyPart } from "@/lib/lazy-part";
 
-// Forms bring their own libraries.
+// Forms are loaded on demand with their libraries.
 const AccountCard = lazyPart(() => import("./account-card"), "AccountCard");
 const RecordingCard = lazyPart(() => import("./recording-card"), "RecordingCard");
 const OriginsCard = lazyPart(() => import("./origins-card"), "OriginsCard");

@@ -58,7 +58,7 @@ export function SloPage() {
 
 function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
   const refusals = useQuery(refusalSeriesQuery(useTenant(), range.query));
-  // Refusals are looked up apart; until they are there nobody can say that there was nothing.
+  // Refusals are a separate query. Until it has loaded, the page does not say that there was no traffic.
   if (slo.requests === 0 && refusals.isPending) return <Skeleton className="h-96 w-full" />;
   if (slo.requests === 0 && refusals.data?.total === 0) return <Nothing slo={slo} />;
   return (
@@ -196,7 +196,7 @@ const SPANS: Record<string, string> = {
   "7d": "last 7 days",
 };
 
-/** How fast the error budget goes: 1 uses it up exactly. */
+/** The burn rates of the error budget: at 1 it is used up exactly. */
 function BurnRates({ title, rates }: { title: string; rates: BurnRate[] }) {
   return (
     <dl aria-label={`${title}: burn rate`} className="grid grid-cols-2 gap-px border-t bg-line sm:grid-cols-4">
@@ -222,7 +222,7 @@ function BurnRates({ title, rates }: { title: string; rates: BurnRate[] }) {
 
 const times = (rate: number) => (rate < 10 ? rate.toFixed(1) : number(Math.round(rate)));
 
-/** A square for each day: met, missed (the redder, the more of the budget), or nothing measured. The figure is in its label, which hover and readers get. */
+/** A square per day: target met, missed (redder with more misses), or nothing measured. The label has the figure. */
 function Days({ metric, target, title }: { metric: Attainment; target: number; title: string }) {
   return (
     <div className="border-t px-4 py-3.5">
@@ -246,7 +246,7 @@ function Days({ metric, target, title }: { metric: Attainment; target: number; t
   );
 }
 
-/** How many times the misses that the target allows. */
+/** Returns a multiple of the misses that the target allows. */
 const overspent = (attainment: number, target: number) => (1 - attainment) / (1 - target);
 
 function label(row: Attainment["by_day"][number], target: number) {
@@ -264,7 +264,7 @@ function tone(attainment: number | null, target: number) {
 
 const time = (value: number | null) => (value === null ? "–" : milliseconds(value));
 
-/** Of few requests not even one miss is allowed: half a one is told so, and not as none. */
+/** Returns the allowed misses. Below one, the fraction is shown instead of 0. */
 const allowed = (misses: number) => (misses < 10 ? String(Math.floor(misses * 10) / 10) : number(Math.floor(misses)));
 
 const NOT_MEASURED = "nothing measured in this time";
@@ -276,7 +276,7 @@ const met = ({ objective_ms, met, measured }: Attainment) =>
       ? "needs an objective"
       : `${number(met)} of ${number(measured)} answered requests`;
 
-/** Cut, never rounded up: 99.99 % is not 100 %. */
+/** Returns a percentage that is cut, never rounded up: 99.99 % is not 100 %. */
 export function share(value: number): string {
   return `${(Math.floor(value * 10_000 + 1e-6) / 100).toFixed(2).replace(/\.?0+$/, "")}%`;
 }

@@ -3,7 +3,7 @@ import { Field, type Option, Select } from "@/components/field";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";
 
-/** What the adapter was trained for; nothing to choose where one base model is served. */
+/** A select for the base model of an adapter. It is hidden if only one base model is served. */
 export function BaseChoice({ value, onChange }: { value: string; onChange: (base: string) => void }) {
   const { data: models = [] } = useQuery(modelsQuery(useTenant()));
   const bases = models.filter(({ kind }) => kind === "base");

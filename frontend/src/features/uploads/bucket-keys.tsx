@@ -17,7 +17,7 @@ const EMPTY: BucketKeys = {
   session_token: "",
 };
 
-/** Keys of buckets, for imports from s3://bucket: set or removed, never shown. */
+/** The keys of buckets for imports from s3://bucket. They can be set and removed, but not shown. */
 export function BucketKeysSection() {
   const tenant = useTenant();
   const { data: buckets, error, refetch } = useQuery(bucketsQuery(tenant));

@@ -9,7 +9,7 @@ interface DropzoneProps {
   compact: boolean;
 }
 
-/** Takes files, a folder or an archive, by drop or by choosing. */
+/** An area that accepts files, a folder or an archive, by drop or with a file dialog. */
 export function Dropzone({ onFiles, compact }: DropzoneProps) {
   const [over, setOver] = useState(false);
   const drop = (event: DragEvent) => {
@@ -18,7 +18,7 @@ export function Dropzone({ onFiles, compact }: DropzoneProps) {
     void filesFromDrop(event.dataTransfer).then(onFiles);
   };
   return (
-    // A drop target only: keyboards and screen readers use the two buttons inside.
+    // Only a drop target: keyboards and screen readers use the two buttons inside.
     // eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions
     <div
       onDragOver={(event) => {
@@ -48,7 +48,7 @@ export function Dropzone({ onFiles, compact }: DropzoneProps) {
           className="sr-only"
           onChange={(event) => {
             onFiles([...(event.target.files ?? [])]);
-            // So that choosing the same files again is a change again.
+            // Clears the input, so that selecting the same files again is a change.
             event.target.value = "";
           }}
         />
@@ -86,7 +86,7 @@ function FolderButton({ onFiles }: { onFiles: (files: File[]) => void }) {
         type="file"
         hidden
         aria-label="Folder"
-        // React knows no folder input; browsers read the plain attribute.
+        // React has no property for folder inputs; browsers read the plain attribute.
         {...{ webkitdirectory: "" }}
         onChange={(event) => onFiles([...(event.target.files ?? [])])}
       />

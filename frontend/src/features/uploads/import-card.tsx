@@ -13,7 +13,7 @@ import { BucketKeysSection } from "./bucket-keys";
 import { followsQuery, hubTokenQuery, useFollow, useHubToken, useImport } from "./queries";
 import { RecentImports } from "./recent-imports";
 
-/** From the Hugging Face Hub or an address: the server fetches it, and it is checked like an upload. */
+/** A form that imports an adapter from the Hugging Face Hub or an address. The server validates it like an upload. */
 export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
   const [source, setSource] = useState("");
   const [name, setName] = useState("");
@@ -76,7 +76,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
   );
 }
 
-/** Branches whose every move becomes a version. */
+/** The branches that adapters follow: each new commit becomes a version. */
 function Follows() {
   const tenant = useTenant();
   const { data: follows, error, refetch } = useQuery(followsQuery(tenant));
@@ -108,7 +108,7 @@ function Follows() {
   );
 }
 
-/** The tenant's token for private repositories: set or removed, never shown. */
+/** The tenant's token for private repositories. It can be set and removed, but not shown. */
 function HubToken() {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(hubTokenQuery(tenant));

@@ -6,7 +6,7 @@ import { bytes, number, params, plural } from "@/lib/format";
 import type { AdapterSummary, Finding } from "@/lib/peft";
 import type { Selection } from "@/lib/selection";
 
-/** What the browser read in the chosen files, before a byte is sent. */
+/** The result of the browser's check of the selected files, before anything is sent. */
 export function InspectionCard({ selection }: { selection: Selection }) {
   const { files, findings, inspection } = selection;
   return (

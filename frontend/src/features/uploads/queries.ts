@@ -31,7 +31,7 @@ async function tus(method: "HEAD", tenant: string, id: string): Promise<Response
   return answer;
 }
 
-/** How many bytes of an upload the server has received. */
+/** The number of bytes of an upload that the server has received. */
 export const receivedBytesQuery = (tenant: string, id: string) =>
   queryOptions({
     queryKey: ["t", tenant, "uploads", id, "received"],
@@ -40,7 +40,7 @@ export const receivedBytesQuery = (tenant: string, id: string) =>
     retry: false,
   });
 
-/** Whether it is still on its way, or checked. */
+/** Returns whether an upload is in progress or being validated. */
 export const isUndecided = ({ state }: Upload) => ["arriving", "received", "validating"].includes(state);
 
 export function useCancelUpload(tenant: string) {
@@ -67,7 +67,7 @@ export const followsQuery = (tenant: string) =>
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/follows", { params: { path: { tenant } } })),
   });
 
-/** Have an adapter follow a branch, or end the one whose id is given. */
+/** Makes an adapter follow a branch, or ends the follow with the given ID. */
 export const useFollow = (tenant: string) =>
   useWrite(followsQuery(tenant).queryKey, async (change: { name: string; source: string } | string) => {
     if (typeof change === "string") {
@@ -94,7 +94,7 @@ export interface BucketKeys {
   session_token: string;
 }
 
-/** Keep the keys of a bucket, or forget those of the one that is named. */
+/** Stores the keys of a bucket, or deletes those of the named one. */
 export const useBucketKeys = (tenant: string) =>
   useWrite(bucketsQuery(tenant).queryKey, async (change: BucketKeys | string) => {
     if (typeof change === "string") {
@@ -116,7 +116,7 @@ export const hubTokenQuery = (tenant: string) =>
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/hub-token", { params: { path: { tenant } } })),
   });
 
-/** Keep a token, or forget the one there is. */
+/** Stores the token, or deletes it. */
 export function useHubToken(tenant: string) {
   const client = useQueryClient();
   const params = { path: { tenant } };

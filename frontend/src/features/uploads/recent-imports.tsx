@@ -11,19 +11,21 @@ import { isUndecided, uploadsQuery } from "./queries";
 
 const DAY_MS = 86_400_000;
 const MAX_REFUSED = 5;
-/** Imports that are shown at a time. */
+/** Number of imports per page. */
 const PAGE = 8;
-/** The server lists as many uploads, the newest. */
+/** Number of uploads that the server lists, the newest. */
 const LISTED = 50;
 
-/** Imports that run or wait, and those that were refused within a day: requests and followed branches begin some, too. */
+/**
+ * The running and waiting imports, and those refused within a day. Requests and followed branches also start imports.
+ */
 export function RecentImports() {
   const { data } = useQuery(uploadsQuery(useTenant()));
   const [since] = useState(() => Date.now() - DAY_MS);
   const [chosen, choose] = useState(0);
   const imports = worthShowing(data ?? [], since);
   if (imports.length === 0) return null;
-  const page = Math.min(chosen, Math.ceil(imports.length / PAGE) - 1); // some may have ended since it was chosen
+  const page = Math.min(chosen, Math.ceil(imports.length / PAGE) - 1); // imports may have ended since the page was selected
   return (
     <div className="border-t">
       <ul aria-label="Imports" className="grid gap-3 px-4 py-3 text-sm">
@@ -79,7 +81,9 @@ function stateOf({ state, fetched_bytes: fetched, bytes: total }: Upload): strin
   return total > 0 ? `${bytes(fetched)} of ${bytes(total)}` : bytes(fetched);
 }
 
-/** All that are not decided, those in hand first, and the newest refusals: one of each source, unless it has been imported since. */
+/**
+ * Returns the undecided imports, running ones first, and the newest refusal of each source that was not imported since.
+ */
 function worthShowing(uploads: Upload[], since: number): Upload[] {
   const known = new Set<string>();
   const newest = uploads.filter(({ imported_from: from }) => {

@@ -1,6 +1,6 @@
 import { isArchive } from "@/lib/archive";
 
-/** A valid adapter name out of the folder's or archive's name; empty when there is none to go by. */
+/** Returns a valid adapter name from the name of a folder or an archive, or an empty string. */
 export function suggestName(files: File[]): string {
   const [first] = files;
   if (!first) return "";

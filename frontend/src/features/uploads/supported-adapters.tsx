@@ -20,7 +20,7 @@ const SAVE = `model.save_pretrained(
     safe_serialization=True,
 )`;
 
-/** The rules in one glance, beside the form that applies them. */
+/** A list of the supported adapters, beside the form. */
 export function SupportedAdapters() {
   return (
     <Card aria-label="Supported adapters">

@@ -9,7 +9,7 @@ import { useTenant } from "@/features/session/queries";
 import { bytes } from "@/lib/format";
 import { receivedBytesQuery, uploadsQuery, useCancelUpload } from "./queries";
 
-/** Uploads that began and did not end. Nothing is shown when there are none. */
+/** The uploads that were interrupted. It is hidden if there are none. */
 export function UnfinishedUploads() {
   const { data, error, refetch } = useQuery(uploadsQuery(useTenant()));
   const arriving = data?.filter(({ state }) => state === "arriving") ?? [];

@@ -22,7 +22,7 @@ import { Dropzone } from "./dropzone";
 import { suggestName } from "./suggest-name";
 import { type UploadStatus, useUpload } from "./use-upload";
 
-// What comes after an upload is fetched while it is on its way.
+// The next part of the page is loaded while the upload runs.
 const UploadProgress = lazy(() =>
   import("./upload-progress").then(({ UploadProgress }) => ({ default: UploadProgress })),
 );
@@ -143,12 +143,12 @@ function NotAllowed() {
   );
 }
 
-/** Inspects what was chosen; a later choice wins over an inspection that still runs. */
+/** Inspects the selected files. A later selection cancels an inspection that still runs. */
 function useSelection() {
   const { data: models } = useQuery(modelsQuery(useTenant()));
   const [state, setState] = useState<{ files: File[]; selection: Selection | null } | null>(null);
   const bases = models?.filter(({ kind }) => kind === "base") ?? [];
-  const base = bases.length === 1 ? bases[0]?.id : undefined; // of several, the server finds the right one
+  const base = bases.length === 1 ? bases[0]?.id : undefined; // if several are served, the server finds the right one
   const choose = (files: File[]) => {
     setState({ files, selection: null });
     void import("@/lib/selection")
@@ -159,7 +159,7 @@ function useSelection() {
 }
 
 function NameHint({ name }: { name: string }) {
-  // The server has the whole name first.
+  // The server receives the complete name first.
   const { data } = useQuery({ ...adapterSearchQuery(useTenant(), useDeferredValue(name), 1), enabled: name !== "" });
   const existing = data?.find((adapter) => adapter.name === name);
   if (existing)

@@ -18,7 +18,7 @@ import { toast } from "@/components/toast";
 import { bytes, percent } from "@/lib/format";
 import { isUndecided, uploadQuery, useCancelUpload } from "./queries";
 
-/** An upload after it was received: validation, then staging. */
+/** The progress of an upload after it was received: validation, then staging. */
 export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => void }) {
   const { data, error, refetch } = useQuery(uploadQuery(useTenant(), id));
   if (error) return <ErrorNotice error={error} onRetry={refetch} />;
@@ -122,7 +122,7 @@ function Validation({ upload }: { upload: Upload }) {
   );
 }
 
-/** Refused before there could be a report, waiting for something, or nothing new in it. */
+/** A notice if an upload was refused without a report, waits for something, or contains nothing new. */
 function Reason({ upload: { reason, state } }: { upload: Upload }) {
   if (!reason) return null;
   const refused = state === "refused";

@@ -10,7 +10,7 @@ export interface UploadStatus {
 }
 
 interface UploadControl {
-  /** Null before and after. */
+  /** The running upload; null before and after. */
   sent: UploadStatus | null;
   error: ApiError | null;
   send: (input: UploadInput, onDone: (id: string) => void) => void;
@@ -19,7 +19,7 @@ interface UploadControl {
   cancel: () => void;
 }
 
-/** One upload. Leaving the page pauses it; choosing the same files again resumes it. */
+/** Manages one upload. Leaving the page pauses it; selecting the same files again resumes it. */
 export function useUpload(): UploadControl {
   const client = useQueryClient();
   const [sent, setSent] = useState<UploadStatus | null>(null);

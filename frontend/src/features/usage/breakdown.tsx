@@ -21,7 +21,7 @@ interface BreakdownProps {
   currency: string | null;
 }
 
-/** What each of something used and cost, with its share of all tokens. */
+/** A table of usage and cost by adapter, key or model, with the share of all tokens. */
 export function Breakdown({ title, note, noun, rows, totals, currency }: BreakdownProps) {
   return (
     <Card>

@@ -7,14 +7,16 @@ type Day = UsageReport["by_day"][number];
 
 const tokens = (row: Day) => row.prompt_tokens + row.completion_tokens;
 
-/** The next round number at or above: 1, 2 or 5 times a power of ten. */
+/** Returns the next round number at or above `value`: 1, 2 or 5 times a power of ten. */
 function niceCeiling(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return ([1, 2, 5, 10].find((step) => step * power >= value) ?? 10) * power;
 }
 
-/** Tokens by day as stacked bars. The figure of a day shows on hover and focus; the table below has them all. */
+/**
+ * Tokens by day as stacked bars. Hover and focus show the figure of a day; a table for screen readers has all figures.
+ */
 export function DayChart({ days }: { days: Day[] }) {
   const [shown, setShown] = useState<number | null>(null);
   const top = niceCeiling(Math.max(0, ...days.map(tokens)));

@@ -12,7 +12,7 @@ const SHARES = ["p50_ms", "p95_ms", "p99_ms"] as const;
 const shown = (value: number | null) =>
   value === null ? "–" : value < 10 ? `${value.toFixed(1)} ms` : milliseconds(value);
 
-/** Percentiles of waiting, from counts in buckets; two short lines that say what users felt. */
+/** A table of latency percentiles, computed from counts in buckets. */
 export function LatencyTable({ latency }: { latency: Latency }) {
   return (
     <table className="w-full text-left text-sm">

@@ -21,7 +21,7 @@ export const exportsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "exports"],
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/exports", { params: { path: { tenant } } })),
-    // A job writes them; ask while one is under way.
+    // A background job writes exports. Poll while one is running.
     refetchInterval: ({ state }) =>
       state.data?.some((one) => one.state === "queued" || one.state === "running") ? 2000 : false,
   });

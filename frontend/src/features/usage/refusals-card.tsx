@@ -19,7 +19,7 @@ interface RefusalsCardProps {
   range: ReturnType<typeof useTimeRange>;
 }
 
-/** Requests that reached no engine, over time and by code. Nothing where there were none. */
+/** Requests that reached no engine, over time and by code. It is hidden if there were none. */
 export function RefusalsCard({ query: { data: refused, error, refetch }, range }: RefusalsCardProps) {
   if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!refused || refused.total === 0) return null;

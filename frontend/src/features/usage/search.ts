@@ -1,13 +1,13 @@
 import { flag, text } from "@/lib/search-params";
 import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
 
-/** What the address of the usage page holds. */
+/** Search parameters of the usage page. */
 export interface UsageSearch extends RangeSearch {
-  /** Of the statement, as 2026-05; this month if left out. */
+  /** Month of the statement, such as 2026-05; the current month by default. */
   month?: string;
-  /** Only what ran on it; not the statement, which is of all. */
+  /** Limits the figures to one base model. The statement always covers all. */
   base_model?: string;
-  /** Begin with a new export. */
+  /** Opens the dialog for a new export. */
   export?: true;
 }
 

@@ -8,12 +8,12 @@ interface ChartsProps {
   report: SeriesReport;
   onZoom: (since: number, until: number) => void;
   onZoomOut: () => void;
-  /** Milliseconds; drawn across the latencies. */
+  /** Milliseconds of an objective, drawn as a line across the latencies. */
   objectives?: { first_token?: number | null; inter_token?: number | null };
   show?: ChartName[];
-  /** What reached no engine in the same time; shown beside what did. */
+  /** Refused requests of the same time range, shown beside the others. */
   refused?: RefusalSeries;
-  /** As wide as the page each. */
+  /** Gives each chart the width of the page. */
   wide?: boolean;
 }
 
@@ -22,7 +22,7 @@ const ALL: ChartName[] = ["requests", "tokens", "first_token", "inter_token"];
 
 export const latencyMs = (value: number) => (value < 10 ? `${value.toFixed(1)} ms` : milliseconds(value));
 
-/** What a report holds over time. Zooming in one zooms all, since the page has one time range. */
+/** The charts of a report. Zooming in one zooms all, because the page has one time range. */
 export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL, refused, wide }: ChartsProps) {
   const { points, step_s: stepS, currency } = report;
   const refusedAt = refused && totalByStep(refused);
@@ -110,7 +110,7 @@ export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL
   );
 }
 
-/** Both were asked for at about the same time; a step that only one of them has is left out. */
+/** Returns the number of refused requests by the start of the step. The two reports may differ in their last step. */
 function totalByStep({ starts, by_code }: RefusalSeries): Map<number, number> {
   return new Map(
     starts.map((at, index) => [Date.parse(at), by_code.reduce((sum, { by_step }) => sum + (by_step[index] ?? 0), 0)]),

@@ -17,7 +17,7 @@ export const seriesQuery = (tenant: string, range: RangeQuery, of: Of = {}) =>
     refetchInterval: refreshEvery(range),
   });
 
-/** What reached no engine, by code. */
+/** The refused requests by code over time. */
 export const refusalSeriesQuery = (tenant: string, range: RangeQuery) =>
   queryOptions({
     queryKey: ["t", tenant, "refusals", "series", range],

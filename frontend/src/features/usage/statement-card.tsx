@@ -20,7 +20,7 @@ const KINDS: Record<StatementLine["kind"], { label: string; unit: string }> = {
   storage: { label: "Adapter storage", unit: "per GB-month" },
 };
 
-/** This month and the eleven before, as the API names them; in UTC, as they are counted. */
+/** Returns the current month and the eleven before, in UTC, as the API names them. */
 export function months(now: Date): string[] {
   return Array.from({ length: 12 }, (_, back) =>
     new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - back, 1)).toISOString().slice(0, 7),
@@ -74,7 +74,7 @@ function Nothing({ statement }: { statement: Statement }) {
   );
 }
 
-/** Byte-hours as GB-months of 30 days: what a person can compare with the price. */
+/** Returns byte-hours as GB-months of 30 days, the unit of the price. */
 const quantity = (line: StatementLine) =>
   line.kind === "storage" ? `${(line.quantity / 1e9 / 720).toPrecision(3)} GB-months` : number(line.quantity);
 

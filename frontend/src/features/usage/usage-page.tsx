@@ -82,7 +82,7 @@ export function UsagePage() {
   );
 }
 
-/** The names of the base models that were used. */
+/** Returns the names of the base models that were used. */
 const recorded = (report: SeriesReport | undefined) => (report?.by_base_model ?? []).flatMap(({ name }) => name ?? []);
 
 const csvOf = (days: number, base_model: string | undefined) =>
@@ -184,7 +184,7 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
 
 const Quiet = ({ children }: { children: ReactNode }) => <span className="font-normal text-ink-2">{children}</span>;
 
-/** Sums are a few seconds behind; a console that hides that lies when they are not only a few. */
+/** The time of the last aggregation. Sums are usually a few seconds old, and the label shows if they are older. */
 export function Freshness({ at }: { at: string | null }) {
   return (
     <span className="pr-1.5 text-xs text-ink-3">

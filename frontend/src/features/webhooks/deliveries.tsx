@@ -24,7 +24,7 @@ const SHOWN = 8;
 
 const route = getRouteApi("/t/$tenant/webhooks");
 
-/** The latest messages of an endpoint; each opens to its body and every try. */
+/** The latest deliveries to an endpoint. Each opens to show its body and every attempt. */
 export function Deliveries({ webhook }: { webhook: string }) {
   const { data, error, refetch } = useQuery(deliveriesQuery(useTenant(), webhook));
   const chosen = route.useSearch().delivery;

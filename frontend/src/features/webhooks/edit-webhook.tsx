@@ -38,7 +38,7 @@ const SCHEMA = z.object({
 });
 type Form = z.infer<typeof SCHEMA>;
 
-/** For a new endpoint, or to change one. */
+/** The dialog that adds or edits an endpoint. */
 export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: () => void }) {
   const { create, change } = useWebhookActions(useTenant());
   const form = useForm<Form>({

@@ -6,7 +6,7 @@ const CHECK = `from standardwebhooks.webhooks import Webhook  # standardwebhooks
 
 message = Webhook(secret).verify(body, headers)  # raises if it is not ours`;
 
-/** Shown once, and not fetched when it is needed: a part that does not arrive would lose it. */
+/** A dialog that shows a secret once. It is not loaded on demand, because a failed load would lose the secret. */
 export function NewSecret({ secret, note, onClose }: { secret: string; note: string; onClose: () => void }) {
   return (
     <Dialog onClose={onClose} keepOpen title="The webhook's secret" className="max-w-2xl!">

@@ -20,13 +20,13 @@ export const deliveriesQuery = (tenant: string, id: string) =>
     refetchInterval: 3000,
   });
 
-/** Every change of webhooks, after which all that shows them is read again. */
+/** Mutations of webhooks, after which the queries that show them are read again. */
 export function useWebhookActions(tenant: string) {
   const client = useQueryClient();
   const onSuccess = () => client.invalidateQueries({ queryKey: ["t", tenant, "webhooks"] });
   const at = (id: string) => ({ params: { path: { tenant, webhook_id: id } } });
   return {
-    // The answers hold secrets: they must not stay in memory once their dialog is gone.
+    // The answers contain secrets. They must not stay in memory after their dialog is closed.
     create: useMutation({
       mutationFn: (body: WebhookSettings) =>
         unwrap(api.POST("/api/tenants/{tenant}/webhooks", { params: { path: { tenant } }, body })),

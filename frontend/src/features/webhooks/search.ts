@@ -1,10 +1,10 @@
 import { flag, text } from "@/lib/search-params";
 
-/** What the address of the webhooks page holds. */
+/** Search parameters of the webhooks page. */
 export interface WebhooksSearch {
-  /** Begin with a new one. */
+  /** Opens the dialog for a new webhook. */
   add?: true;
-  /** The message whose details are open. */
+  /** ID of the delivery whose details are open. */
   delivery?: string;
 }
 
