@@ -204,7 +204,14 @@ def check_scores(family: Family, request: GenerationRequest, adapter: str, found
 
 
 @pytest.mark.parametrize(
-    ("name", "step_tokens"), [("llama2-mha", 1), ("llama2-mha", 37), ("gemma2-soft-caps", 64), ("granite-scales", 2048)]
+    ("name", "step_tokens"),
+    [
+        ("llama2-mha", 1),
+        ("llama2-mha", 37),
+        ("gemma2-soft-caps", 64),
+        ("granite-scales", 2048),
+        ("qwen3.5-gated-delta", 37),
+    ],
 )
 def test_log_probabilities_of_prompts(families: Callable[[str], Family], name: str, step_tokens: int) -> None:
     """In mixed batches with requests that ask for none, by adapters and the base, in chunks of any size."""
@@ -387,7 +394,14 @@ def check_vectors(
 
 
 @pytest.mark.parametrize(
-    ("name", "step_tokens"), [("llama2-mha", 1), ("llama2-mha", 37), ("gemma2-soft-caps", 64), ("qwen3-qk-norm", 2048)]
+    ("name", "step_tokens"),
+    [
+        ("llama2-mha", 1),
+        ("llama2-mha", 37),
+        ("gemma2-soft-caps", 64),
+        ("qwen3-qk-norm", 2048),
+        ("qwen3.5-gated-delta", 37),
+    ],
 )
 def test_embeddings(families: Callable[[str], Family], name: str, step_tokens: int) -> None:
     """By adapters and the base, in mixed batches and chunks of any size, with shared prefixes where they help."""

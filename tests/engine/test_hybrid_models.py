@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import random
 import shutil
@@ -17,7 +18,7 @@ from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.reference_families import Family, ReferenceFamilies, build_engine, run_all, workload
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_model, save_tokenizer
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from lora_engine.adapters.source import LoadedAdapters
@@ -28,8 +29,9 @@ from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.memory import PageKind
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
-from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, SamplingParams
+from lora_engine.request import ChoiceSoFar, GenerationRequest, PinnedPrefix, PinState, SamplingParams
 from lora_engine.structured import TokenMasks
+from lora_kernels.fp8_tensors import FP8, LARGEST, Fp8Matrix
 from lora_kernels.kernel_variants import KernelVariant
 
 pytestmark = pytest.mark.usefixtures("few_programs")
@@ -223,6 +225,60 @@ def test_choices_of_a_request(family: Family) -> None:
     request = GenerationRequest("n", prompt_of(50, 2), SamplingParams(max_tokens=6, n=3, temperature=1.0, seed=4))
     first, again = (run_all(engine, [request])[0]["n"] for _ in range(2))
     assert first == again and len(first) == 18
+
+
+def test_an_answer_goes_on_where_another_host_left_it(family: Family) -> None:
+    prompt, adapter = prompt_of(40, 3), family.adapters["all-linear-r16-rslora"]
+    request = GenerationRequest("a", prompt, SamplingParams(max_tokens=20), adapter.digest)
+    whole = run_all(build_engine(family, step_tokens=16), [request])[0]["a"]
+    for count in (1, 7, 19):
+        resumed = dataclasses.replace(request, so_far=(ChoiceSoFar(0, whole[:count]),))
+        assert run_all(build_engine(family, step_tokens=16), [resumed])[0]["a"] == whole[count:]
+
+
+def in_blocks(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A scale for each block of 128 rows and columns, and the matrix in FP8."""
+    rows, columns = weight.shape
+    scales = torch.empty(-(-rows // 128), -(-columns // 128))
+    data = torch.empty(rows, columns, dtype=FP8)
+    for i, j in itertools.product(range(scales.shape[0]), range(scales.shape[1])):
+        block = slice(128 * i, 128 * i + 128), slice(128 * j, 128 * j + 128)
+        scales[i, j] = weight[block].abs().max() / LARGEST
+        data[block] = (weight[block] / scales[i, j]).to(FP8)
+    return scales, data
+
+
+@pytest.mark.parametrize("scales", ["channels", "blocks"])
+def test_weights_in_fp8(tmp_path: Path, scales: str) -> None:
+    """Quantised at the start, or in the files: then the narrow projections of gates are left as they are."""
+    sizes = {"hidden_size": 128, "intermediate_size": 128, "linear_value_head_dim": 32, "linear_key_head_dim": 32}
+    save_model(FAMILY, tmp_path / "model", **sizes)
+    whole = load_file(tmp_path / "model" / "model.safetensors")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    settings: dict[str, Any] = {"quantization": "fp8"}
+    if scales == "blocks":
+        settings, tensors = {}, {}
+        for name, weight in whole.items():
+            if "layers" in name and weight.dim() == 2 and "in_proj_a" not in name and "in_proj_b" not in name:
+                tensors[f"{name}_scale_inv"], weight = in_blocks(weight)
+                whole[name] = Fp8Matrix(weight, tensors[f"{name}_scale_inv"], None).dequantised(torch.float32)
+            tensors[name] = weight
+        save_file(tensors, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+        config["quantization_config"] = {
+            "quant_method": "fp8",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [128, 128],
+            "modules_to_not_convert": ["lm_head", *(f"linear_attn.in_proj_{gate}" for gate in "ab")],
+        }
+        (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    engine = Engine(EngineConfig(model=tmp_path / "model", pool_mb=16, **settings), LoadedAdapters())
+    weights = engine.loaded.model.weights
+    assert isinstance(weights.layers[0].mixer_in, torch.Tensor)  # of a CPU: dequantised
+    expected = torch.cat([whole[f"model.layers.0.linear_attn.in_proj_{part}.weight"] for part in ("qkv", "z")])
+    error = (weights.layers[0].mixer_in - expected).norm() / expected.norm()
+    assert error < (1e-6 if scales == "blocks" else 0.05)
+    tokens, _ = run_all(engine, [GenerationRequest("a", prompt_of(30, 1), SamplingParams(max_tokens=6))])
+    assert len(tokens["a"]) == 6
 
 
 @pytest.fixture(scope="module")
