@@ -187,6 +187,20 @@ def test_from_a_version_to_its_score(acme: Any, ready_version: Any) -> None:
     assert (worst["line"], worst["expected"], worst["base"], worst["version"]) == (3, "blue", "blue", "green")
 
 
+def test_an_answer_with_nul_is_scored(acme: Any, ready_version: Any) -> None:
+    """PostgreSQL stores no NUL, which a model may generate."""
+    live = ready_version(acme)
+    key, _ = acme.key()
+    client = acme.client()
+    new_set(client, acme)
+    start(client, acme, live, key)
+    actions.tend()
+    answered(lambda who, body: "\0" if who != "base" else "blue")
+    actions.tend()
+    score = client.get(acme.path("adapters/support/versions/1")).json()["evaluations"][0]
+    assert {worst["version"] for worst in score["worst"]} == {"\ufffd"}
+
+
 def test_of_an_upload(acme: Any, upload: Any, ready_version: Any) -> None:
     key, _ = acme.key()
     client = acme.client()

@@ -621,6 +621,14 @@ def test_numbers_that_json_does_not_have_are_kept_as_large_ones(version: Adapter
     assert [float(number) for number in kept] == [LARGEST, 0.5, LARGEST]
 
 
+def test_tokens_that_no_database_stores_are_kept_with_a_replacement(version: AdapterVersion) -> None:
+    """A byte-level vocabulary has a token for NUL, which PostgreSQL rejects."""
+    prompt = pb.ProbedPrompt(prompt="a", base_tokens=["b", "\0"], adapter_tokens=["\0", "c\0"], finite=True)
+    record_effect(version, effect_json(pb.AdapterEffect(verdict=pb.AdapterEffect.ACTS, prompts=[prompt]), "local"))
+    version.refresh_from_db()
+    assert version.effect is not None and version.effect["prompts"][0]["adapter_tokens"] == ["\ufffd", "c\ufffd"]
+
+
 def figures(agreeing: int, distance: float) -> pb.AgreementFigures:
     return pb.AgreementFigures(tokens=2, agreeing=agreeing, mean_distance=distance, largest_distance=2 * distance)
 

@@ -35,6 +35,7 @@ from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.jobs import clocks
+from control_plane.core.storable import storable
 from control_plane.fleet.base_models.base_model import served_bases
 from control_plane.gateway.batches import actions as batches
 from control_plane.gateway.batches import files
@@ -422,7 +423,7 @@ def _score(evaluation: Evaluation) -> None:
     if evaluation.live is not None:
         live = {"version": evaluation.live.number, "score": answers.score(requests.LIVE)}
     who = [requests.BASE, requests.VERSION, *([requests.LIVE] if live else [])]
-    evaluation.score = {
+    score = {
         "evaluation": str(evaluation.pk),
         "set": evaluation_set.name,
         "set_id": str(evaluation_set.pk),
@@ -434,6 +435,7 @@ def _score(evaluation: Evaluation) -> None:
         "worst": answers.worst(who),
         "at": timezone.now().isoformat(),
     }
+    evaluation.score = storable(score)  # the worst answers are models' texts
     _end(evaluation, EvaluationState.COMPLETED, SYSTEM)
     record_score(version, evaluation.score)
 

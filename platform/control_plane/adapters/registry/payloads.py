@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from rest_framework.utils.encoders import JSONEncoder
 
@@ -11,6 +11,7 @@ from control_plane.adapters.registry import queries
 from control_plane.adapters.registry.models import Adapter
 from control_plane.adapters.registry.serializers import AdapterSerializer, UploadSerializer
 from control_plane.adapters.uploads.models import Upload
+from control_plane.core.storable import storable
 
 
 def upload_json(upload: Upload) -> dict[str, Any]:
@@ -30,6 +31,6 @@ _FINITE = {"Infinity": LARGEST, "-Infinity": -LARGEST, "NaN": LARGEST}
 
 
 def plain(data: Any) -> dict[str, Any]:
-    """Return the data as dicts, lists, strings and finite numbers, which every channel layer can carry."""
+    """Return the data as dicts, lists, storable strings and finite numbers, for databases and channel layers."""
     plain: dict[str, Any] = json.loads(json.dumps(data, cls=JSONEncoder), parse_constant=_FINITE.__getitem__)
-    return plain
+    return cast(dict[str, Any], storable(plain))

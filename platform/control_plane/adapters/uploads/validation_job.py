@@ -31,6 +31,7 @@ from control_plane.billing.limits.queries import tenant_limits
 from control_plane.core import db
 from control_plane.core.config import current
 from control_plane.core.jobs import claims
+from control_plane.core.storable import storable
 from control_plane.core.storage_errors import StorageError, StorageFullError, as_storage_error
 from control_plane.fleet.base_models.base_model import ServedBase, ServedBases
 from control_plane.identity.tenants.models import Tenant
@@ -279,17 +280,6 @@ def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: Served
         chat_template=answer["chat_template"],
         chat_template_digest=answer["chat_template_digest"],
     )
-
-
-def storable(value: Any) -> Any:
-    """Return JSON that every database accepts: PostgreSQL rejects NUL and half surrogate pairs."""
-    if isinstance(value, str):
-        return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [storable(item) for item in value]
-    if isinstance(value, dict):
-        return {storable(key): storable(item) for key, item in value.items()}
-    return value
 
 
 def _summary(report: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from django.db import DatabaseError, InterfaceError
 from prometheus_client import Counter
 
 from control_plane.core.db import run_db
+from control_plane.core.storable import storable
 from control_plane.core.unavailable import is_database_away
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.gateway.dispatch.json_encoding import encode
@@ -178,7 +179,9 @@ def _prompt(prompt: pb.Submit | pb.Prompt) -> Mapping[str, str]:
 def _kept_settings(submit: pb.Submit) -> str:
     """Return the settings as JSON; "null" if they are too long or too deep."""
     try:
-        text = encode(_storable_json(settings_of(submit)))
+        settings = settings_of(submit)
+        _require_finite(settings)
+        text = encode(storable(settings))
     except (ValueError, RecursionError):
         return "null"
     return text if len(text) <= MOST_SETTINGS else "null"
@@ -269,19 +272,10 @@ def bounded(messages: list[Mapping[str, str]]) -> tuple[list[dict[str, str]], bo
     return kept[::-1], room < 0
 
 
-def storable(text: str) -> str:
-    """Remove what PostgreSQL cannot store: NUL characters, and halves of surrogate pairs."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()
-
-
-def _storable_json(value: Any) -> Any:
-    """Make all texts of a JSON value storable. Raises ``ValueError`` for numbers that JSON does not have."""
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, dict):
-        return {storable(name): _storable_json(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_storable_json(item) for item in value]
+def _require_finite(value: Any) -> None:
+    """Raise ``ValueError`` for a number that JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("It holds a number that is not finite.")
-    return value
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _require_finite(item)
