@@ -48,7 +48,8 @@ class Family:
             )
             return list(out[0, len(prompt) :].tolist())
 
-        return self.run(generate, adapter)
+        tokens: list[int] = self.run(generate, adapter)
+        return tokens
 
     def check_greedy(self, request: GenerationRequest, tokens: list[int], adapter: str) -> None:
         """Check that the tokens are those of ``greedy``, by one pass over prompt and answer instead of one a token."""
@@ -59,9 +60,11 @@ class Family:
     def logits(self, prompt: list[int], adapter: str) -> torch.Tensor:
         def forward(model: Any) -> torch.Tensor:
             with torch.inference_mode():
-                return model(input_ids=torch.tensor([prompt], device=model.device)).logits[0].float().cpu()
+                logits: torch.Tensor = model(input_ids=torch.tensor([prompt], device=model.device)).logits
+            return logits[0].float().cpu()
 
-        return self.run(forward, adapter)
+        logits: torch.Tensor = self.run(forward, adapter)
+        return logits
 
     def hidden_states(self, prompt: list[int], adapter: str) -> list[torch.Tensor]:
         """The input of every layer, ``[tokens, hidden]`` float32 on the host."""
