@@ -30,6 +30,7 @@ TOOLS = (
 
 # Packages whose docstrings and names keep the rules of CONTRIBUTING's section "English". The others follow.
 PLAIN_ENGLISH = (
+    "frontend/src",
     "platform/control_plane",
     "inference_engine",
     "kernels",

@@ -1,4 +1,4 @@
-"""Check the English of docstrings and the words of identifiers; part of `make check`.
+"""Check the English of docstrings and docblocks, and the words of identifiers; part of `make check`.
 
     python -m scripts.prose                 print every finding with its line
     python -m scripts.prose --count         print the number of findings by package
@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("platform", "inference_engine", "kernels", "scripts", "benchmarks", "tests/support", "demo")
-GENERATED = ("_pb2.py", "_pb2_grpc.py", "/migrations/")
+FOLDERS = ("platform", "inference_engine", "kernels", "scripts", "benchmarks", "tests/support", "demo", "frontend/src")
+GENERATED = ("_pb2.py", "_pb2_grpc.py", "/migrations/", "schema.d.ts")
+SUFFIXES = (".py", ".ts", ".tsx")
 # First words of a sentence that needs the name above it to be understood.
 FRAGMENTS = frozenset(
     [
@@ -99,6 +100,12 @@ ALLOWED = frozenset(
     ]
 )
 NAME = re.compile(r"[a-z0-9]+|[A-Z][a-z0-9]*")
+# A turn of a conversation is the word of the field, as in the playground.
+CONVERSATION = ("turn", "turns")
+DOCBLOCK = re.compile(r"^[ \t]*/\*\*(\s.*?)\*/", re.MULTILINE | re.DOTALL)
+DECLARED = re.compile(
+    r"^\s*(?:export )?(?:default )?(?:async )?(?:const|let|function\*?|class|interface|type) (\w+)", re.M
+)
 
 
 @dataclass(frozen=True)
@@ -113,10 +120,20 @@ class Finding:
         return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
 
 
-def python_files(chosen: list[str]) -> list[Path]:
+def source_files(chosen: list[str]) -> list[Path]:
     roots = [ROOT / name for name in (chosen or FOLDERS)]
-    files = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*.py")))]
-    return [path for path in files if not any(part in str(path) for part in GENERATED)]
+    files = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*")))]
+    return [path for path in files if path.suffix in SUFFIXES and not any(part in str(path) for part in GENERATED)]
+
+
+def sentence_fault(text: str, kind: str) -> str | None:
+    """Return what is wrong with the first sentence of a docstring or a docblock."""
+    first = " ".join(text.split("\n\n")[0].split())
+    if re.split(r"[\s,.:;]", first)[0] in FRAGMENTS:
+        return f"a {kind} begins with a fragment: {first[:70]!r}"
+    if not first.endswith((".", "!", "?", ":", "`", "…", ")")):
+        return f"a {kind}'s first sentence has no end: {first[:70]!r}"
+    return None
 
 
 def docstring_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
@@ -125,13 +142,8 @@ def docstring_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
             text = ast.get_docstring(node)
             if text is None:
                 continue
-            line = node.body[0].lineno
-            first = text.split("\n\n")[0].replace("\n", " ").strip()
-            word = re.split(r"[\s,.:;]", first)[0]
-            if word in FRAGMENTS:
-                yield Finding(path, line, f"a docstring begins with a fragment: {first[:70]!r}")
-            elif not first.endswith((".", "!", "?", ":", "`", "…", ")")):
-                yield Finding(path, line, f"a docstring's first sentence has no end: {first[:70]!r}")
+            if fault := sentence_fault(text, "docstring"):
+                yield Finding(path, node.body[0].lineno, fault)
         body = getattr(node, "body", None)
         if isinstance(node, ast.Module | ast.ClassDef) and isinstance(body, list):
             for before, after in itertools.pairwise(body):
@@ -167,20 +179,41 @@ def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
 
 
+def bad_words(name: str) -> str:
+    """Return the forbidden words in an identifier, separated by commas."""
+    if name.strip("_").lower() in ALLOWED:
+        return ""
+    return ", ".join(sorted({part.lower() for part in NAME.findall(name.replace("NotFound", ""))} & WORDS))
+
+
 def word_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
     for line, name in identifiers(tree):
-        if name.strip("_").lower() in ALLOWED:
-            continue
-        bad = {part.lower() for part in NAME.findall(name.replace("NotFound", ""))} & WORDS
-        if bad:
-            yield Finding(path, line, f"the name {name!r} contains {', '.join(sorted(bad))!r}")
+        if bad := bad_words(name):
+            yield Finding(path, line, f"the name {name!r} contains {bad!r}")
+
+
+def typescript_findings(path: Path, source: str) -> Iterator[Finding]:
+    """Yield the faults of docblocks and of declared names. Fields of the API and destructured names are not checked."""
+
+    def line_of(match: re.Match[str]) -> int:
+        return source.count("\n", 0, match.start()) + 1
+
+    for block in DOCBLOCK.finditer(source):
+        if fault := sentence_fault(re.sub(r"\n\s*\* ?", "\n", block[1]).strip(), "docblock"):
+            yield Finding(path, line_of(block), fault)
+    for declared in DECLARED.finditer(source):
+        if (bad := bad_words(declared[1])) and bad not in CONVERSATION:
+            yield Finding(path, line_of(declared), f"the name {declared[1]!r} contains {bad!r}")
 
 
 def findings(chosen: list[str]) -> Iterator[Finding]:
-    for path in python_files(chosen):
-        tree = ast.parse(path.read_text())
-        yield from docstring_findings(path, tree)
-        yield from word_findings(path, tree)
+    for path in source_files(chosen):
+        if path.suffix == ".py":
+            tree = ast.parse(path.read_text())
+            yield from docstring_findings(path, tree)
+            yield from word_findings(path, tree)
+        else:
+            yield from typescript_findings(path, path.read_text())
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import { makeQueryClient } from "@/app/query-client";
 import { makeRouter } from "@/app/router";
 import { sessionQuery } from "@/features/session/queries";
 import { current, subscribe } from "@/components/toast";
-import { followSignOut } from "@/lib/kept";
+import { followSignOut } from "@/lib/tab-storage";
 import { loaded } from "@/lib/lazy-part";
 import "./styles.css";
 

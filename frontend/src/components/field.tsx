@@ -44,7 +44,7 @@ interface FieldProps {
   label: string;
   hint?: ReactNode;
   error?: string;
-  /** One `Input`, `Textarea` or `Select`. */
+  /** An `Input`, `Textarea` or `Select`. */
   children: ReactNode;
 }
 

@@ -7,7 +7,7 @@ export interface ChartSeries {
   label: string;
   /** Colour of the series, one of the theme's. */
   color: 1 | 2 | 3 | 4 | "danger";
-  /** One value per step; null means that nothing was measured. */
+  /** A value per step; null means that nothing was measured. */
   values: (number | null)[];
 }
 

@@ -10,7 +10,7 @@ const of = (pieces: Piece[], side: "first" | "second") =>
 const changed = (pieces: Piece[]) =>
   pieces.filter(({ kind }) => kind !== "both").reduce((sum, { text }) => sum + words(text).length, 0);
 
-/** As many words as any way to tell them apart must name, by the table that needs no cleverness. */
+/** Returns the minimum number of changed words, by the quadratic table. */
 function fewest(a: string[], b: string[]): number {
   const common = Array.from({ length: a.length + 1 }, () => new Array<number>(b.length + 1).fill(0));
   for (let x = 1; x <= a.length; x++)

@@ -41,14 +41,14 @@ export function wordDiff(first: string, second: string): Piece[] {
 }
 
 function edits(a: string[], b: string[]): Piece[] {
-  const most = Math.min(a.length + b.length, MAX_EDITS);
+  const limit = Math.min(a.length + b.length, MAX_EDITS);
   // How far into `a` the best path on each diagonal (position in a - position in b) has come. Diagonal k is at `k +
   // middle`.
-  const middle = most + 1;
+  const middle = limit + 1;
   const reach = new Int32Array(2 * middle + 1);
   /** The initial state of each step: diagonal k is at `k + step + 1`. */
   const steps: Int32Array[] = [];
-  for (let step = 0; step <= most; step++) {
+  for (let step = 0; step <= limit; step++) {
     steps.push(reach.slice(middle - step - 1, middle + step + 2));
     for (let k = -step; k <= step; k += 2) {
       const [below, above] = [reach[middle + k - 1]!, reach[middle + k + 1]!];

@@ -116,7 +116,7 @@ export function EffectView({ effect, state }: { effect: VersionEffect | null; st
   );
 }
 
-/** Of log-probabilities: small ones are not shown as none, and large ones not with all their digits. */
+/** Returns a change of log-probabilities as text: small ones are not 0, and large ones have few digits. */
 const change = (value: number) =>
   value === 0 || (value >= 0.01 && value < 1e4) ? value.toFixed(2) : value.toPrecision(2);
 
@@ -151,9 +151,9 @@ function PromptPair({ prompt }: { prompt: ProbedPrompt }) {
 
 /** A bar chart of the relative change of each layer, with a line at the change that quantisation causes. */
 function LayerChanges({ changes, quantised }: { changes: number[]; quantised: number[] }) {
-  const most = Math.max(...changes, ...quantised);
+  const largest = Math.max(...changes, ...quantised);
   const percent = (change: number) => `${(change * 100).toPrecision(2)}%`;
-  const height = (change: number) => `${most ? (100 * change) / most : 0}%`;
+  const height = (change: number) => `${largest ? (100 * change) / largest : 0}%`;
   const describe = (change: number, layer: number) =>
     `layer ${layer}: ${percent(change)}${quantised[layer] === undefined ? "" : `, by quantisation ${percent(quantised[layer])}`}`;
   return (

@@ -31,7 +31,7 @@ const toWatch = (placements: Placement[]) =>
     .toSorted((a, b) => urgency(a) - urgency(b))
     .slice(0, MAX_HOSTS_IN_FULL);
 
-/** Returns a summary such as "Ready on 30 of 41 hosts, failed on 1, queued on 10." */
+/** Returns a summary such as "Ready on 30 of 41 hosts, failed on 1, queued on 10". */
 function counts(placements: Placement[]): string {
   const of = (phase: StagingPhase) => placements.filter((placement) => placement.phase === phase).length;
   const others = URGENCY.filter((phase) => of(phase) > 0).map((phase) => `, ${phase} on ${number(of(phase))}`);

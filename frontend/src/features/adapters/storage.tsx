@@ -25,7 +25,7 @@ export function Storage() {
   if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!data || (data.bytes === 0 && data.archived_bytes === 0)) return null;
   const { bytes: used, limit_bytes: limit, archived_bytes: archived } = data;
-  const most = data.adapters[0]?.bytes ?? 0;
+  const largest = data.adapters[0]?.bytes ?? 0;
   return (
     <Card aria-label="Storage">
       <CardHeader
@@ -54,7 +54,7 @@ export function Storage() {
             >
               <span
                 className="block h-full rounded-full bg-series-1"
-                style={{ width: `${(100 * adapter.bytes) / most}%` }}
+                style={{ width: `${(100 * adapter.bytes) / largest}%` }}
               />
             </span>
             <span className="tnum text-xs text-ink-3">

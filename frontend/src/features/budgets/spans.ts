@@ -13,7 +13,7 @@ export interface ShownBudget {
 }
 
 /** Returns every budget of a report, the tenant's first. */
-export function allBudgets({ granted, own, keys }: BudgetReport): ShownBudget[] {
+export function allBudgets({ granted, own: tenant, keys }: BudgetReport): ShownBudget[] {
   const of = (id: string, whose: string, states: BudgetStates): ShownBudget[] =>
     SPANS.flatMap((span) => {
       const budget = states[span];
@@ -21,7 +21,7 @@ export function allBudgets({ granted, own, keys }: BudgetReport): ShownBudget[] 
     });
   return [
     ...of("granted", "Tenant, granted by the operator", granted),
-    ...of("own", "Tenant, set by its admins", own),
+    ...of("own", "Tenant, set by its admins", tenant),
     ...keys.flatMap((key) => of(key.id, `Key ${key.name}`, key)),
   ];
 }

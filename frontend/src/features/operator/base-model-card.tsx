@@ -148,7 +148,7 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
 interface DecideProps {
   host: OperatorHost;
   current: BaseModel | null;
-  /** Whether several base models are served now. */
+  /** True if several base models are served now. */
   others: boolean;
   onClose: () => void;
 }

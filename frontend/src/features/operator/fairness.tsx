@@ -115,15 +115,15 @@ interface HostGapProps {
 
 function HostGap({ host, stepS, onZoom, onZoomOut }: HostGapProps) {
   const widest = host.points.map((point) => point.widest).filter((gap) => gap !== null);
-  const most = widest.toSorted((a, b) => b.share - a.share)[0];
+  const largest = widest.toSorted((a, b) => b.share - a.share)[0];
   return (
     <div className="mt-4">
       <p className="mb-3 text-sm">
         <span className="font-medium break-all">{host.name}</span>:{" "}
         {host.now ? `now ${describe(host.now)}` : "no two tenants are waiting"}
-        {most && `; at most ${describe(most)}`}.
+        {largest && `; at most ${describe(largest)}`}.
       </p>
-      {most && (
+      {largest && (
         <Suspense fallback={<Skeleton className="h-44" />}>
           <TimeChart
             title="Largest gap, share of its bound"

@@ -87,9 +87,9 @@ function FairnessChart({
   onZoom: (since: number, until: number) => void;
   onZoomOut: () => void;
 }) {
-  const most = report.by_tenant.toSorted((a, b) => b.device_us - a.device_us).slice(0, COLORS.length);
-  if (most.length < 2) return null;
-  const series = most.map((row, index) => ({
+  const largest = report.by_tenant.toSorted((a, b) => b.device_us - a.device_us).slice(0, COLORS.length);
+  if (largest.length < 2) return null;
+  const series = largest.map((row, index) => ({
     key: row.tenant ?? "",
     label: row.name ?? "",
     color: COLORS[index] ?? 4,

@@ -158,7 +158,7 @@ const MAX_MODEL_LENGTH = 40;
 
 interface HostRowProps {
   host: OperatorHost;
-  /** Whether the hosts have different base models. */
+  /** True if the hosts have different base models. */
   severalBases: boolean;
   onChange: (service: HostService) => void;
   onRestart: () => void;

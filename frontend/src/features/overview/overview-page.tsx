@@ -251,7 +251,7 @@ function MostUsedAdapters() {
   }));
   const top = rows.toSorted((a, b) => b.tokens - a.tokens).slice(0, 5);
   if (!top[0]?.tokens) return null;
-  const most = top[0].tokens;
+  const maximum = top[0].tokens;
   return (
     <Card>
       <CardHeader title="Most used adapters, 7 days" />
@@ -273,7 +273,7 @@ function MostUsedAdapters() {
               <span className="tnum text-xs whitespace-nowrap text-ink-3">{short(tokens)} tokens</span>
             </span>
             <StackedBar
-              total={most}
+              total={maximum}
               segments={[{ key: "tokens", label: "", value: tokens, className: "bg-series-1" }]}
               className="h-1!"
             />

@@ -1,7 +1,7 @@
 import type { Model } from "@/api/types";
 
 /**
- * One adapter of a combination. `a+b@v2:0.5` is a model that adds up the changes of adapters, each times its weight.
+ * An adapter of a combination. `a+b@v2:0.5` is a model that adds up the changes of adapters, each times its weight.
  */
 export interface Part {
   /** Name of an adapter, also with a version or an alias; empty until one is selected. */

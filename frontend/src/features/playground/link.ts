@@ -81,11 +81,11 @@ export async function readLink(hash: string): Promise<Setup> {
   }
 }
 
-/** Returns the output of a compressor or decompressor. Raises when it has more than `most` bytes. */
+/** Returns the output of a compressor or decompressor. Raises when it has more than `limit` bytes. */
 async function through(
   stream: CompressionStream | DecompressionStream,
   bytes: Uint8Array<ArrayBuffer>,
-  most: number,
+  limit: number,
 ): Promise<Uint8Array<ArrayBuffer>> {
   const writer = stream.writable.getWriter();
   // Writing damaged input also fails; the reader below reports it.
@@ -99,7 +99,7 @@ async function through(
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
     parts.push(next.value);
     size += next.value.length;
-    if (size > most) {
+    if (size > limit) {
       await reader.cancel();
       throw new Error("The link's contents are too large.");
     }

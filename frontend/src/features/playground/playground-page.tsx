@@ -28,13 +28,13 @@ import {
   turnsUpTo,
 } from "./conversation";
 import { EXAMPLES } from "./examples";
-import { type Board, type KeptBoards, keptBoards } from "./kept";
+import { type Board, type StoredBoards, storedBoards } from "./stored-boards";
 import type { Setup } from "./link";
 import { type Replay, replayOf, startWith } from "./replay";
 import { DEFAULTS, problemOf, requestBody, type Sampling } from "./sampling";
 import { CodeDialog, Toolbar } from "./toolbar";
 import { useCosts } from "./use-costs";
-import { useKeptBoard } from "./use-kept-board";
+import { useStoredBoards } from "./use-stored-boards";
 import { usePlayground } from "./use-playground";
 
 const SamplingPanel = lazyPart(() => import("./sampling-panel"), "SamplingPanel");
@@ -162,14 +162,14 @@ function freshBoard(origin: string, model: string, replay: Replay | null, setup:
 }
 
 /** Returns the stored board, or a new one if the address asks for another; the stored one then remains available. */
-function boardsToBegin(kept: KeptBoards | null, fresh: Board): KeptBoards {
+function boardsToBegin(kept: StoredBoards | null, fresh: Board): StoredBoards {
   if (!kept) return { board: fresh, earlier: null };
   if (fresh.origin === "" || kept.board.origin === fresh.origin) return kept;
   if (kept.earlier?.origin === fresh.origin) return swapped(kept);
   return { board: fresh, earlier: kept.board.state.turns.length > 0 ? kept.board : kept.earlier };
 }
 
-const swapped = ({ board, earlier }: KeptBoards): KeptBoards =>
+const swapped = ({ board, earlier }: StoredBoards): StoredBoards =>
   earlier ? { board: earlier, earlier: board.state.turns.length > 0 ? board : null } : { board, earlier };
 
 interface BoardsProps {
@@ -181,11 +181,11 @@ interface BoardsProps {
 function Boards({ tenant, models, fresh }: BoardsProps) {
   const user = useSession().user?.id ?? "";
   const [{ boards, count }, setBoards] = useState(() => ({
-    boards: boardsToBegin(keptBoards(user, tenant), fresh()),
+    boards: boardsToBegin(storedBoards(user, tenant), fresh()),
     count: 0,
   }));
   // The stored board replaces the one that the address began, as long as that address is open.
-  const swap = ({ board, earlier }: KeptBoards) =>
+  const swap = ({ board, earlier }: StoredBoards) =>
     earlier &&
     setBoards({
       boards: swapped({ board: { ...board, origin: "" }, earlier: { ...earlier, origin: board.origin } }),
@@ -198,8 +198,8 @@ interface BoardProps {
   user: string;
   tenant: string;
   models: Model[];
-  begun: KeptBoards;
-  onSwap: (boards: KeptBoards) => void;
+  begun: StoredBoards;
+  onSwap: (boards: StoredBoards) => void;
 }
 
 function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
@@ -212,7 +212,7 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
   const draft = useRef(begun.board.draft);
   const input = useRef<HTMLTextAreaElement>(null);
   const board: Board = { origin: begun.board.origin, state, sampling, draft: "", left };
-  useKeptBoard(user, tenant, { board, earlier }, draft);
+  useStoredBoards(user, tenant, { board, earlier }, draft);
   useCosts(tenant, state, dispatch);
 
   const turns = shownTurns(state);

@@ -2,7 +2,7 @@ import { queryOptions, useMutation, useQueryClient, useSuspenseQuery } from "@ta
 import { useParams } from "@tanstack/react-router";
 import { api, setCsrfToken, unwrap } from "@/api/client";
 import type { Capability, Session } from "@/api/types";
-import { forgetEverywhere } from "@/lib/kept";
+import { forgetEverywhere } from "@/lib/tab-storage";
 
 function remember(session: Session): Session {
   setCsrfToken(session.csrf_token);

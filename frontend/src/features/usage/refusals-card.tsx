@@ -24,8 +24,8 @@ export function RefusalsCard({ query: { data: refused, error, refetch }, range }
   if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (!refused || refused.total === 0) return null;
   const { by_code: codes, total, failed } = refused;
-  const most = codes.slice(0, COLORS.length);
-  const series: ChartSeries[] = most.map(({ code, by_step }, index) => ({
+  const largest = codes.slice(0, COLORS.length);
+  const series: ChartSeries[] = largest.map(({ code, by_step }, index) => ({
     key: code,
     label: code,
     color: COLORS[index] ?? 4,

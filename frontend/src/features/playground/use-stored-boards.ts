@@ -1,17 +1,17 @@
 import { type RefObject, useEffect, useEffectEvent, useRef } from "react";
-import { keepBoards, type KeptBoards } from "./kept";
+import { storeBoards, type StoredBoards } from "./stored-boards";
 
 const EVERY_MS = 500;
 
 /** Stores the boards while they change and when the page is left. `draft` returns the draft of a message. */
-export function useKeptBoard(user: string, tenant: string, boards: KeptBoards, draft: RefObject<string>): void {
+export function useStoredBoards(user: string, tenant: string, boards: StoredBoards, draft: RefObject<string>): void {
   const latest = useRef(boards);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const keep = useEffectEvent(() => {
     clearTimeout(timer.current);
     timer.current = undefined;
     const { board, earlier } = latest.current;
-    keepBoards(user, tenant, { board: { ...board, draft: draft.current }, earlier });
+    storeBoards(user, tenant, { board: { ...board, draft: draft.current }, earlier });
   });
   useEffect(() => {
     latest.current = boards;

@@ -1,4 +1,4 @@
-import { keepHere, keptHere } from "@/lib/kept";
+import { storeText, readText } from "@/lib/tab-storage";
 import { type Answer, isRunning, type Playground, type Turn } from "./conversation";
 import { readSampling, type Sampling } from "./sampling";
 
@@ -15,7 +15,7 @@ export interface Board {
 }
 
 /** The boards that survive leaving or reloading the page: the current one, and the one that a link replaced. */
-export interface KeptBoards {
+export interface StoredBoards {
   board: Board;
   earlier: Board | null;
 }
@@ -26,9 +26,9 @@ const FORM = 1;
 const nameOf = (user: string, tenant: string) => `playground.${user}.${tenant}`;
 
 /** Stores the boards. Running answers are stored as far as they arrived: nobody receives the rest of them. */
-export function keepBoards(user: string, tenant: string, { board, earlier }: KeptBoards): void {
+export function storeBoards(user: string, tenant: string, { board, earlier }: StoredBoards): void {
   const turns = board.state.turns.map(withoutRunning);
-  keepHere(
+  storeText(
     nameOf(user, tenant),
     JSON.stringify({ form: FORM, board: { ...board, state: { ...board.state, turns } }, earlier }),
   );
@@ -44,9 +44,9 @@ function withoutRunning(turn: Turn): Turn {
 }
 
 /** Returns the stored boards, or null if there are none or the console does not understand them. */
-export function keptBoards(user: string, tenant: string): KeptBoards | null {
+export function storedBoards(user: string, tenant: string): StoredBoards | null {
   try {
-    const { form, board, earlier } = JSON.parse(keptHere(nameOf(user, tenant)) ?? "{}") as Partial<KeptBoards> & {
+    const { form, board, earlier } = JSON.parse(readText(nameOf(user, tenant)) ?? "{}") as Partial<StoredBoards> & {
       form?: number;
     };
     const sound = form === FORM && board ? soundBoard(board) : null;

@@ -15,12 +15,12 @@ function quietly<T>(work: () => T): T | null {
   }
 }
 
-export function keptHere(name: string): string | null {
+export function readText(name: string): string | null {
   open = true;
   return quietly(() => sessionStorage.getItem(PREFIX + name));
 }
 
-export function keepHere(name: string, text: string): void {
+export function storeText(name: string, text: string): void {
   if (open) quietly(() => sessionStorage.setItem(PREFIX + name, text));
 }
 
