@@ -36,7 +36,7 @@ import common
 from control_plane.fleet.routing.fair_order import INPUT_PRICE, OUTPUT_PRICE, FairOrder, Hosts, Waiter
 from control_plane.fleet.routing.first_token import FirstTokenPrediction
 from control_plane.fleet.routing.migration import (
-    MOST_MOVES,
+    MAX_MOVES,
     HostNow,
     Lengths,
     OpenRequest,
@@ -319,7 +319,7 @@ class Web:
         migrating.rates.observe(hosts, now)
         if not is_uneven(hosts):
             return
-        requests = [self._movable(entry) for entry in self.open.values() if entry.moves < MOST_MOVES]
+        requests = [self._movable(entry) for entry in self.open.values() if entry.moves < MAX_MOVES]
         plan = migrating.program.moves(hosts, requests, migrating.rates.of(hosts))
         for name, to in plan.to.items():
             if self._here[int(to)] < self._bound:

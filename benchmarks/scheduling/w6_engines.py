@@ -49,7 +49,7 @@ from lorikeet_testing.engine_process import EngineProcess, stage  # noqa: E402
 from control_plane.core.config import current  # noqa: E402
 from control_plane.fleet.routing.connections import Fleet  # noqa: E402
 from control_plane.fleet.routing.fair_order import INPUT_PRICE, OUTPUT_PRICE  # noqa: E402
-from control_plane.fleet.routing.migration import MOST_MOVES, Lengths, OpenRequest, Program, open_request  # noqa: E402
+from control_plane.fleet.routing.migration import MAX_MOVES, Lengths, OpenRequest, Program, open_request  # noqa: E402
 from control_plane.fleet.routing.router import make_policy  # noqa: E402
 from control_plane.fleet.transport.endpoint import HostEndpoint  # noqa: E402
 from control_plane.fleet.transport.engine_client import RequestStream  # noqa: E402
@@ -61,7 +61,7 @@ NAMES, RUNNING, ADAPTERS, TENANTS = "abcd", 4, 24, 8
 # Requests, and tenants, at one host. The first is to this benchmark's migration threshold as the product's bound is to
 # the product's threshold (16 more than the mean).
 ON_A_HOST, TENANTS_ON_A_HOST = 64, 8
-MEAN_PROMPT, MEAN_OUTPUT, MOST_OUTPUT = 60.0, 24.0, 120
+MEAN_PROMPT, MEAN_OUTPUT, MAX_OUTPUT = 60.0, 24.0, 120
 CALLERS = {"light": 40, "heavy": 160}  # more than the four have at once, so that both wait all the time
 FAIR_OUTPUT = 24
 WORDS = ["river", "stone", "light", "walks", "under", "seven", "green", "and", "the", "old"]
@@ -174,7 +174,7 @@ class Sender:
 
     def open_request(self, _engine_id: str, lengths: Lengths) -> OpenRequest | None:
         stream = self._stream
-        if stream is None or self.moves == MOST_MOVES:
+        if stream is None or self.moves == MAX_MOVES:
             return None
         so_far = self._so_far.tokens + stream.tokens
         return replace(open_request(self.submit, stream.host, self.hosts, so_far, lengths), name=self._name)
@@ -248,7 +248,7 @@ def traffic(alpha: float, seconds: float, rate: float, seed: int = 0) -> list[Re
     for number, share in enumerate(power_law(ADAPTERS, alpha)):
         for at in bursts(rnd, rate * share, 4.0, seconds):
             prompt = min(300, round(rnd.lognormvariate(math.log(MEAN_PROMPT) - 0.32, 0.8)))
-            output = min(MOST_OUTPUT, round(rnd.lognormvariate(math.log(MEAN_OUTPUT) - 0.32, 0.8)))
+            output = min(MAX_OUTPUT, round(rnd.lognormvariate(math.log(MEAN_OUTPUT) - 0.32, 0.8)))
             trace.append(Request(at, f"t{number % TENANTS}", str(number), max(8, prompt), max(2, output)))
     return sorted(trace, key=lambda request: request.at)
 

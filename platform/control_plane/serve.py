@@ -18,7 +18,7 @@ import uvicorn
 GRACEFUL_S = 20  # for answers in progress at a stop
 # File descriptors that connections leave for the database, Redis, engines and files.
 SPARE_FILES = 256
-MOST_FILES = 1 << 16  # descriptors that the process requests
+MAX_FILES = 1 << 16  # descriptors that the process requests
 # Seconds after which a thread passes the interpreter to another that waits for it. The event loop, which sends all
 # tokens, waits so long each time that a thread works for the console and the API, and a first token needs many such
 # switches: ten of them beside two busy threads take 32 ms with Python's 5 ms, 2.9 with half a millisecond, 1.7 with
@@ -95,7 +95,7 @@ def make_server(options: argparse.Namespace) -> Server:
 def open_files() -> int:
     """Return how many files this process may have open, after raising its limit as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted

@@ -295,7 +295,7 @@ def test_a_worker_that_stood_still_leaves_the_others_files(
 
 def test_uploads_that_wait_are_bounded(acme: Any, globex: Any, host: Any, queue: Any, monkeypatch: Any) -> None:
     """Each holds its files on the disk until it is checked."""
-    monkeypatch.setattr(uploads, "MOST_WAITING", 3)
+    monkeypatch.setattr(uploads, "MAX_WAITING", 3)
     received(acme, 3)
     form = {"name": "support", "files": [SimpleUploadedFile("a.zip", b"x")]}
     answer = acme.client().post(acme.path("uploads"), form, format="multipart")
@@ -683,7 +683,7 @@ def test_a_worker_that_stops_in_order_gives_the_upload_back(
     def cut_short(request: str, wall_s: int) -> Any:
         raise validation_job.ValidationCancelledError
 
-    for _ in range(uploads.MOST_ATTEMPTS + 1):
+    for _ in range(uploads.MAX_ATTEMPTS + 1):
         monkeypatch.setattr(validation_job, "_run", cut_short)
         with committing(), pytest.raises(validation_job.ValidationCancelledError):
             validation_job.validate_next()

@@ -142,7 +142,7 @@ def test_a_tenant_has_bounds(acme: Any, settings: Any) -> None:
     StoredFile.objects.update(expires_at=timezone.now() - timedelta(days=1))
     assert files.forget() == 1
     file = files.upload_file(acting=acting, name="c", content=[b"x"], size=1)
-    for _ in range(actions.MOST_OPEN):
+    for _ in range(actions.MAX_OPEN):
         create(acting, file)
     with pytest.raises(LorikeetError) as many:
         create(acting, file)

@@ -33,7 +33,7 @@ from scripts.test_services import server_folder
 pytestmark = pytest.mark.services
 GRACE_S = 60
 HEALS_WITHIN_S = 30.0
-MOST_CONNECTIONS = 30
+MAX_CONNECTIONS = 30
 TERMINATE = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -80,7 +80,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("faults")
     with (
         server_folder() as root,
-        own_postgres(root / "postgres", max_connections=str(MOST_CONNECTIONS)) as postgres,
+        own_postgres(root / "postgres", max_connections=str(MAX_CONNECTIONS)) as postgres,
         own_redis(root / "redis") as queue,
     ):
         own = {"LORIKEET_DATABASE_URL": postgres.url, "LORIKEET_REDIS_URL": queue.url}

@@ -24,7 +24,7 @@ from lorikeet_testing.tus_requests import TUS, Answer, ask, at, creation
 from obstore.exceptions import BaseError
 
 from control_plane.adapters.artifacts.s3 import BucketError
-from control_plane.adapters.uploads.actions import MOST_ATTEMPTS, receive_upload
+from control_plane.adapters.uploads.actions import MAX_ATTEMPTS, receive_upload
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.models import Upload, UploadState
@@ -259,7 +259,7 @@ def decided(upload: Upload) -> Upload:
 @pytest.mark.django_db
 def test_a_valid_upload_waits_for_room(waiting: Upload, disk: Disk, committing: Any) -> None:
     disk.fill()
-    for _ in range(MOST_ATTEMPTS + 1):
+    for _ in range(MAX_ATTEMPTS + 1):
         assert decided(waiting).state == UploadState.RECEIVED
         assert waiting.reason["code"] == "storage_full"
         assert waiting.reason["fix"]

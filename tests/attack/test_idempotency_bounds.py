@@ -15,7 +15,7 @@ import redis
 
 from control_plane.gateway.dispatch import idempotency, idempotency_store
 from control_plane.gateway.dispatch.errors import ApiError
-from control_plane.gateway.dispatch.idempotency import MOST_BYTES, Claim, Idempotency
+from control_plane.gateway.dispatch.idempotency import MAX_BYTES, Claim, Idempotency
 from control_plane.gateway.dispatch.idempotency_store import (
     AnswerLimits,
     AnswerStore,
@@ -251,13 +251,13 @@ async def stream_of(chunks: list[list[str]], claim: Claim) -> EventStream:
     return stream
 
 
-@pytest.mark.parametrize("size, is_kept", [(10, True), (MOST_BYTES + 1, False)])
+@pytest.mark.parametrize("size, is_kept", [(10, True), (MAX_BYTES + 1, False)])
 async def test_a_stream_gathers_no_more_than_is_kept(size: int, is_kept: bool) -> None:
     store = MemoryStore()
     owner, claim = await claimed(store)
     stream = await stream_of([["x" * size], ["y"]], claim)
     sent = [data async for data in stream]
-    assert sum(map(len, stream._sent)) <= MOST_BYTES
+    assert sum(map(len, stream._sent)) <= MAX_BYTES
     await stream.aclose()
     await owner.close()
     known = await store.claim(claim.name, StoredAnswer("f", "next"), 60)

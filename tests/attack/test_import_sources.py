@@ -16,7 +16,7 @@ from django.utils import timezone
 from lorikeet_testing.hub_server import commit_of
 
 from control_plane.adapters.imports import bucket, fetching, follows, hub
-from control_plane.adapters.imports.listing import MOST_FILES, RemoteFile
+from control_plane.adapters.imports.listing import MAX_FILES, RemoteFile
 from control_plane.adapters.imports.models import HubFollow
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.imports.sources import SourceRefusedError, parse_source
@@ -283,7 +283,7 @@ def test_a_hundred_thousand_files(allowed: Any) -> None:
             with pytest.raises(SourceProblemError) as raised:
                 hub.list_adapter("org/x", "main", {})
     assert raised.value.problem["code"] == "too_many_files"
-    assert str(MOST_FILES - 1) in raised.value.problem["fix"]
+    assert str(MAX_FILES - 1) in raised.value.problem["fix"]
 
 
 def entry(key: str, size: str) -> str:

@@ -37,8 +37,8 @@ from control_plane.core.http.protocol import BoundedConfig, BoundedHttp, sweep
 from control_plane.core.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
 from control_plane.core.http.write_watch import WRITE_GRACE_S
 from control_plane.fleet.transport.coalescing import Coalescing, RequestBuffer
-from control_plane.gateway.websocket.inference_socket import MOST_SESSIONS, InferenceConsumer
-from control_plane.gateway.websocket.session import MOST_ENDED, MOST_RESUMED, Session
+from control_plane.gateway.websocket.inference_socket import MAX_SESSIONS, InferenceConsumer
+from control_plane.gateway.websocket.session import MAX_ENDED, MAX_RESUMED, Session
 from control_plane.identity.sockets import authenticated_socket
 from lora_engine.wire import engine_pb2 as pb
 
@@ -467,7 +467,7 @@ class Ended:
         self.at_end: Any
 
 
-@pytest.mark.parametrize(("size", "kept"), [(1, MOST_ENDED), (1 << 20, 8), (16 << 20, 0)])
+@pytest.mark.parametrize(("size", "kept"), [(1, MAX_ENDED), (1 << 20, 8), (16 << 20, 0)])
 async def test_what_ended_is_kept_within_bounds(size: int, kept: int) -> None:
     session = Session("s", ("key", None), None, lambda name: None)  # type: ignore[arg-type]
     for number in range(200):
@@ -550,7 +550,7 @@ async def test_many_ids_block_nobody(web: WebProcess, socket: ClientConnection) 
 
 
 async def test_lost_ids_are_told_in_one_frame(socket: ClientConnection) -> None:
-    ids = {f"{number:x}": 0 for number in range(MOST_RESUMED)}
+    ids = {f"{number:x}": 0 for number in range(MAX_RESUMED)}
     answer = await resume(socket, ids)
     assert (answer["type"], answer["ids"], answer["error"]["code"]) == ("resumed", [], "resume_lost")
     assert set(answer["lost"]) == set(ids)
@@ -567,7 +567,7 @@ async def test_lost_ids_are_told_in_one_frame(socket: ClientConnection) -> None:
 
 
 async def test_a_socket_takes_up_so_many_sessions(web: WebProcess, acme: TenantAccess, socket: Any) -> None:
-    for _ in range(MOST_SESSIONS):
+    for _ in range(MAX_SESSIONS):
         async with open_socket(web, acme.bearer) as other:
             session = (await receive(other))["session"]
             assert (await resume(socket, {}, session))["type"] == "resumed"

@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
 from scripts.test_services import services
 
 DEMO = Path(__file__).parents[2] / "demo"
-MOST_TABS = 150
+MAX_TABS = 150
 LONG_NAME = "🦜 مرحبا بالعالم " + "a-very-long-name-that-ends-nowhere-" + "at-all" * 4
 FIRST_ROW = "Details of request"
 
@@ -64,7 +64,7 @@ class Keyboard:
 
     def reach(self, target: Locator) -> Locator:
         expect(target).to_be_visible()
-        for _ in range(MOST_TABS):
+        for _ in range(MAX_TABS):
             if target.evaluate("element => element === document.activeElement"):
                 return target
             self.press("Tab")

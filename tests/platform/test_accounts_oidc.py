@@ -273,7 +273,7 @@ FAULTS: list[tuple[Callable[[BaseHTTPRequestHandler], None], str]] = [
     (respond(200, b"[" * 200_000), "is not valid JSON."),
     (respond(200, b'{"a":' * 100_000 + b"1" + b"}" * 100_000), "is not valid JSON."),
     (respond(200, b"[]"), "is not a JSON object."),
-    (respond(200, b"x" * (oidc.MOST_BYTES + 1)), f"sent more than {oidc.MOST_BYTES} bytes."),
+    (respond(200, b"x" * (oidc.MAX_BYTES + 1)), f"sent more than {oidc.MAX_BYTES} bytes."),
     (respond(200, b"\x1f\x8b", **{"Content-Encoding": "gzip"}), "is not valid JSON."),
 ]
 

@@ -82,11 +82,11 @@ def test_a_folder_of_more_objects_than_a_page(
     keep: Any, bring: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket_of_tenant, "PAGE_OBJECTS", 2)
-    monkeypatch.setattr(bucket_of_tenant, "MOST_OBJECTS", 8)
+    monkeypatch.setattr(bucket_of_tenant, "MAX_OBJECTS", 8)
     keep(endpoint=endpoint)
     upload = bring(f"s3://{BUCKET}/many/ü+1 %41")
     assert upload.state == UploadState.ACCEPTED, upload.reason
-    monkeypatch.setattr(bucket_of_tenant, "MOST_OBJECTS", 6)
+    monkeypatch.setattr(bucket_of_tenant, "MAX_OBJECTS", 6)
     assert bring(f"s3://{BUCKET}/many/ü+1 %41").reason["code"] == "too_many_objects"
 
 
@@ -150,7 +150,7 @@ def test_sources_that_are_refused_at_once(acme: Any, keep: Any, source: str) -> 
 
 def test_a_bucket_name_and_their_number(keep: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert keep("No_Bucket").json()["error"]["param"] == "bucket"
-    monkeypatch.setattr(imports, "MOST_BUCKETS", 1)
+    monkeypatch.setattr(imports, "MAX_BUCKETS", 1)
     assert keep().status_code == 201
     assert keep().status_code == 201
     assert keep("second").json()["error"]["code"] == "too_many_buckets"

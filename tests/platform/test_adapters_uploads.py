@@ -244,7 +244,7 @@ def test_what_a_dead_worker_had_is_taken_up_again(acme: Any, host: EngineHost, q
 def test_gives_up_after_repeated_crashes(acme: Any, host: EngineHost, queue: Any, committing: Any) -> None:
     with committing():
         post(acme, adapter_files())
-    for _ in range(uploads.MOST_ATTEMPTS):
+    for _ in range(uploads.MAX_ATTEMPTS):
         assert uploads.claim_next() is not None
         claims.end_all()
     assert uploads.claim_next() is None

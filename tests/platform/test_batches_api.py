@@ -75,7 +75,7 @@ def test_a_key_that_may_not_infer_runs_none(acme: Any) -> None:
 
 
 def test_a_batch_that_is_refused_leaves_no_file(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "MOST_OPEN", 0)
+    monkeypatch.setattr(actions, "MAX_OPEN", 0)
     key, _ = acme.key()
     assert code(send(acme.client(), acme, key.pk)) == "too_many_batches"
     assert acme.client().get(acme.path("files")).json() == []

@@ -155,7 +155,7 @@ def test_the_smallest_that_refuses_holds(acme: Any, operator: APIClient, priced:
 def test_of_many_keys_those_with_least_left_are_shown(
     acme: Any, priced: None, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
 ) -> None:
-    monkeypatch.setattr(budget_reports, "MOST_KEYS", 2)
+    monkeypatch.setattr(budget_reports, "MAX_KEYS", 2)
     for number, prompt in enumerate((10, 90, 50, 0)):
         key, _ = acme.key(f"k{number}")
         set_key_budgets(acting=acme.principal(), key=key, terms={BudgetSpan.DAY: BudgetTerms(100)})

@@ -49,7 +49,7 @@ SEED = int(os.environ.get("LORIKEET_CUTS_SEED", "1"))
 LEFT_S = 2.0
 AT_ONCE = 16
 LONGEST_S = 0.015
-MOST_TURNS = 80
+MAX_TURNS = 80
 CONCURRENCY = (4, 8, None)
 
 Left = dict[str, Any]
@@ -110,7 +110,7 @@ class Gateway:
         if self.random.random() < 0.5:
             await asyncio.sleep(self.random.uniform(0, LONGEST_S))
             return
-        for _ in range(self.random.randrange(MOST_TURNS)):
+        for _ in range(self.random.randrange(MAX_TURNS)):
             await asyncio.sleep(0)
 
     async def cut_one(self) -> None:

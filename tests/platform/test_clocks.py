@@ -363,7 +363,7 @@ def test_deletion_goes_on_an_hour_after_a_step(db: None, machine: Machine, jump:
 
 def test_a_stop_of_ten_minutes_counts_as_a_step(db: None, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks.deletion_time()
-    machine.passed_s += clocks.MOST_UNREAD.total_seconds() + 1
+    machine.passed_s += clocks.MAX_UNREAD.total_seconds() + 1
     monkeypatch.setattr(clocks, "_last", None)
     with pytest.raises(DeletionPausedError, match="after the workers were stopped"):
         clocks.deletion_time()

@@ -290,7 +290,7 @@ def test_it_waits_for_room_but_not_for_ever(acme: Any, ready_version: Any, monke
     version, (key, _) = ready_version(acme), acme.key()
     client = acme.client()
     new_set(client, acme)
-    monkeypatch.setattr(batches, "MOST_OPEN", 0)
+    monkeypatch.setattr(batches, "MAX_OPEN", 0)
     made = start(client, acme, version, key).json()
     actions.tend()
     waiting = shown(client, acme, made)
@@ -315,7 +315,7 @@ def test_who_may(acme: Any, globex: Any, ready_version: Any, monkeypatch: Any) -
     neither = acme.client().post(acme.path("evaluations"), {"set": "sums", "key": str(own.pk)}, format="json")
     assert error(neither, 400)["param"] == "version"
     assert error(acme.client().delete(acme.path("evaluation-sets/sums")), 409)["code"] == "evaluation_set_in_use"
-    monkeypatch.setattr(actions, "MOST_OPEN", 1)
+    monkeypatch.setattr(actions, "MAX_OPEN", 1)
     assert error(start(acme.client(), acme, version, own), 429)["code"] == "too_many_evaluations"
 
 

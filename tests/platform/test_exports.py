@@ -86,7 +86,7 @@ def test_a_worker_dies_while_it_writes(acme: Any, used: None, queue: Any, commit
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    for _ in range(exports.MOST_ATTEMPTS):
+    for _ in range(exports.MAX_ATTEMPTS):
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(exports, "_end", die)
             tasks.write_next()
@@ -131,7 +131,7 @@ def test_standing_orders(acme: Any, queue: Any, committing: Any) -> None:
 
 
 def test_not_too_many(acme: Any, queue: Any, committing: Any) -> None:
-    for _ in range(exports.MOST_WAITING):
+    for _ in range(exports.MAX_WAITING):
         order(acme, committing)
     answer = acme.client().post(acme.path("exports"), MAY, format="json")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "too_many_exports")

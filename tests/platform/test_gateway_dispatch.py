@@ -12,7 +12,7 @@ import pytest
 from control_plane.adapters.registry.resolve import ModelKind, ResolvedModel
 from control_plane.billing.quotas.budgets import UNBUDGETED
 from control_plane.billing.usage.counters import Details
-from control_plane.fleet.routing.migration import MOST_MOVES, Lengths
+from control_plane.fleet.routing.migration import MAX_MOVES, Lengths
 from control_plane.fleet.transport import errors
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.fleet.transport.errors import HostError
@@ -515,16 +515,16 @@ def test_a_request_moves_so_often_at_most_and_a_host_that_refuses_it_sends_it_on
         around.found.set()
         dispatch = await around.dispatch()
         reading = asyncio.ensure_future(anext(dispatch, []))
-        for number in range(1, MOST_MOVES + 1):
+        for number in range(1, MAX_MOVES + 1):
             await settled()
             name = REQUEST if number == 1 else f"{REQUEST}.{number}"
             around.tries[name].move(name, "b")
         await settled()
-        last = f"{REQUEST}.{MOST_MOVES + 1}"
+        last = f"{REQUEST}.{MAX_MOVES + 1}"
         assert around.tries[last].open_request(last, around.lengths) is None
         around.streams[last].items.put_nowait(HostError("overloaded", "", ""))
         await settled()
-        after = f"{REQUEST}.{MOST_MOVES + 2}"
+        after = f"{REQUEST}.{MAX_MOVES + 2}"
         around.streams[after].items.put_nowait(Chunk(0, "one", 1))
         assert [chunk.text for chunk in await reading] == ["one"]
 

@@ -115,7 +115,7 @@ def test_a_limit_of_the_tenant_is_told_and_the_commit_tried_again(
     from control_plane.adapters.uploads import actions
 
     follow(acme)
-    monkeypatch.setattr(actions, "MOST_WAITING", 0)
+    monkeypatch.setattr(actions, "MAX_WAITING", 0)
     look()
     kept = HubFollow.objects.get()
     assert kept.problem is not None
@@ -143,5 +143,5 @@ def test_what_cannot_be_followed(acme: Org, hub: HubServer, monkeypatch: pytest.
         assert follow(acme, source).status_code == 400
     assert follow(acme).status_code == 201
     assert follow(acme).json()["error"]["code"] == "followed_already"
-    monkeypatch.setattr(follows, "MOST_FOLLOWS", 1)
+    monkeypatch.setattr(follows, "MAX_FOLLOWS", 1)
     assert follow(acme, name="another").json()["error"]["code"] == "too_many_follows"

@@ -220,7 +220,7 @@ def test_no_names_of_repositories(acme: Org, hub: HubServer, name: str) -> None:
 def test_limits_of_the_tenant_hold(acme: Org, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     from control_plane.adapters.uploads import actions
 
-    monkeypatch.setattr(actions, "MOST_WAITING", 0)
+    monkeypatch.setattr(actions, "MAX_WAITING", 0)
     allow(acme)
     with pytest.raises(LorikeetError) as refused:
         ask(acme)

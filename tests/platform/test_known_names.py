@@ -13,7 +13,7 @@ from lorikeet_testing.clients import call, keyed
 from lorikeet_testing.in_one_world import *  # noqa: F403
 from rest_framework.test import APIClient
 
-from control_plane.core.http.known_names import MOST_NAMES
+from control_plane.core.http.known_names import MAX_NAMES
 from control_plane.gateway.openai import asgi
 from control_plane.gateway.openai.asgi import is_inference
 from control_plane.gateway.openai.callers import Authentication
@@ -123,7 +123,7 @@ def test_several_names_are_listed_together(acme: Any, owner: APIClient) -> None:
     query = {f"n{number}": "x" for number in range(9)} | {"limit": "1", "x" * 500: "1"}
     error = owner.get(acme.path("adapters"), query).json()["error"]
     assert error["param"] == "n0"
-    assert [name for name in query if f"'{name}'" in error["message"]] == [f"n{n}" for n in range(MOST_NAMES)]
+    assert [name for name in query if f"'{name}'" in error["message"]] == [f"n{n}" for n in range(MAX_NAMES)]
     assert "limit" in error["fix"]
 
 

@@ -26,11 +26,11 @@ from control_plane.identity.tenants.models import Tenant
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 SPAN = Span(date(2026, 5, 4), date(2026, 5, 24))
-TENANTS, EVENTS, MOST_TENANTS, TOP_ADAPTERS = 5, 300, 4, 7
+TENANTS, EVENTS, MAX_TENANTS, TOP_ADAPTERS = 5, 300, 4, 7
 
 
 def test_it_is_the_ledger_added_up(acme: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(operator, "MOST_TENANTS", MOST_TENANTS)
+    monkeypatch.setattr(operator, "MAX_TENANTS", MAX_TENANTS)
     monkeypatch.setattr(operator, "TOP_ADAPTERS", TOP_ADAPTERS)
     PriceVersion.objects.bulk_create(PRICES.values())
     record(acme.key()[0])
@@ -128,7 +128,7 @@ def added_up() -> dict[str, Any]:
                 "device_share": sums(own)["device_us"] / whole["device_us"],
                 "latency": latency(own),
             }
-            for tenant, own in most(by_tenant, MOST_TENANTS)
+            for tenant, own in most(by_tenant, MAX_TENANTS)
         ],
         "top_adapters": [
             {

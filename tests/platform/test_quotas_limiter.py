@@ -276,7 +276,7 @@ def test_two_processes_pass_fifty_of_two_hundred(tenant_id: str, limit: dict[str
 @pytest.mark.services
 async def test_a_burst_waits_in_line(tenant_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For longer than the server may take for one answer."""
-    monkeypatch.setattr(redis_limiter, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(redis_limiter, "MAX_CONNECTIONS", 1)
     monkeypatch.setattr(redis_limiter, "TIMEOUT_S", 1.0)
     limiter = RedisLimiter(REDIS_URL)
     pool = limiter._redis.connection_pool

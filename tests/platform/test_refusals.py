@@ -86,7 +86,7 @@ def test_what_clients_make_up_is_no_new_row_and_never_too_long(acme: Any) -> Non
 
 @pytest.mark.usefixtures("within_one_minute")
 def test_kinds_are_bounded(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MOST_WAITING", 2)
+    monkeypatch.setattr(refusals, "MAX_WAITING", 2)
     log = RefusalLog()
     for code in ("a", "b", "c", "b"):
         log.note(acme.principal(), "completions", invalid("m", "f", code=code), "")

@@ -102,7 +102,7 @@ def test_what_makes_no_sense_is_refused(acme: Any, query: dict[str, Any]) -> Non
 
 
 def test_a_filter_that_nothing_fits_looks_through_a_part_at_a_time(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "MOST_SCANNED", 10)
+    monkeypatch.setattr(queries, "MAX_SCANNED", 10)
     now = timezone.now()
     for number in range(35):
         at = now - timedelta(minutes=35 - number)

@@ -11,7 +11,7 @@ from control_plane.core.storable import storable
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
-from control_plane.gateway.recording.transcripts import MOST_KEPT, TranscriptBuffer, prompt_of, text_of
+from control_plane.gateway.recording.transcripts import MAX_KEPT, TranscriptBuffer, prompt_of, text_of
 from control_plane.gateway.transcripts import actions
 from control_plane.gateway.transcripts.actions import NewTranscript, set_recording, store
 from control_plane.gateway.transcripts.models import Recording, Transcript
@@ -155,7 +155,7 @@ def test_settings_by_the_names_of_the_api(acme: Any) -> None:
 
 
 def test_settings_that_are_too_long_are_not_kept(acme: Any) -> None:
-    tool = pb.Tool(name="f", description="x" * MOST_KEPT)
+    tool = pb.Tool(name="f", description="x" * MAX_KEPT)
     row = taking(acme, chat=pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")], tools=[tool])).transcript()
     assert (row.settings, row.cut) == (None, False)
 
@@ -197,15 +197,15 @@ def test_calls_and_reasoning_are_a_part_of_the_text() -> None:
 
 
 def test_a_row_is_bounded(acme: Any) -> None:
-    long = taking(acme, chat=chat("first", "x" * MOST_KEPT, "last"))
+    long = taking(acme, chat=chat("first", "x" * MAX_KEPT, "last"))
     for _ in range(3):
         long.add(0, "y" * 20_000)
     row = long.transcript()
     assert row.cut
     # The end of what was asked, the beginning of what was answered.
-    assert [len(message["content"]) for message in row.prompt] == [MOST_KEPT - 4, 4]
+    assert [len(message["content"]) for message in row.prompt] == [MAX_KEPT - 4, 4]
     assert row.prompt[-1]["content"] == "last"
-    assert row.answers == ["y" * MOST_KEPT]
+    assert row.answers == ["y" * MAX_KEPT]
     assert not taking(acme, chat=chat("short")).transcript().cut
 
 

@@ -283,7 +283,7 @@ def test_change_pause_delete(acme: Any, receiver: Receiver, queue: Any) -> None:
 
 
 def test_a_tenant_has_so_many_and_not_one_more(acme: Any, receiver: Receiver, monkeypatch: Any) -> None:
-    monkeypatch.setattr(actions, "MOST_ENDPOINTS", 1)
+    monkeypatch.setattr(actions, "MAX_ENDPOINTS", 1)
     register(acme, receiver.url)
     answer = acme.client().post(acme.path("webhooks"), {"url": receiver.url}, format="json")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "too_many_webhooks")

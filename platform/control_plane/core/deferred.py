@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 # Seconds between two attempts.
 RETRY_S = 1.0
 # Calls that wait in one process; more are left to the reconcilers.
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 
 
 class Deferred:
@@ -40,8 +40,8 @@ class Deferred:
 
     def add(self, key: Hashable, call: Callable[[], object]) -> None:
         with self._lock:
-            if len(self._waiting) >= MOST_WAITING and key not in self._waiting:
-                logger.error("%d calls wait for Redis already; %s is left to its reconciler.", MOST_WAITING, key)
+            if len(self._waiting) >= MAX_WAITING and key not in self._waiting:
+                logger.error("%d calls wait for Redis already; %s is left to its reconciler.", MAX_WAITING, key)
                 return
             self._waiting[key] = call
             if self._thread is None:

@@ -37,7 +37,7 @@ SLOW_S = 1.0
 # Seconds after a slow query in which callers wait for only HURRIED_S: a healthy server answers much sooner.
 HURRY_FOR_S = 5.0
 HURRIED_S = 0.2
-MOST_KEPT = 10_000  # results in one cache
+MAX_KEPT = 10_000  # results in one cache
 
 _slow_at = float("-inf")
 
@@ -196,7 +196,7 @@ class SingleFlightCache(Generic[T]):
             del self._queries[key, write]
         self._known.pop(key, None)
         if self._worth_keeping(answer):
-            if len(self._known) >= MOST_KEPT:
+            if len(self._known) >= MAX_KEPT:
                 del self._known[next(iter(self._known))]  # the result of the oldest query
             self._known[key] = _Known(answer, write, began, self._tenant_of(key, answer), self._ahead_s())
         return answer

@@ -12,7 +12,7 @@ from lora_engine.text import Tokenizer
 
 # How often a token that closes something is preferred to any other; answers should end.
 _CLOSING = 0.6
-_MOST_TOKENS = 400
+_MAX_TOKENS = 400
 
 
 class Died(AssertionError):
@@ -30,9 +30,9 @@ class Walker:
         self._closes = np.array([text[:1] in (b'"', b"}", b"]", b",") for text in self._texts])
 
     def walk(self, constraint: Constraint, rnd: random.Random) -> str | None:
-        """A complete answer; None if it did not end within ``_MOST_TOKENS``. Raises ``ConstraintError``, ``Died``."""
+        """A complete answer; None if it did not end within ``_MAX_TOKENS``. Raises ``ConstraintError``, ``Died``."""
         matcher, text = compile_constraint(constraint, self._tables).matcher.deep_copy(), b""
-        for _ in range(_MOST_TOKENS):
+        for _ in range(_MAX_TOKENS):
             mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
             allowed = np.unpackbits(mask, bitorder="little").nonzero()[0]
             if matcher.is_error() or not len(allowed):

@@ -50,9 +50,9 @@ from control_plane.identity.tenants.roles import Capability
 
 logger = logging.getLogger(__name__)
 
-MOST_SETS = 50  # of a tenant
+MAX_SETS = 50  # of a tenant
 # Evaluations of a tenant that have not ended.
-MOST_OPEN = 50
+MAX_OPEN = 50
 # Evaluations in one run of `tend`.
 AT_ONCE = 50
 # Statuses of a refused batch after which the evaluation waits and tries again.
@@ -98,9 +98,9 @@ def create_set(
                 param="name",
                 status=409,
             )
-        if rows.count() >= MOST_SETS:
+        if rows.count() >= MAX_SETS:
             raise LorikeetError(
-                "too_many_evaluation_sets", f"The tenant has {MOST_SETS} sets, the maximum.",
+                "too_many_evaluation_sets", f"The tenant has {MAX_SETS} sets, the maximum.",
                 "Delete one that is no longer needed.", status=429,
             )  # fmt: skip
         made = rows.create(
@@ -237,9 +237,9 @@ def _start(
             "version_archived", f"Version {of.number} is archived.", "Restore it first.", param="version", status=409
         )
     rows = Evaluation.objects.for_tenant(tenant)
-    if acting is not None and rows.filter(state__in=OPEN).count() >= MOST_OPEN:
+    if acting is not None and rows.filter(state__in=OPEN).count() >= MAX_OPEN:
         raise LorikeetError(
-            "too_many_evaluations", f"{MOST_OPEN} evaluations run or wait already.", "Wait until one has ended.",
+            "too_many_evaluations", f"{MAX_OPEN} evaluations run or wait already.", "Wait until one has ended.",
             status=429,
         )  # fmt: skip
     return rows.create(

@@ -9,7 +9,7 @@ from control_plane.adapters.registry.models import NAME, EvaluationMetric
 from control_plane.adapters.registry.serializers import ScoreSerializer
 from control_plane.core.http.serializers import NameField, ProblemSerializer
 
-MOST_TOKENS = 1024
+MAX_TOKENS = 1024
 _METRICS = (
     "exact: the answer is the expected text, white space around either ignored; contains: the answer contains it; "
     "logprob: the mean natural log-probability of its tokens after the prompt. A score is the mean over all items."
@@ -30,7 +30,7 @@ class NewEvaluationSetSerializer(serializers.Serializer[Any]):
     name = NameField(max_length=64, validators=[NAME])
     metric = serializers.ChoiceField(choices=EvaluationMetric.choices, help_text=_METRICS)
     max_tokens = serializers.IntegerField(
-        min_value=1, max_value=MOST_TOKENS, required=False, default=64, help_text="Of an answer; none for logprob."
+        min_value=1, max_value=MAX_TOKENS, required=False, default=64, help_text="Of an answer; none for logprob."
     )
     file = serializers.FileField(
         max_length=255, help_text='JSON lines of {"prompt" or "messages", "expected"}: all prompts, or all messages.'

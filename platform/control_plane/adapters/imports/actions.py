@@ -30,7 +30,7 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 
-MOST_BUCKETS = 50  # of one tenant
+MAX_BUCKETS = 50  # of one tenant
 
 
 class EndpointRefusedError(LorikeetError):
@@ -47,7 +47,7 @@ class TooManyBucketsError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "too_many_buckets",
-            f"This tenant has credentials for {MOST_BUCKETS} buckets.",
+            f"This tenant has credentials for {MAX_BUCKETS} buckets.",
             "Remove the credentials of a bucket that is no longer needed.",
             status=409,
         )
@@ -166,7 +166,7 @@ def set_bucket_credentials(
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # makes the count exact
         known = buckets_of(acting.tenant)
-        if known.exclude(bucket=bucket).count() >= MOST_BUCKETS:
+        if known.exclude(bucket=bucket).count() >= MAX_BUCKETS:
             raise TooManyBucketsError
         kept, _ = known.update_or_create(
             tenant=acting.tenant,

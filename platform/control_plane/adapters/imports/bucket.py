@@ -30,10 +30,10 @@ from control_plane.adapters.imports.sources import S3Source
 from control_plane.core.config import current
 from control_plane.core.http import egress
 
-MOST_BYTES = 4 << 20  # of one listing
+MAX_BYTES = 4 << 20  # of one listing
 # Objects of one folder, and of one page of a listing.
-MOST_OBJECTS, PAGE_OBJECTS = 10_000, 1000
-MOST_TAGS = 100 * PAGE_OBJECTS
+MAX_OBJECTS, PAGE_OBJECTS = 10_000, 1000
+MAX_TAGS = 100 * PAGE_OBJECTS
 LONGEST_TOKEN = 4096
 
 
@@ -86,14 +86,14 @@ def list_adapter(bucket: TenantBucket, source: S3Source) -> list[RemoteFile]:
 def _sizes(bucket: TenantBucket, prefix: str) -> dict[str, int]:
     """Return the sizes of all objects below the prefix, by name."""
     sizes, after = dict[str, int](), ""
-    for _ in range(MOST_OBJECTS // PAGE_OBJECTS):
+    for _ in range(MAX_OBJECTS // PAGE_OBJECTS):
         page, after = _page(_listing(bucket, prefix, after), prefix)
         sizes |= page
         if not after:
             return sizes
     raise SourceProblemError(
         "too_many_objects",
-        f"There are more than {MOST_OBJECTS} objects below it.",
+        f"There are more than {MAX_OBJECTS} objects below it.",
         "Name the folder that holds adapter_config.json itself, like s3://bucket/run/checkpoint-500.",
     )
 
@@ -101,7 +101,7 @@ def _sizes(bucket: TenantBucket, prefix: str) -> dict[str, int]:
 def _listing(bucket: TenantBucket, prefix: str, after: str) -> bytes:
     query = {"list-type": "2", "max-keys": str(PAGE_OBJECTS), "prefix": prefix}
     address = bucket.url(**query, **({"continuation-token": after} if after else {}))
-    answer = egress.get_document(address, {}, MOST_BYTES, allow_private=current().import_allow_private)
+    answer = egress.get_document(address, {}, MAX_BYTES, allow_private=current().import_allow_private)
     if answer.body is None:
         raise _not_a_listing()
     _check(answer, answer.body, bucket)
@@ -135,7 +135,7 @@ def _page(body: bytes, prefix: str) -> tuple[dict[str, int], str]:
     """Return sizes by name below the prefix, and the token of the next page; "" after the last.
     S3's elements have its namespace, those of other servers may have none.
     """
-    if b"<!DOCTYPE" in body or b"<!ENTITY" in body or body.count(b"<") > MOST_TAGS:
+    if b"<!DOCTYPE" in body or b"<!ENTITY" in body or body.count(b"<") > MAX_TAGS:
         raise _not_a_listing()
     try:
         root = ElementTree.fromstring(body.decode())  # UTF-8 only: another encoding would hide the tags checked above

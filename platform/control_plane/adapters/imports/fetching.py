@@ -36,7 +36,7 @@ from control_plane.identity.tenants.models import Tenant
 # Bytes of a refusal that are read for its error code.
 _REFUSAL_BYTES = 4096
 # Bytes received before they are written, and pieces written at once.
-WRITE_BYTES, MOST_PIECES = 1 << 20, 256
+WRITE_BYTES, MAX_PIECES = 1 << 20, 256
 # Seconds that an import may take, and bytes for each further second; the larger value applies while others wait.
 PATIENCE_S, LEAST_BYTES_PER_S, LEAST_BYTES_PER_S_IF_OTHERS_WAIT = 30.0, 10_000, 1_000_000
 # Seconds between two checks if other imports wait.
@@ -254,7 +254,7 @@ class _Writer:
         """Queue a piece. Raises OSError, also for an earlier piece."""
         self._pieces.append(piece)
         self._size += len(piece)
-        if self._size >= WRITE_BYTES or len(self._pieces) >= MOST_PIECES:
+        if self._size >= WRITE_BYTES or len(self._pieces) >= MAX_PIECES:
             self._hand_over()
 
     def _hand_over(self) -> None:

@@ -35,9 +35,9 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
-MOST_FOLLOWS = 50  # of one tenant
+MAX_FOLLOWS = 50  # of one tenant
 LONGEST_REST_S = 86_400  # between two checks of a branch that fails
-MOST_AT_ONCE, MOST_S = 20, 20.0  # branches and seconds of one task, for which others wait
+MAX_BRANCHES_PER_TASK, MAX_TASK_S = 20, 20.0  # branches and seconds of one task, for which others wait
 JITTER = 0.2  # share of a rest by which it varies
 
 
@@ -45,7 +45,7 @@ class TooManyFollowsError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "too_many_follows",
-            f"Adapters of this tenant follow {MOST_FOLLOWS} branches.",
+            f"Adapters of this tenant follow {MAX_FOLLOWS} branches.",
             "Stop following a branch that is no longer needed.",
             status=409,
         )
@@ -75,7 +75,7 @@ def add_follow(*, acting: Principal, name: str, source: str) -> HubFollow:
         rows = follows_of(acting.tenant)
         if (known := rows.filter(adapter_name=name).first()) is not None:
             raise FollowedAlreadyError(known)
-        if rows.count() >= MOST_FOLLOWS:
+        if rows.count() >= MAX_FOLLOWS:
             raise TooManyFollowsError
         follow = HubFollow.objects.create(
             tenant=acting.tenant,
@@ -111,8 +111,8 @@ def _branch(text: str) -> HubSource:
 
 def poll_due() -> int:
     """Check the branches that are due, up to a limit. Returns how many."""
-    until, checked = time.monotonic() + MOST_S, 0
-    while checked < MOST_AT_ONCE and time.monotonic() < until and (follow := _claim()) is not None:
+    until, checked = time.monotonic() + MAX_TASK_S, 0
+    while checked < MAX_BRANCHES_PER_TASK and time.monotonic() < until and (follow := _claim()) is not None:
         checked += 1
         _check(follow)
     return checked
@@ -124,7 +124,7 @@ def _claim() -> HubFollow | None:
     longest = timedelta(seconds=max(LONGEST_REST_S, current().follow_poll_s) * (1 + JITTER))
     due = HubFollow.objects.filter(clocks.due("next_check_at", now, longest), tenant__suspended_at=None)
     due = due.select_related("tenant")
-    for follow in due.order_by("next_check_at")[:MOST_AT_ONCE]:
+    for follow in due.order_by("next_check_at")[:MAX_BRANCHES_PER_TASK]:
         ahead = now + timedelta(seconds=_rest_s(follow.failures))
         same = HubFollow.objects.filter(pk=follow.pk, next_check_at=follow.next_check_at)
         if same.update(next_check_at=ahead):

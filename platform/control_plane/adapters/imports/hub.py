@@ -15,7 +15,7 @@ from control_plane.adapters.imports.problems import Origin, SourceProblemError, 
 from control_plane.core.config import current
 from control_plane.core.http import egress
 
-MOST_BYTES = 4 << 20  # of one answer
+MAX_BYTES = 4 << 20  # of one answer
 LONGEST_FILE_NAME = 1024  # characters
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
@@ -75,7 +75,7 @@ def _size(entry: Mapping[str, Any]) -> int:
 
 def _json(address: str, headers: Mapping[str, str]) -> dict[str, Any]:
     allow_private = current().import_allow_private
-    answer = egress.get_document(address, headers, MOST_BYTES, allow_private=allow_private)
+    answer = egress.get_document(address, headers, MAX_BYTES, allow_private=allow_private)
     check_answer(answer.status, Origin.HUB, answer.headers)
     try:
         document = json.loads(answer.body) if answer.body is not None else None

@@ -17,8 +17,8 @@ from control_plane.adapters.registry.models import VersionState
 from control_plane.identity.tenants.models import Tenant
 
 HUB_PREFIX = "hub:"
-MOST_LISTED = 50  # models in the settings
-_MOST_OF_NAME = 50  # characters, of an adapter name's 64
+MAX_LISTED = 50  # models in the settings
+_MAX_NAME_CHARS = 50  # characters, of an adapter name's 64
 
 
 def policy_of(tenant: Tenant) -> HubModelPolicy:
@@ -39,7 +39,7 @@ def full_name(source: HubSource) -> str:
 
 def adapter_name_of(source: HubSource) -> str:
     """Return the adapter for all revisions of a source. The digest distinguishes sources that differ in case only."""
-    readable = re.sub(r"[^a-z0-9]+", "-", source.shown.lower())[:_MOST_OF_NAME].strip("-")
+    readable = re.sub(r"[^a-z0-9]+", "-", source.shown.lower())[:_MAX_NAME_CHARS].strip("-")
     return f"{readable}-{hashlib.sha256(source.shown.encode()).hexdigest()[:8]}"
 
 
@@ -60,4 +60,4 @@ def hub_names(tenant: Tenant, adapters: Any) -> Mapping[UUID, list[str]]:
 
 def latest_hub_models(tenant: Tenant) -> QuerySet[HubModel]:
     rows = HubModel.objects.for_tenant(tenant).select_related("upload__version")
-    return rows.defer("upload__report", "upload__version__report")[:MOST_LISTED]
+    return rows.defer("upload__report", "upload__version__report")[:MAX_LISTED]

@@ -10,8 +10,8 @@ from control_plane.adapters.imports.problems import Origin, SourceProblemError
 from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
 from lora_engine.peft_format.adapter_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 
-MOST_NAMED = 5  # folders in an error message
-MOST_FILES = 200  # of one adapter; each is a request to its source
+MAX_NAMED = 5  # folders in an error message
+MAX_FILES = 200  # of one adapter; each is a request to its source
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
         )
     if "adapter_model.safetensors" in names:
         names = [CONFIG_FILE, "adapter_model.safetensors"]
-    if len(names) > MOST_FILES:
+    if len(names) > MAX_FILES:
         raise SourceProblemError(
             "too_many_files",
             f"The weights lie in {len(names) - 1} files.",
-            f"Save the adapter in one file, or in at most {MOST_FILES - 1} (max_shard_size).",
+            f"Save the adapter in one file, or in at most {MAX_FILES - 1} (max_shard_size).",
         )
     names += [name for name in TEMPLATE_FILES if name in sizes and sizes[name] <= MAX_TEMPLATE_FILE_BYTES]
     return [RemoteFile(name, url_of(name), sizes[name], of) for name in sorted(names)]
@@ -51,8 +51,8 @@ def _in_folders(folders: list[str], place: str) -> tuple[str, str, str]:
     fix = f"Import {place}/{folders[-1]}"
     if len(folders) == 1:
         return "missing_file", f"The adapter lies in the folder {folders[0]}.", f"{fix}."
-    more = f" and {len(folders) - MOST_NAMED} more" if len(folders) > MOST_NAMED else ""
-    named = ", ".join(folders[-MOST_NAMED:])
+    more = f" and {len(folders) - MAX_NAMED} more" if len(folders) > MAX_NAMED else ""
+    named = ", ".join(folders[-MAX_NAMED:])
     return "missing_file", f"Adapters lie in the folders {named}{more}.", f"{fix}, or another of these."
 
 

@@ -17,7 +17,7 @@ _HUB = re.compile(
 )
 BUCKET_FORM = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _S3 = re.compile(rf"s3://({BUCKET_FORM})(?:/(.*))?", re.ASCII)
-_MOST_KEY_BYTES = 900  # of an object's 1,024, so that there is room for the names of files
+_MAX_KEY_BYTES = 900  # of an object's 1,024, so that there is room for the names of files
 # Hosts of the Hub's pages, whose URLs people copy from the browser.
 _PAGE_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 _PAGE = re.compile(rf"/({_PART}/{_PART})(?:/(tree|blob|resolve|commit)/([^/]+)(/.*)?)?/?", re.ASCII)
@@ -116,7 +116,7 @@ def _s3(text: str) -> S3Source:
     match = _S3.fullmatch(text)
     key = ((match and match[2]) or "").removesuffix("/")
     parts = key.split("/") if key else []
-    known = key.isprintable() and len(key.encode()) <= _MOST_KEY_BYTES
+    known = key.isprintable() and len(key.encode()) <= _MAX_KEY_BYTES
     if match is None or not known or any(part in ("", ".", "..") for part in parts):
         raise SourceRefusedError(
             "The source is not a place in a bucket.",

@@ -22,7 +22,7 @@ from control_plane.adapters.registry.models import LIVE, Adapter, AdapterVersion
 from control_plane.adapters.registry.queries import exact_first, known_versions, staging_progress
 from control_plane.adapters.registry.versions import may_go_live
 from control_plane.core.errors import LorikeetError
-from control_plane.core.http.lists import MOST_ROWS, part_of
+from control_plane.core.http.lists import MAX_ROWS, part_of
 from control_plane.fleet.base_models.base_model import ServedBase, ServedBases, served_bases
 from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import Part, combined_digest
@@ -30,7 +30,7 @@ from lora_engine.peft_format import Part, combined_digest
 _VERSION = re.compile(r"^v([1-9][0-9]{0,8})$")
 LONGEST_NAME = 200  # characters
 # Names among which an error looks for the nearest ones to suggest.
-MOST_COMPARED = 300
+MAX_COMPARED = 300
 _FLAGGED = {
     EffectFlag.OVERFLOWS: "overflows",
     EffectFlag.CHANGES_NOTHING: "changes nothing",
@@ -244,8 +244,8 @@ def _near(tenant: Tenant, name: str, bases: ServedBases) -> list[str]:
 def _names_like(tenant: Tenant, name: str) -> dict[str, UUID]:
     """Return a few adapters by name to compare with: with many adapters, those that begin alike."""
     rows = _active(tenant).order_by("name").values_list("name", "pk")
-    few = dict(rows[: MOST_COMPARED + 1])
-    return few if len(few) <= MOST_COMPARED else dict(rows.filter(name__startswith=name[:2])[:MOST_COMPARED])
+    few = dict(rows[: MAX_COMPARED + 1])
+    return few if len(few) <= MAX_COMPARED else dict(rows.filter(name__startswith=name[:2])[:MAX_COMPARED])
 
 
 def not_ready(version: AdapterVersion) -> ModelNotReadyError:
@@ -331,7 +331,7 @@ def _listed_adapters(tenant: Tenant, adapters: QuerySet[Adapter], bases: ServedB
     of_version = ("aliases__version__number", "aliases__version__base_digest")
     rows = list(adapters.values_list("pk", "name", "description", "created_at", *of_version))
     # A slice cannot be a subquery of itself, and the ids of all adapters would be too many parameters.
-    mine: Any = [row[0] for row in rows] if len(rows) <= MOST_ROWS else adapters.order_by().values("pk")
+    mine: Any = [row[0] for row in rows] if len(rows) <= MAX_ROWS else adapters.order_by().values("pk")
     others: defaultdict[UUID, list[str]] = defaultdict(list)
     aliases = Alias.objects.for_tenant(tenant).filter(adapter__in=mine).exclude(name=LIVE)
     for adapter_id, name in aliases.order_by("name").values_list("adapter_id", "name"):

@@ -24,7 +24,7 @@ from control_plane.adapters.registry.queries import (
 )
 from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
-from control_plane.core.http.lists import MOST_ROWS, ListQuerySerializer
+from control_plane.core.http.lists import MAX_ROWS, ListQuerySerializer
 from control_plane.core.http.serializers import NameField, ProblemSerializer
 from control_plane.fleet.hosts.models import StagingPhase
 
@@ -340,7 +340,7 @@ class ArchivedListQuerySerializer(ListQuerySerializer):
 
 
 class UploadListQuerySerializer(ListQuerySerializer):
-    limit = serializers.IntegerField(min_value=1, max_value=MOST_ROWS, required=False, default=50)
+    limit = serializers.IntegerField(min_value=1, max_value=MAX_ROWS, required=False, default=50)
 
 
 class AdapterStorageSerializer(serializers.Serializer[Any]):

@@ -29,7 +29,7 @@ from control_plane.identity.access.actor import SYSTEM, Actor
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
 
-MOST_SCORES = 20  # stored with a version
+MAX_SCORES = 20  # stored with a version
 _FLAGGED = {
     EffectFlag.OVERFLOWS: "The model's numbers overflowed with {}.",
     EffectFlag.CHANGES_NOTHING: "The base model's answers did not change when a host tried {}.",
@@ -253,7 +253,7 @@ def record_score(version: AdapterVersion, score: Mapping[str, Any]) -> None:
     with transaction.atomic():
         version = lock_version(version)
         others = [each for each in version.evaluations if each["set"] != score["set"]]
-        version.evaluations = [dict(score), *others][:MOST_SCORES]
+        version.evaluations = [dict(score), *others][:MAX_SCORES]
         version.save(update_fields=["evaluations"])
         audit.record(
             SYSTEM,

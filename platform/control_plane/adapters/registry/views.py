@@ -39,7 +39,7 @@ from control_plane.core.http.serializers import ErrorResponseSerializer, read_qu
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
-MOST_IN_STORAGE = 50  # adapters in the list of the largest
+MAX_IN_STORAGE = 50  # adapters in the list of the largest
 _NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
 _CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
 _FULL_CONFLICT: dict[int, Any] = {403: ErrorResponseSerializer, **_CONFLICT}
@@ -124,7 +124,7 @@ class StorageView(TenantView):
             "bytes": queries.stored_bytes(scope),
             "limit_bytes": tenant_limits(scope).storage_bytes,
             "archived_bytes": queries.archived_bytes(scope),
-            "adapters": by_adapter[:MOST_IN_STORAGE],
+            "adapters": by_adapter[:MAX_IN_STORAGE],
             "adapter_count": by_adapter.count(),
         }
         return Response(StorageSerializer(storage).data)

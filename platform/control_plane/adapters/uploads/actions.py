@@ -40,13 +40,13 @@ from control_plane.identity.tenants.models import Tenant
 
 Problem = Mapping[str, Any]
 
-MOST_ATTEMPTS = 5  # at validating one upload
+MAX_ATTEMPTS = 5  # at validating one upload
 SHORTEST_REST_S, LONGEST_REST_S = 10.0, 300.0  # of an upload that waits for an unavailable server
 # Uploads of one tenant that wait for validation: their files take room on the disk.
-MOST_WAITING = 500
+MAX_WAITING = 500
 GIVEN_UP = {
     "code": "validation_crashed",
-    "message": f"The check of these files was interrupted {MOST_ATTEMPTS} times.",
+    "message": f"The check of these files was interrupted {MAX_ATTEMPTS} times.",
     "fix": "Upload again; if it persists, ask the operator to check the worker's log.",
 }
 CANCELLED = {
@@ -79,7 +79,7 @@ class TooManyWaitingError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "too_many_unfinished_uploads",
-            f"{MOST_WAITING} uploads of this tenant wait to be checked.",
+            f"{MAX_WAITING} uploads of this tenant wait to be checked.",
             "Send more when some of them are decided.",
             status=429,
         )
@@ -167,7 +167,7 @@ def require_short_backlog(tenant: Tenant) -> None:
     """Raise TooManyWaitingError (429) for a long backlog. Call it inside the transaction that adds an upload."""
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # makes the count exact
     undecided = Upload.objects.for_tenant(tenant).filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
-    if undecided.count() >= MOST_WAITING:
+    if undecided.count() >= MAX_WAITING:
         raise TooManyWaitingError
 
 
@@ -183,7 +183,7 @@ def claim_next() -> tuple[Upload, ServedBases] | None:
             upload = queue.choose()
             if upload is None:
                 return None
-            if upload.attempts < MOST_ATTEMPTS:
+            if upload.attempts < MAX_ATTEMPTS:
                 upload.attempts += 1
                 move_upload(upload, UploadState.VALIDATING, None)
                 claims.take(upload)

@@ -36,7 +36,7 @@ from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 
-MOST_ARRIVING = 32  # uploads of a tenant
+MAX_ARRIVING = 32  # uploads of a tenant
 EXPIRED = {
     "code": "upload_expired",
     "message": "This upload was not continued in time, so the bytes that had arrived were removed.",
@@ -53,7 +53,7 @@ class TooManyArrivingError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "too_many_unfinished_uploads",
-            f"{MOST_ARRIVING} uploads of this tenant are unfinished.",
+            f"{MAX_ARRIVING} uploads of this tenant are unfinished.",
             "Finish or cancel some of them, or wait until they expire.",
             status=429,
         )
@@ -81,7 +81,7 @@ def begin_resumable(
     with transaction.atomic():
         require_short_backlog(acting.tenant)
         arriving = Upload.objects.for_tenant(acting.tenant).filter(state=UploadState.ARRIVING)
-        if arriving.count() >= MOST_ARRIVING:
+        if arriving.count() >= MAX_ARRIVING:
             raise TooManyArrivingError
         upload = Upload.objects.create(
             id=upload_id,

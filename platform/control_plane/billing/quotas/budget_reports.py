@@ -13,7 +13,7 @@ from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 
 # Keys that a report lists: those with the least left of their budgets.
-MOST_KEYS = 50
+MAX_KEYS = 50
 Set = dict[str, dict[str, Any] | None]
 
 
@@ -27,7 +27,7 @@ def budget_report(tenant: Tenant) -> dict[str, Any]:
         "currency": currency(),
         "granted": _set([row for row in rows if row.by_operator], spent),
         "own": _set([row for row in rows if not row.by_operator and row.api_key_id is None], spent),
-        "keys": sorted(keys, key=_least_left)[:MOST_KEYS],
+        "keys": sorted(keys, key=_least_left)[:MAX_KEYS],
         "keys_total": len(keys),
     }
 

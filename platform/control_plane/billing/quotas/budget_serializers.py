@@ -5,12 +5,12 @@ from rest_framework import serializers
 from control_plane.billing.quotas.models import AtLimit
 
 # Largest budget, in millionths: a thousand million of the currency.
-MOST_MICROS = 10**15
+MAX_MICROS = 10**15
 
 
 class BudgetSerializer(serializers.Serializer[Any]):
     amount_micros = serializers.IntegerField(
-        min_value=1, max_value=MOST_MICROS, help_text="Millionths of the currency of the price list."
+        min_value=1, max_value=MAX_MICROS, help_text="Millionths of the currency of the price list."
     )
     at_limit = serializers.ChoiceField(
         choices=AtLimit.choices, default=AtLimit.REFUSE, help_text="refuse: 402 `budget_exceeded`; warn: only tell."

@@ -28,7 +28,7 @@ from control_plane.billing.quotas.limiter_interface import (
     period_of,
 )
 
-MOST_TENANTS = 100_000
+MAX_TENANTS = 100_000
 
 
 @dataclass
@@ -150,7 +150,7 @@ class MemoryLimiter:
         """Return a tenant's state without its expired leases."""
         state = self._tenants.setdefault(name, _Tenant())
         self._tenants.move_to_end(name)
-        if len(self._tenants) > MOST_TENANTS:
+        if len(self._tenants) > MAX_TENANTS:
             self._tenants.popitem(last=False)
         for lease in [key for key, lease in state.leases.items() if lease.expires_ms <= now]:
             state.drop(lease)

@@ -41,7 +41,7 @@ from control_plane.core.redis_client import TIMEOUT_S, options
 
 # Seconds that a call may wait for a connection: during a burst the server is busy, not away.
 QUEUE_S = 5.0
-MOST_CONNECTIONS = 16
+MAX_CONNECTIONS = 16
 # Milliseconds for which a tenant's spending is kept: two months and some days.
 SPENT_TTL_MS = 70 * DAY_MS
 
@@ -327,7 +327,7 @@ class RedisLimiter:
     def __init__(self, url: str, now_ms: Callable[[], int] | None = None, lease_ms: int = LEASE_MS) -> None:
         pool = redis.asyncio.BlockingConnectionPool.from_url(
             url,
-            max_connections=MOST_CONNECTIONS,
+            max_connections=MAX_CONNECTIONS,
             timeout=QUEUE_S,
             # The client may retry on a new connection: every call here is safe to repeat.
             **options(url, asynchronous=True, timeout_s=TIMEOUT_S),

@@ -34,10 +34,10 @@ from control_plane.core.errors import LorikeetError
 logger = logging.getLogger(__name__)
 RENEW_S = RENEW_MS / 1000
 RETRY_S = 1.0
-MOST_SETTLING = 16
+MAX_SETTLING = 16
 # Settlements of reservations that may or may not have been made, while the counters are away. There are no more of them
 # than connections to the counters; each waits in a task.
-MOST_UNKNOWN = 64
+MAX_UNKNOWN = 64
 
 
 class LimitExceededError(Exception):
@@ -92,7 +92,7 @@ class Reservations:
         self._by_request: dict[str, Reservation] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._settle_slots = asyncio.Semaphore(MOST_SETTLING)
+        self._settle_slots = asyncio.Semaphore(MAX_SETTLING)
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class Reservations:
             decision = await self._decide(request)
         except LimiterUnavailableError as error:
             logger.error("Limits cannot be checked: %s", error)
-            if len(self._settling) < MOST_UNKNOWN:
+            if len(self._settling) < MAX_UNKNOWN:
                 self._settle_later(request, 0)
             if self._fail_open:
                 return None

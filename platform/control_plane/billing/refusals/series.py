@@ -13,7 +13,7 @@ from control_plane.billing.usage.series import Piece, Window
 from control_plane.billing.usage.time_series import HOURS, MINUTES, EpochMinute, time_of
 from control_plane.identity.tenants.models import Tenant
 
-MOST_CODES = 20
+MAX_CODES = 20
 OTHERS = (0, "others")
 
 
@@ -24,9 +24,9 @@ def refusal_series(window: Window, tenant: Tenant | None) -> dict[str, Any]:
     for at, status, code, count in _counts(window, tenant):
         by_code[status, code][starts.index(at)] += count
     most = sorted(by_code, key=lambda key: (-sum(by_code[key]), key))
-    for key in most[MOST_CODES:]:
+    for key in most[MAX_CODES:]:
         by_code[OTHERS] = [one + other for one, other in zip(by_code[OTHERS], by_code[key], strict=True)]
-    shown = [*most[:MOST_CODES], *([OTHERS] if len(most) > MOST_CODES else [])]
+    shown = [*most[:MAX_CODES], *([OTHERS] if len(most) > MAX_CODES else [])]
     return {
         "since": time_of(window.first),
         "until": time_of(window.end),

@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 # Bytes of a part of a file, before it is stored.
 PART_BYTES = 1 << 20
 # Exports of a tenant that wait or run.
-MOST_WAITING = 10
+MAX_WAITING = 10
 # Attempts after which an export fails.
-MOST_ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 # Exports of a tenant that run at once.
 TENANT_EXPORTS = 1
 # How long exports are kept.
@@ -44,10 +44,10 @@ def request_export(*, acting: Principal, span: Span, grain: Grain) -> Export:
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
         rows = Export.objects.for_tenant(acting.tenant)
-        if rows.filter(state__in=[ExportState.QUEUED, ExportState.RUNNING]).count() >= MOST_WAITING:
+        if rows.filter(state__in=[ExportState.QUEUED, ExportState.RUNNING]).count() >= MAX_WAITING:
             raise LorikeetError(
                 "too_many_exports",
-                f"{MOST_WAITING} exports are being written already.",
+                f"{MAX_WAITING} exports are being written already.",
                 "Wait until one is ready.",
                 status=409,
             )
@@ -143,7 +143,7 @@ def _claim_next() -> Export | None:
                 return None
             export.attempts += 1
             claims.take(export)
-            if export.attempts <= MOST_ATTEMPTS:
+            if export.attempts <= MAX_ATTEMPTS:
                 export.state = ExportState.RUNNING
                 export.save(update_fields=["state", "attempts"])
                 return export

@@ -45,7 +45,7 @@ from control_plane.identity.tenants.models import Tenant
 # Adapters that a report lists, by device time.
 TOP_ADAPTERS = 20
 # Tenants that a report lists, by device time.
-MOST_TENANTS = 100
+MAX_TENANTS = 100
 Buckets = dict[int, int]
 Parts = dict[tuple[Any, ...], UsageSums]
 
@@ -173,7 +173,7 @@ def _most(activities: Iterable[Activity], rejected: dict[UUID, Rejections]) -> l
     for part in activities:
         time, requests = used.get(part.tenant, (0, 0))
         used[part.tenant] = time + part.device_us, requests + part.requests
-    return sorted(used, key=lambda tenant: (-used[tenant][0], -used[tenant][1], str(tenant)))[:MOST_TENANTS]
+    return sorted(used, key=lambda tenant: (-used[tenant][0], -used[tenant][1], str(tenant)))[:MAX_TENANTS]
 
 
 def _tenants(

@@ -26,11 +26,11 @@ from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
-MOST_DAYS = 90
+MAX_DAYS = 90
 
 
 class _DaysQuery(serializers.Serializer[dict[str, int]]):
-    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=30)
+    days = serializers.IntegerField(min_value=1, max_value=MAX_DAYS, default=30)
 
 
 class SloView(TenantView):
@@ -38,7 +38,7 @@ class SloView(TenantView):
 
     @extend_schema(
         operation_id="read_slo",
-        parameters=[days_parameter(MOST_DAYS)],
+        parameters=[days_parameter(MAX_DAYS)],
         responses={200: SloReportSerializer, 400: ErrorResponseSerializer},
         tags=["slo"],
     )

@@ -66,7 +66,7 @@ def _latency(tenant: Tenant, span: Span, bases: NamedBases | None) -> dict[str, 
 DEFAULT_PERIOD = timedelta(days=30)
 CONSOLE = "console"
 # Rows that one page reads: a filter that matches nothing would read a month's rows with each request.
-MOST_SCANNED = 20_000
+MAX_SCANNED = 20_000
 # How much later than its neighbours by id a row may have come in: it may have waited in a host's journal.
 MAX_DELAY = timedelta(days=1)
 
@@ -94,7 +94,7 @@ class RequestFilters:
 def recent_requests(
     tenant: Tenant, limit: int, cursor: str | None = None, filters: RequestFilters | None = None
 ) -> Page[UsageEvent]:
-    """Return the newest requests first. With filters a page may end early, after `MOST_SCANNED` rows."""
+    """Return the newest requests first. With filters a page may end early, after `MAX_SCANNED` rows."""
     all_rows, criteria = UsageEvent.objects.for_tenant(tenant), filters or RequestFilters()
     adapters = Adapter.objects.for_tenant(tenant)
     related = ("adapter", "version", "api_key", "base_model")
@@ -121,7 +121,7 @@ def _last_scanned(all_rows: QuerySet[UsageEvent], since: datetime, begins: int |
     """Return the id at which a page ends; None if fewer rows are left, or no earlier row can match."""
     rows = all_rows if begins is None else all_rows.filter(id__lt=begins)
     # Only ids, which an index has.
-    ids = list(rows.order_by("-id").values_list("id", flat=True)[MOST_SCANNED - 1 : MOST_SCANNED])
+    ids = list(rows.order_by("-id").values_list("id", flat=True)[MAX_SCANNED - 1 : MAX_SCANNED])
     if not ids or UsageEvent.objects.get(pk=ids[0]).created_at < since - MAX_DELAY:
         return None
     return ids[0]

@@ -40,13 +40,13 @@ STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 KEPT, IN_MINUTES = timedelta(days=90), timedelta(days=2)
 # Points of a report whose step was left out, and of any report.
 WANTED_POINTS = 100
-MOST_POINTS = 1500
+MAX_POINTS = 1500
 _DAY = 1440
 _WHOLE = IntegerField()
 # Rows of each breakdown, those with most requests.
-MOST_PARTS = 100
+MAX_PARTS = 100
 # Rows of a breakdown that have their steps: a chart shows no more lines.
-MOST_LINES = 10
+MAX_LINES = 10
 _LONGEST_FIRST = (DAYS, HOURS, MINUTES)
 Buckets = dict[int, int]
 Latencies = dict[Metric, Buckets]
@@ -127,8 +127,8 @@ def window(span: str | None, since: datetime | None, until: datetime | None, ste
         )
     step = _step(end - first, grain, step_s)
     made = Window(first // step * step if aligned else first, -(-end // step) * step if goes_on else end, step)
-    if len(made.starts()) > MOST_POINTS:
-        raise _bad_range(f"This range and step make more than {MOST_POINTS} points.", "step")
+    if len(made.starts()) > MAX_POINTS:
+        raise _bad_range(f"This range and step make more than {MAX_POINTS} points.", "step")
     return made
 
 
@@ -342,7 +342,7 @@ def _parts(parts: Parts, window: Window, prices: Prices) -> list[dict[str, Any]]
     most: Counter[Any] = Counter()
     for pk, count in requests.items():
         most[part_of[pk]] += count
-    sums = {part: Step() for part in sorted(most, key=lambda part: (-most[part], str(part)))[:MOST_PARTS]}
+    sums = {part: Step() for part in sorted(most, key=lambda part: (-most[part], str(part)))[:MAX_PARTS]}
     shown = [pk for pk in requests if part_of[pk] in sums]
     for (pk,), step in read(shown, window.pieces(), prices, ("series_id",), latencies=parts.detailed).items():
         sums[part_of[pk]].add(step)
@@ -351,7 +351,7 @@ def _parts(parts: Parts, window: Window, prices: Prices) -> list[dict[str, Any]]
         part: dict(zip(parts.named, row, strict=True))
         for part, *row in parts.series.filter(pk__in=one_of.values()).values_list(parts.by, *parts.named.values())
     }
-    lined = sorted(sums, key=lambda part: -sums[part].sums.device_us)[: MOST_LINES if parts.detailed else 0]
+    lined = sorted(sums, key=lambda part: -sums[part].sums.device_us)[: MAX_LINES if parts.detailed else 0]
     lines = _lines({pk: part_of[pk] for pk in shown if part_of[pk] in lined}, window)
     return [{**names[part], **step.json(), **lines.get(part, _NO_LINES)} for part, step in sums.items()]
 

@@ -26,17 +26,17 @@ from control_plane.core.http.serializers import ErrorResponseSerializer, read_qu
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
 
-MOST_DAYS = 366
+MAX_DAYS = 366
 
 
 class _UsageQuery(OfBaseModelSerializer):
-    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=30)
+    days = serializers.IntegerField(min_value=1, max_value=MAX_DAYS, default=30)
 
 
 class UsageView(TenantView):
     @extend_schema(
         operation_id="read_usage",
-        parameters=[days_parameter(MOST_DAYS), OfBaseModelSerializer],
+        parameters=[days_parameter(MAX_DAYS), OfBaseModelSerializer],
         responses={200: UsageReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
         tags=["usage"],
     )

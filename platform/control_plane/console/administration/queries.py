@@ -23,7 +23,7 @@ from control_plane.identity.tenants.models import Membership, Tenant
 # UTC days of usage that a tenant's row sums.
 USAGE_DAYS = 30
 # Open invitations that a tenant's page lists.
-MOST_INVITATIONS = 50
+MAX_INVITATIONS = 50
 STATES = ["active", "suspended", "deleted"]
 _IN_STATE = {
     "": Q(deleted_at=None),
@@ -129,7 +129,7 @@ def tenant_detail(tenant: Tenant) -> Row:
             "inter_token_ms": objective.inter_token_ms if objective else None,
             "target": objective.target if objective else DEFAULT_TARGET,
         },
-        "invitations": list(invited[:MOST_INVITATIONS]),
+        "invitations": list(invited[:MAX_INVITATIONS]),
         "invitation_count": invited.count(),
         "versions": dict(states.values_list("state").annotate(Count("pk"))),
     }

@@ -10,13 +10,13 @@ from control_plane.identity.members.serializers import InvitationSerializer, Mem
 from control_plane.identity.tenants.models import SLUG
 from control_plane.identity.tenants.roles import Role
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 
 
 class PageQuerySerializer(serializers.Serializer[Any]):
     search = serializers.CharField(max_length=120, required=False, default="", allow_blank=True)
     offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
-    limit = serializers.IntegerField(min_value=1, max_value=MOST_ROWS, required=False, default=50)
+    limit = serializers.IntegerField(min_value=1, max_value=MAX_ROWS, required=False, default=50)
 
 
 class TenantsQuerySerializer(PageQuerySerializer):

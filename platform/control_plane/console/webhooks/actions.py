@@ -21,7 +21,7 @@ from control_plane.identity.accounts.attempts import limiter
 from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 
-MOST_ENDPOINTS = 20
+MAX_ENDPOINTS = 20
 # Test messages and replays of a tenant, each per minute.
 TESTS = Rate(10, 60)
 REPLAYS = Rate(60, 60)
@@ -41,10 +41,10 @@ def create_endpoint(*, acting: Principal, settings: WebhookSettings) -> Endpoint
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # serialise the count
         endpoints = Endpoint.objects.for_tenant(acting.tenant)
-        if endpoints.count() >= MOST_ENDPOINTS:
+        if endpoints.count() >= MAX_ENDPOINTS:
             raise LorikeetError(
                 "too_many_webhooks",
-                f"There are {MOST_ENDPOINTS} webhooks already.",
+                f"There are {MAX_ENDPOINTS} webhooks already.",
                 "Delete one that is not needed.",
                 status=409,
             )

@@ -18,7 +18,7 @@ from control_plane.core import config
 from control_plane.core.redis_client import client
 
 LENGTH = 256  # events for each tenant
-MOST_TENANTS = 1000  # rings in one process's memory
+MAX_TENANTS = 1000  # rings in one process's memory
 EXPIRY_S = 3600  # after a tenant's last event
 
 # One atomic step: the next number, the entry under that number, and an expiry of both after an hour without events.
@@ -60,7 +60,7 @@ class Ring(Protocol):
 class MemoryRing:
     """A ring in the memory of one process."""
 
-    def __init__(self, length: int = LENGTH, most_tenants: int = MOST_TENANTS) -> None:
+    def __init__(self, length: int = LENGTH, most_tenants: int = MAX_TENANTS) -> None:
         self._length, self._most_tenants = length, most_tenants
         self._lock = threading.Lock()
         self._last: OrderedDict[str, int] = OrderedDict()

@@ -15,10 +15,10 @@ from rest_framework import serializers
 from control_plane.core.errors import LorikeetError
 
 M = TypeVar("M", bound=models.Model)
-MOST_ROWS = 200  # per page
+MAX_ROWS = 200  # per page
 LONGEST_CURSOR = 64  # characters
 PAGE_PARAMETERS = [
-    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 50}),
+    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": 50}),
     OpenApiParameter("cursor", {"type": "string", "minLength": 1, "maxLength": LONGEST_CURSOR}),
 ]
 
@@ -28,7 +28,7 @@ def days_parameter(most: int) -> OpenApiParameter:
 
 
 class PageQuery(serializers.Serializer[dict[str, object]]):
-    limit = serializers.IntegerField(min_value=1, max_value=MOST_ROWS, default=50)
+    limit = serializers.IntegerField(min_value=1, max_value=MAX_ROWS, default=50)
     cursor = serializers.CharField(max_length=LONGEST_CURSOR, required=False, default=None, allow_null=True)
 
 

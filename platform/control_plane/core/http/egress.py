@@ -38,10 +38,10 @@ READ_S = 20.0
 # Seconds until a GET's answer begins, redirects included: a server may send its head one byte at a time.
 HEAD_S = 30.0
 DOCUMENT_S = 30.0
-MOST_REDIRECTS = 5  # per request
+MAX_REDIRECTS = 5  # per request
 CUT_OFF = "The server closed the connection before the answer was complete."
-MOST_LOOKUPS = 100  # names that one process resolves at once
-MOST_ADDRESSES = 3  # tried for one name
+MAX_LOOKUPS = 100  # names that one process resolves at once
+MAX_ADDRESSES = 3  # tried for one name
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -177,14 +177,14 @@ def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
     return addresses
 
 
-_lookups = threading.BoundedSemaphore(MOST_LOOKUPS)
+_lookups = threading.BoundedSemaphore(MAX_LOOKUPS)
 
 
 def _lookup_host(host: str, port: int) -> list[str]:
     """Resolve a name on a thread that may be left behind: a slow name server must not block the caller."""
     answer: Future[list[str]] = Future()
     if not _lookups.acquire(blocking=False):
-        raise OSError(f"{MOST_LOOKUPS} names are being resolved already")
+        raise OSError(f"{MAX_LOOKUPS} names are being resolved already")
 
     def query() -> None:
         try:
@@ -233,7 +233,7 @@ def exchange(
     deadline = time.monotonic() + seconds
     target = check_url(url, allow_private=allow_private)
     host, port = target.raw_host.decode(), target.port or (443 if target.scheme == "https" else 80)
-    addresses = resolve(host, port, allow_private=allow_private)[:MOST_ADDRESSES]
+    addresses = resolve(host, port, allow_private=allow_private)[:MAX_ADDRESSES]
     request = _Request(method, target, body, headers)
     try:
         return asyncio.run(_send(request, addresses, most_bytes, deadline - time.monotonic()))
@@ -369,18 +369,18 @@ def _follow(
     client: httpx.Client, url: str, headers: Mapping[str, str], deadline: _Deadline, *, allow_private: bool
 ) -> httpx.Response:
     target, first = check_url(url, allow_private=allow_private), ""
-    for _ in range(MOST_REDIRECTS + 1):
+    for _ in range(MAX_REDIRECTS + 1):
         host, port = target.raw_host.decode(), target.port or (443 if target.scheme == "https" else 80)
         origin = f"{target.scheme}://{target.netloc.decode()}"
         first = first or origin
         forwarded = {name: text for name, text in headers.items() if origin == first or name in ("Range", "If-Range")}
-        addresses = resolve(host, port, allow_private=allow_private)[:MOST_ADDRESSES]
+        addresses = resolve(host, port, allow_private=allow_private)[:MAX_ADDRESSES]
         answer = _get_at(client, target, addresses, forwarded, deadline)
         if not answer.has_redirect_location:
             return answer
         answer.close()
         target = check_url(str(target.join(answer.headers["location"])), allow_private=allow_private)
-    raise EgressError(f"There were more than {MOST_REDIRECTS} redirects.")
+    raise EgressError(f"There were more than {MAX_REDIRECTS} redirects.")
 
 
 def _get_at(

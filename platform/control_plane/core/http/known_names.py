@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from control_plane.core.errors import LorikeetError
 
 # Unknown names that one error lists, and characters of each.
-MOST_NAMES, LONGEST_NAME = 5, 64
+MAX_NAMES, LONGEST_NAME = 5, 64
 
 
 def require_known(names: Iterable[str], known: Collection[str], what: str) -> None:
@@ -18,7 +18,7 @@ def require_known(names: Iterable[str], known: Collection[str], what: str) -> No
     unknown = [name for name in names if name not in known]
     if not unknown:
         return
-    listed = ", ".join(f"'{name[:LONGEST_NAME]}'" for name in unknown[:MOST_NAMES])
+    listed = ", ".join(f"'{name[:LONGEST_NAME]}'" for name in unknown[:MAX_NAMES])
     takes = f"Known here: {', '.join(sorted(known))}." if known else f"This address has no {what}."
     raise LorikeetError(
         "unknown_parameter",

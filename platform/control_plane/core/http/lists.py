@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
-MOST_ROWS = 200  # per request
+MAX_ROWS = 200  # per request
 TOTAL_HEADER = "X-Total-Count"
 TOTAL = OpenApiParameter(
     TOTAL_HEADER, int, OpenApiParameter.HEADER, response=[200], description="How many there are with this `search`."
@@ -20,7 +20,7 @@ class ListQuerySerializer(serializers.Serializer[Any]):
     )
     offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
     limit = serializers.IntegerField(
-        min_value=1, max_value=MOST_ROWS, required=False, default=None, help_text="Left out: all."
+        min_value=1, max_value=MAX_ROWS, required=False, default=None, help_text="Left out: all."
     )
 
 

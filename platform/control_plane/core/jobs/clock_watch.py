@@ -78,7 +78,7 @@ def _compare_redis() -> None:
         at, after = clock[0] + clock[1] / 1e6, time.time()
     ahead = before - at if before > at else min(0.0, after - at)
     AHEAD.labels("redis").set(ahead)
-    if abs(ahead) > clocks.MOST_APART.total_seconds():
+    if abs(ahead) > clocks.MAX_CLOCK_DIFFERENCE.total_seconds():
         logger.error(
             "The clock of this process is %.0f s %s of Redis's. Limits, sign-in attempts and leases use Redis's, "
             "everything else PostgreSQL's; synchronise the machines with NTP.",

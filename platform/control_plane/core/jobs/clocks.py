@@ -30,12 +30,12 @@ from control_plane.core.jobs.models import ClockRecord
 logger = logging.getLogger(__name__)
 
 # Largest difference between two clocks that are both trusted.
-MOST_APART = timedelta(minutes=1)
+MAX_CLOCK_DIFFERENCE = timedelta(minutes=1)
 # Pause of deletion after a step of the database's clock.
 SETTLE = timedelta(hours=1)
 # Longest time without a reading, above which a step is assumed. The clock is read every half minute
 # (`jobs.check_clocks`).
-MOST_UNREAD = timedelta(minutes=10)
+MAX_UNREAD = timedelta(minutes=10)
 # Time for which a problem reported by one process pauses the others too.
 REPORTED_FOR = timedelta(minutes=2)
 REPORT_EVERY_S = 600.0  # between two log lines about the same problem
@@ -123,7 +123,7 @@ def last_ahead() -> float | None:
 
 def require_near(at: datetime, clock: str, other: datetime) -> None:
     """Raise DeletionPausedError if the time `other` of a third clock is more than a minute from the database's."""
-    if abs(other - at) > MOST_APART:
+    if abs(other - at) > MAX_CLOCK_DIFFERENCE:
         problem = f"{clock} is {_length(other - at)} {_side(other - at)} of the database's clock. Set it right."
         _report(problem)
         raise DeletionPausedError(problem)
@@ -170,7 +170,7 @@ def _report(problem: str) -> None:
 
 def _difference(reading: ClockReading) -> str:
     ahead = reading.ahead
-    if abs(ahead) <= MOST_APART:
+    if abs(ahead) <= MAX_CLOCK_DIFFERENCE:
         return ""
     return (
         f"the clock of {socket.gethostname()} is {_length(ahead)} {_side(ahead)} of the database's. Synchronise "
@@ -181,11 +181,11 @@ def _difference(reading: ClockReading) -> str:
 def _step(reading: ClockReading, last: ClockReading | None, read_at: datetime) -> str:
     """Return how the database's clock stepped since any process last read it; "" if it did not."""
     step = reading.step_since(last) if last is not None else _ZERO
-    if abs(step) > MOST_APART:
+    if abs(step) > MAX_CLOCK_DIFFERENCE:
         return f"the database's clock stepped {_length(step)} {'forward' if step > _ZERO else 'back'}. {_WAIT}"
-    if reading.at < read_at - MOST_APART:
+    if reading.at < read_at - MAX_CLOCK_DIFFERENCE:
         return f"the database's clock went {_length(read_at - reading.at)} back since it was last read. {_WAIT}"
-    if reading.at > read_at + MOST_UNREAD:
+    if reading.at > read_at + MAX_UNREAD:
         return (
             f"the database's clock is {_length(reading.at - read_at)} later than at its last reading, which is normal "
             f"after the workers were stopped. {_WAIT}"

@@ -16,7 +16,7 @@ from control_plane.fleet.hosts.models import EngineHost, HostService
 from lora_engine.peft_format import BaseGeometry
 
 # Base models that an error message names before it only counts the rest.
-MOST_NAMED = 3
+MAX_NAMED = 3
 # `EngineDescription` as JSON.
 Description = Mapping[str, Any]
 
@@ -104,7 +104,7 @@ class ServedBases:
         return self.of_host(description) is not None
 
     def __str__(self) -> str:
-        named, more = self.all[:MOST_NAMED], len(self.all) - MOST_NAMED
+        named, more = self.all[:MAX_NAMED], len(self.all) - MAX_NAMED
         return ", ".join([*map(str, named), *([f"and {more} more"] if more > 0 else [])])
 
 

@@ -23,7 +23,7 @@ from control_plane.identity.tenants.models import Tenant
 from lora_engine.wire import engine_pb2 as pb
 
 # Adapters listed of one host, which may hold thousands: the busiest and nearest to the device come first.
-MOST_ADAPTERS = 256
+MAX_ADAPTERS = 256
 _TIER_ORDER = Case(When(tier="device", then=0), When(tier="host", then=1), default=2)
 Resident = dict[str, Any]
 
@@ -214,7 +214,7 @@ def _residents(hosts: Sequence[EngineHost], digests: QuerySet[Any] | None = None
     rows = rows.annotate(order=_TIER_ORDER).annotate(place=place, total=Window(Count("pk"), partition_by="host"))
     residents = defaultdict[int, _Residents](_Residents)
     columns = ("digest", "tier", "running", "bytes", "rank")
-    for row in rows.filter(place__lte=MOST_ADAPTERS).order_by("place").values("host", "total", *columns):
+    for row in rows.filter(place__lte=MAX_ADAPTERS).order_by("place").values("host", "total", *columns):
         entry = residents[row["host"]]
         entry.adapters.append({name: row[name] for name in columns})
         entry.total = row["total"]

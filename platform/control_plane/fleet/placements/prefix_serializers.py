@@ -11,10 +11,10 @@ from rest_framework import serializers
 from control_plane.adapters.registry.models import NAME
 from control_plane.core.chats import (
     FUNCTION_NAME,
-    MOST_DEFINITION_CHARS,
-    MOST_TEMPLATE_CHARS,
-    MOST_TEMPLATE_KWARGS,
-    MOST_TOOLS,
+    MAX_DEFINITION_CHARS,
+    MAX_TEMPLATE_CHARS,
+    MAX_TEMPLATE_KWARGS,
+    MAX_TOOLS,
     REASONING_EFFORTS,
 )
 from control_plane.core.http.serializers import NameField, ProblemSerializer
@@ -42,7 +42,7 @@ class NewPrefixSerializer(serializers.Serializer[Any]):
         child=PrefixMessageSerializer(), required=False, allow_empty=False, max_length=MAX_MESSAGES
     )
     tools = serializers.ListField(
-        child=serializers.DictField(), required=False, max_length=MOST_TOOLS, help_text="Of the requests, as in a chat."
+        child=serializers.DictField(), required=False, max_length=MAX_TOOLS, help_text="Of the requests, as in a chat."
     )
     chat_template_kwargs = serializers.DictField(required=False, help_text="Of the requests, as in a chat.")
     reasoning_effort = serializers.ChoiceField(choices=REASONING_EFFORTS, required=False, help_text="Of the requests.")
@@ -57,13 +57,13 @@ class NewPrefixSerializer(serializers.Serializer[Any]):
             if tool.get("type") != "function" or not isinstance(function, dict):
                 raise serializers.ValidationError('Each is {"type": "function", "function": {…}}.')
             _check_function(function)
-        _require_size(tools, MOST_DEFINITION_CHARS)
+        _require_size(tools, MAX_DEFINITION_CHARS)
         return tools
 
     def validate_chat_template_kwargs(self, value: dict[str, Any]) -> dict[str, Any]:
-        if len(value) > MOST_TEMPLATE_KWARGS:
-            raise serializers.ValidationError(f"Send at most {MOST_TEMPLATE_KWARGS} variables.")
-        _require_size(value, MOST_TEMPLATE_CHARS)
+        if len(value) > MAX_TEMPLATE_KWARGS:
+            raise serializers.ValidationError(f"Send at most {MAX_TEMPLATE_KWARGS} variables.")
+        _require_size(value, MAX_TEMPLATE_CHARS)
         return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

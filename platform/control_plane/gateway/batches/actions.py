@@ -32,11 +32,11 @@ from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.roles import Capability
 
 # Open batches of one tenant; more are refused with 429.
-MOST_OPEN = 20
+MAX_OPEN = 20
 # Batches of one tenant that run at the same time; further ones wait.
 TENANT_BATCHES = 2
 # Errors that one batch's validation reports before it stops reading; more would not help the user.
-MOST_ERRORS = 100
+MAX_ERRORS = 100
 # Lines that one query inserts or reads: bounds the memory of a batch of any length.
 PORTION = 200
 # Bytes of one line of an input file.
@@ -70,9 +70,9 @@ def create_batch(
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # serializes the count below
         batches = Batch.objects.for_tenant(tenant)
-        if batches.filter(state__in=OPEN).count() >= MOST_OPEN:
+        if batches.filter(state__in=OPEN).count() >= MAX_OPEN:
             raise LorikeetError(
-                "too_many_batches", f"{MOST_OPEN} batches are open already.", "Wait until one is over.", status=429
+                "too_many_batches", f"{MAX_OPEN} batches are open already.", "Wait until one is over.", status=429
             )
         file = files.get_file(tenant, input_file)
         now = clocks.database_time()
@@ -241,7 +241,7 @@ class _LineReader:
             return self._read(number, raw)
         except LorikeetError as error:
             self.errors.append(LineError(error.code, f"{error} {error.fix}", number, error.param))
-            self.is_hopeless = self.is_hopeless or len(self.errors) >= MOST_ERRORS
+            self.is_hopeless = self.is_hopeless or len(self.errors) >= MAX_ERRORS
             return None
 
     def end(self) -> None:

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 # Seconds between two polls: for a batch to claim, for a cancellation, and before a retry after an internal error.
 POLL_S = 2.0
 # Batches that one process runs at the same time.
-MOST_BATCHES = 4
+MAX_BATCHES = 4
 # Seconds: upper bound of the pause before a line is retried, whatever Retry-After says.
 LONGEST_PAUSE_S = 60.0
 # Statuses after which a line is retried: a limit was reached, or hosts or services are full or unavailable.
@@ -77,7 +77,7 @@ class BatchRunner:
     async def _poll(self) -> None:
         while True:
             try:
-                while not drain.is_draining() and len(self._running) < MOST_BATCHES:
+                while not drain.is_draining() and len(self._running) < MAX_BATCHES:
                     batch = await to_completion(run_db(actions.claim_next), undo=_release)
                     if batch is None:
                         break

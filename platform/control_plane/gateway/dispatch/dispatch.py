@@ -23,7 +23,7 @@ from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.models import Outcome
 from control_plane.core import config
 from control_plane.core.errors import LorikeetError
-from control_plane.fleet.routing.migration import MOST_MOVES, Lengths, OpenRequest, open_request
+from control_plane.fleet.routing.migration import MAX_MOVES, Lengths, OpenRequest, open_request
 from control_plane.fleet.transport import errors
 from control_plane.fleet.transport.coalescing import WHOLE, Chunk
 from control_plane.fleet.transport.errors import CLIENT_TOO_SLOW, HostError
@@ -189,7 +189,7 @@ class Dispatch:
     def open_request(self, engine_id: str, lengths: Lengths) -> OpenRequest | None:
         """Describe the remaining work for a migration plan; None if the request must stay where it is."""
         submit, stream = self._submit, self._attempt.stream
-        if engine_id != stream.request_id or self._moves == MOST_MOVES or not self._can_go_on:
+        if engine_id != stream.request_id or self._moves == MAX_MOVES or not self._can_go_on:
             return None
         if submit.slo.background or submit.prompt_only or submit.HasField("prompt_logprobs"):
             return None

@@ -35,7 +35,7 @@ LEASE_S, RENEW_S = 15, 4.0
 # Characters of a key.
 LONGEST_KEY = 255
 # Bytes of an answer that is kept; a larger one frees its key.
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 class Claim:
@@ -64,7 +64,7 @@ class Claim:
 
     def keep(self, content_type: str, body: bytes) -> None:
         """Keep the answer as it was sent. One that is too large frees the key instead."""
-        if len(body) > MOST_BYTES:
+        if len(body) > MAX_BYTES:
             self.release()
         elif self._end():
             answer = StoredAnswer(self._stored.fingerprint, self._stored.owner, content_type, body)

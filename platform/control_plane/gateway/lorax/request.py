@@ -12,7 +12,7 @@ from control_plane.adapters.imports.hub_policy import HUB_PREFIX
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint
 from control_plane.gateway.dispatch.errors import ApiError
-from control_plane.gateway.openai.parameters import MOST_STOPS, StopString, from_validation
+from control_plane.gateway.openai.parameters import MAX_STOPS, StopString, from_validation
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.wire import engine_pb2 as pb
 
@@ -59,7 +59,7 @@ class LoraxParameters(BaseModel):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     return_full_text: bool = False
-    stop: Annotated[list[StopString], Field(max_length=MOST_STOPS, fail_fast=True)] = []
+    stop: Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)] = []
     seed: int | None = Field(default=None, ge=0, lt=1 << 64)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_k: int | None = Field(default=None, ge=1, le=1_000_000)

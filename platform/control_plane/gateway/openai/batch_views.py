@@ -31,7 +31,7 @@ from control_plane.identity.tenants.models import Tenant
 
 Json = dict[str, Any]
 # Files or batches in one page of a list, as in OpenAI's API.
-MOST_LISTED = 100
+MAX_LISTED = 100
 PAGE = ("limit", "after", "order")
 EXPIRY_ANCHOR, EXPIRY_SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 FORM_FIELDS = ("purpose", "file", EXPIRY_ANCHOR, EXPIRY_SECONDS)
@@ -196,8 +196,8 @@ async def _listed(request: HttpRequest, rows: Any, prefix: str, shown: Any) -> H
         limit = int(request.GET.get("limit", "20"))
     except ValueError:
         limit = 0
-    if not 1 <= limit <= MOST_LISTED:
-        raise invalid(f"limit must be 1 to {MOST_LISTED}.", "Request fewer, and continue with after.", "limit")
+    if not 1 <= limit <= MAX_LISTED:
+        raise invalid(f"limit must be 1 to {MAX_LISTED}.", "Request fewer, and continue with after.", "limit")
     order = request.GET.get("order", "desc")
     if order not in ("asc", "desc"):
         raise invalid("order must be asc or desc.", "desc returns the newest first.", "order")

@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from control_plane.billing.usage.models import ApiEndpoint
-from control_plane.core.chats import MOST_TEMPLATE_CHARS, MOST_TEMPLATE_KWARGS, MOST_TOOLS, ReasoningEffort
+from control_plane.core.chats import MAX_TEMPLATE_CHARS, MAX_TEMPLATE_KWARGS, MAX_TOOLS, ReasoningEffort
 from control_plane.gateway.dispatch.json_encoding import encode
-from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
+from control_plane.gateway.openai.parameters import MAX_LOGPROBS, Parameters
 from control_plane.gateway.openai.tools import (
-    MOST_CALLS,
+    MAX_CALLS,
     CallId,
     FunctionTool,
     ToolCall,
@@ -24,9 +24,9 @@ from control_plane.gateway.openai.unions import by_type, tag
 from lora_engine.wire import engine_pb2 as pb
 
 # Messages of one request: bounds the time of validation.
-MOST_MESSAGES = 2048
+MAX_MESSAGES = 2048
 # Parts of one message.
-MOST_PARTS = 1024
+MAX_PARTS = 1024
 
 
 class ContentPartText(BaseModel):
@@ -62,7 +62,7 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[ContentPart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)] | None = (
+    content: str | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)] | None = (
         Field(default=None, description="Required, except in an assistant's message with tool calls.")
     )
     name: str | None = Field(default=None, max_length=256)
@@ -73,7 +73,7 @@ class ChatMessage(BaseModel):
     provider_specific_fields: dict[str, Any] | None = Field(
         default=None, max_length=16, description="Added by LiteLLM to an answer and sent back with it; ignored."
     )
-    tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_CALLS, fail_fast=True)] | None = Field(
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS, fail_fast=True)] | None = Field(
         default=None, description="For role assistant."
     )
     tool_call_id: CallId | None = Field(default=None, description="For role tool: the call that this is the result of.")
@@ -137,16 +137,16 @@ class ChatMessage(BaseModel):
 class ChatCompletionRequest(Parameters):
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.CHAT
 
-    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1, max_length=MOST_MESSAGES)
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1, max_length=MAX_MESSAGES)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     logprobs: bool | None = None
-    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
-    tools: Annotated[list[FunctionTool], Field(fail_fast=True)] | None = Field(default=None, max_length=MOST_TOOLS)
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    tools: Annotated[list[FunctionTool], Field(fail_fast=True)] | None = Field(default=None, max_length=MAX_TOOLS)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: ReasoningEffort | None = None
     chat_template_kwargs: dict[str, Any] | None = Field(
-        default=None, max_length=MOST_TEMPLATE_KWARGS, description="Further variables of the model's chat template."
+        default=None, max_length=MAX_TEMPLATE_KWARGS, description="Further variables of the model's chat template."
     )
 
     add_generation_prompt: bool | None = None
@@ -155,8 +155,8 @@ class ChatCompletionRequest(Parameters):
     @field_validator("chat_template_kwargs")
     @classmethod
     def _bounded(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value and (size := len(encode(value))) > MOST_TEMPLATE_CHARS:
-            raise ValueError(f"it is {size} characters long; the limit is {MOST_TEMPLATE_CHARS}")
+        if value and (size := len(encode(value))) > MAX_TEMPLATE_CHARS:
+            raise ValueError(f"it is {size} characters long; the limit is {MAX_TEMPLATE_CHARS}")
         return value
 
     @model_validator(mode="after")

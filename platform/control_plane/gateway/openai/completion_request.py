@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from control_plane.billing.usage.models import ApiEndpoint
-from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
+from control_plane.gateway.openai.parameters import MAX_LOGPROBS, Parameters
 from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from lora_engine.wire import engine_pb2 as pb
 
 # OpenAI's default.
 DEFAULT_MAX_TOKENS = 16
 # Prompts of one request; each is a separate engine request.
-MOST_PROMPTS = 64
+MAX_PROMPTS = 64
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 TokenPrompt = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
@@ -22,9 +22,9 @@ TokenPrompt = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 Prompt = Annotated[
     Annotated[str, tag("text")]
-    | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True), tag("texts")]
+    | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True), tag("texts")]
     | Annotated[TokenPrompt, tag("tokens")]
-    | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True), tag("token_lists")],
+    | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True), tag("token_lists")],
     TEXTS_OR_TOKENS,
 ]
 
@@ -34,7 +34,7 @@ class CompletionRequest(Parameters):
 
     prompt: Prompt
     echo: bool | None = None
-    logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
 
     @property
     def prompts(self) -> list[str | list[int]]:

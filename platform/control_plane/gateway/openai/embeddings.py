@@ -33,7 +33,7 @@ from control_plane.gateway.recording.refusals import Undispatched
 from lora_engine.wire import engine_pb2 as pb
 
 # Inputs of one request, as in OpenAI's API.
-MOST_INPUTS = 2048
+MAX_INPUTS = 2048
 _POOLING = {"last": pb.Pooling.LAST, "mean": pb.Pooling.MEAN}
 # Parameters in engine errors that stand for the input.
 _INPUT = frozenset({"prompt", "messages", "max_tokens"})
@@ -45,9 +45,9 @@ Text = Annotated[str, Field(min_length=1)]
 
 Input = Annotated[
     Annotated[Text, tag("text")]
-    | Annotated[list[Text], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True), tag("texts")]
+    | Annotated[list[Text], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True), tag("texts")]
     | Annotated[TokenPrompt, tag("tokens")]
-    | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True), tag("token_lists")],
+    | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True), tag("token_lists")],
     TEXTS_OR_TOKENS,
 ]
 

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from control_plane.core import config
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.prompt_parts import MOST_PROMPT_LOGPROBS, MOST_STREAMED, PromptParts
+from control_plane.gateway.openai.prompt_parts import MAX_PROMPT_LOGPROBS, MAX_STREAMED, PromptParts
 from control_plane.gateway.openai.structured_outputs import ConstraintParameters
 from lora_engine.wire import engine_pb2 as pb
 
@@ -97,14 +97,14 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 _REPLACED = {"functions": "tools", "function_call": "tool_choice"}
 # Smallest top_p sent to the engine, where 0 means "not set".
 SMALLEST_TOP_P = 1e-6
-MOST_STOPS = 16
+MAX_STOPS = 16
 # OpenAI's limit of top_logprobs.
-MOST_LOGPROBS = 20
+MAX_LOGPROBS = 20
 
 # Characters of a parameter's path in an error.
 LONGEST_PARAM = 100
 # Problems that one error lists.
-MOST_PROBLEMS = 16
+MAX_PROBLEMS = 16
 
 CacheSalt = Annotated[str, Field(min_length=1, max_length=256)]
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
@@ -140,14 +140,14 @@ class Parameters(ConstraintParameters):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repetition_penalty: float | None = Field(default=None, gt=0, le=10)
     seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 64)
-    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS, fail_fast=True)] | None = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     stop_token_ids: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 32)]], Field(fail_fast=True)] | None = Field(
         default=None, max_length=64
     )
     n: int | None = Field(default=None, ge=1, le=128)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(default=None, max_length=1024)
     ignore_eos: bool | None = None
-    prompt_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     min_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
@@ -248,7 +248,7 @@ class Parameters(ConstraintParameters):
             submit.add_special_tokens = self.add_special_tokens
         if self.scored is not None:
             submit.prompt_logprobs = self.scored
-            most = MOST_STREAMED if self.stream else MOST_PROMPT_LOGPROBS
+            most = MAX_STREAMED if self.stream else MAX_PROMPT_LOGPROBS
             submit.most_prompt_logprobs = max(1, most // self.total_choices)
         return submit
 
@@ -345,7 +345,7 @@ def together(problems: Sequence[ApiError]) -> ApiError:
     first = problems[0]
     if len(problems) == 1:
         return first
-    listed = problems[:MOST_PROBLEMS]
+    listed = problems[:MAX_PROBLEMS]
     more = f" And {len(problems) - len(listed)} more." if len(problems) > len(listed) else ""
     return ApiError(
         first.status,

@@ -12,7 +12,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 # Log-probabilities of prompts that all choices of an answer may have together: of a whole answer, about 10 MB, written
 # on a thread; of a stream, written by the event loop.
-MOST_PROMPT_LOGPROBS, MOST_STREAMED = 1 << 17, 1 << 14
+MAX_PROMPT_LOGPROBS, MAX_STREAMED = 1 << 17, 1 << 14
 
 utf8_decoder = codecs.getincrementaldecoder("utf-8")
 

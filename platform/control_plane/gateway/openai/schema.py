@@ -10,7 +10,7 @@ from control_plane.gateway.openai.batch_views import (
     EXPIRY_ANCHOR,
     EXPIRY_BOUNDS_S,
     EXPIRY_SECONDS,
-    MOST_LISTED,
+    MAX_LISTED,
     NewBatch,
 )
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
@@ -116,7 +116,7 @@ def _responses(schemas: Json) -> Json:
 
 _LISTED = "Newest first, unless `order` says otherwise."
 _PAGE = [
-    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST_LISTED}},
+    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LISTED}},
     {"name": "after", "in": "query", "schema": {"type": "string"}},
     {"name": "order", "in": "query", "schema": {"type": "string", "enum": ["asc", "desc"]}},
 ]

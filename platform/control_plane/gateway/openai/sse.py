@@ -12,7 +12,7 @@ from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch import errors
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.dispatch.generation import Generation
-from control_plane.gateway.dispatch.idempotency import MOST_BYTES, Claim
+from control_plane.gateway.dispatch.idempotency import MAX_BYTES, Claim
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
@@ -70,7 +70,7 @@ class EventStream:
 
     def _gather(self, data: bytes) -> None:
         self._sent_bytes += len(data)
-        if self._sent_bytes <= MOST_BYTES:
+        if self._sent_bytes <= MAX_BYTES:
             self._sent.append(data)
         else:
             self._sent.clear()  # too large to keep; the claim is released at the end
@@ -80,7 +80,7 @@ class EventStream:
         data = self._writer.end()
         if self._claim is not None:
             self._gather(data)
-            if self._sent_bytes <= MOST_BYTES:
+            if self._sent_bytes <= MAX_BYTES:
                 self._claim.keep(CONTENT_TYPE, b"".join(self._sent))
         return data
 

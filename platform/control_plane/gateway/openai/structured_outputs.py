@@ -12,7 +12,7 @@ from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint
 from lora_engine.constraints import Constraint, Kind
 
 # Texts to choose from in one constraint.
-MOST_CHOICES = 1000
+MAX_CHOICES = 1000
 JsonSchema = dict[str, Any]
 Choices = Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Field(fail_fast=True)]
 Text = Annotated[str, Field(min_length=1)]
@@ -59,7 +59,7 @@ class StructuredOutputs(BaseModel):
 
     json_: JsonSchema | Text | None = Field(default=None, alias="json")
     regex: Text | None = None
-    choice: Choices | None = Field(default=None, min_length=1, max_length=MOST_CHOICES)
+    choice: Choices | None = Field(default=None, min_length=1, max_length=MAX_CHOICES)
     grammar: Text | None = None
     json_object: Literal[True] | None = None
 
@@ -87,7 +87,7 @@ class ConstraintParameters(BaseModel):
     structured_outputs: StructuredOutputs | None = None
     guided_json: JsonSchema | Text | None = None
     guided_regex: Text | None = None
-    guided_choice: Choices | None = Field(default=None, min_length=1, max_length=MOST_CHOICES)
+    guided_choice: Choices | None = Field(default=None, min_length=1, max_length=MAX_CHOICES)
     guided_grammar: Text | None = None
 
     @model_validator(mode="after")

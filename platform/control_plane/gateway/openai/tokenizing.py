@@ -20,7 +20,7 @@ from control_plane.gateway.dispatch.admission import Admission
 from control_plane.gateway.dispatch.generation import apply_adapter_template, reserve
 from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
-from control_plane.gateway.openai.chat_request import MOST_MESSAGES, ChatMessage
+from control_plane.gateway.openai.chat_request import MAX_MESSAGES, ChatMessage
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import from_validation
 from control_plane.gateway.openai.prompt_parts import text_of
@@ -28,7 +28,7 @@ from control_plane.gateway.openai.serving import endpoint, undispatched
 from lora_engine.wire import engine_pb2 as pb
 
 # Token ids of one request to /detokenize.
-MOST_TOKENS = 1_000_000
+MAX_TOKENS = 1_000_000
 
 R = TypeVar("R", bound="_OfModel")
 
@@ -48,7 +48,7 @@ class TokenizeRequest(_OfModel):
 
     prompt: str | None = None
     messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = Field(
-        default=None, min_length=1, max_length=MOST_MESSAGES
+        default=None, min_length=1, max_length=MAX_MESSAGES
     )
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
@@ -77,7 +77,7 @@ class TokenizeRequest(_OfModel):
 
 
 class DetokenizeRequest(_OfModel):
-    tokens: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 32)]], Field(fail_fast=True, max_length=MOST_TOKENS)]
+    tokens: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 32)]], Field(fail_fast=True, max_length=MAX_TOKENS)]
 
 
 class TokenizeResponse(BaseModel):

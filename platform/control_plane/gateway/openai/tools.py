@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from control_plane.core.chats import FUNCTION_NAME, MOST_DEFINITION_CHARS
+from control_plane.core.chats import FUNCTION_NAME, MAX_DEFINITION_CHARS
 from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.openai.call_arguments import complete_arguments
 from control_plane.gateway.openai.unions import WORD_OR_OBJECT, tag
 from lora_engine.wire import engine_pb2 as pb
 
 # Calls of one message.
-MOST_CALLS = 128
+MAX_CALLS = 128
 FunctionName = Annotated[str, Field(pattern=f"^{FUNCTION_NAME}$")]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -113,7 +113,7 @@ class ToolCall(_Strict):
     id: CallId
     type: Literal["function"] = "function"
     function: CalledFunction
-    index: int | None = Field(default=None, ge=0, le=MOST_CALLS)
+    index: int | None = Field(default=None, ge=0, le=MAX_CALLS)
 
     def wire(self) -> pb.ToolCall:
         # Chat templates expect the complete object.
@@ -127,8 +127,8 @@ def check_tools(tools: Sequence[FunctionTool], choice: ToolChoice | None) -> Non
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f'tools holds two functions named "{twice}"; give each a different name')
     size = sum(len(tool.function.description or "") + len(encode(tool.function.parameters or {})) for tool in tools)
-    if size > MOST_DEFINITION_CHARS:
-        raise ValueError(f"tools is {size} characters long; the limit is {MOST_DEFINITION_CHARS}")
+    if size > MAX_DEFINITION_CHARS:
+        raise ValueError(f"tools is {size} characters long; the limit is {MAX_DEFINITION_CHARS}")
     if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
         raise ValueError(f'tool_choice names the function "{choice.function.name}", which is not among tools')
     if choice == "required" and not tools:

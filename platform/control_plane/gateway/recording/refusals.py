@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 # Seconds between two writes.
 GATHER_S = 2.0
 # Reasons that wait to be written. Only thousands of keys can produce more; further ones are not counted.
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 # Seconds of processor time per second that one tenant's refused requests may take in this process, and the most it may
 # save up. Parsing 4 MiB of JSON can take 0.1 s, in which the process serves nobody else.
 REFUSED_CPU_PER_S, REFUSED_CPU_BURST_S = 0.02, 0.5
@@ -62,7 +62,7 @@ class RefusalLog:
         )
         count = self._counts.get(reason)
         if count is None:
-            if len(self._counts) >= MOST_WAITING:
+            if len(self._counts) >= MAX_WAITING:
                 return
             count = self._counts[reason] = Count()
             self._flusher.wake()

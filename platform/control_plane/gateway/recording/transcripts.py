@@ -31,11 +31,11 @@ logger = logging.getLogger(__name__)
 GATHER_S = 0.5
 LARGEST_BATCH = 64
 # Characters that are kept of a prompt, and of all its answers together.
-MOST_KEPT = 32_768
+MAX_KEPT = 32_768
 # Characters that are kept of the settings, as JSON: a schema and definitions of tools may be long.
-MOST_SETTINGS = 32_768
+MAX_SETTINGS = 32_768
 # Characters that wait for the database; further texts are dropped.
-MOST_WAITING = 16 << 20
+MAX_WAITING = 16 << 20
 LOST = Counter("lorikeet_transcripts_lost", "Texts that were to be kept and could not be stored.")
 
 
@@ -92,7 +92,7 @@ class TranscriptBuffer:
         self._prompt, self._cut = bounded(prompt_of(submit))
         self._settings = _kept_settings(submit)
         self._answers: dict[int, str] = dict.fromkeys(range(max(1, submit.sampling.n)), "")
-        self._room = MOST_KEPT
+        self._room = MAX_KEPT
 
     def add(self, choice: int, text: str) -> None:
         kept = text[: self._room]
@@ -103,7 +103,7 @@ class TranscriptBuffer:
     @property
     def size(self) -> int:
         prompt = sum(len(message["content"]) for message in self._prompt)
-        return MOST_KEPT - self._room + prompt + len(self._settings)
+        return MAX_KEPT - self._room + prompt + len(self._settings)
 
     def transcript(self) -> NewTranscript:
         return NewTranscript(
@@ -136,7 +136,7 @@ class TranscriptWriter:
         return RecordedStream(stream, TranscriptBuffer(principal, submit, at), self)
 
     def put(self, buffer: TranscriptBuffer) -> None:
-        if self._size + buffer.size > MOST_WAITING:
+        if self._size + buffer.size > MAX_WAITING:
             LOST.inc()
             return
         self._waiting.append(buffer)
@@ -184,7 +184,7 @@ def _kept_settings(submit: pb.Submit) -> str:
         text = encode(storable(settings))
     except (ValueError, RecursionError):
         return "null"
-    return text if len(text) <= MOST_SETTINGS else "null"
+    return text if len(text) <= MAX_SETTINGS else "null"
 
 
 def settings_of(submit: pb.Submit) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def text_of(chunk: Chunk) -> str:
 
 def bounded(messages: list[Mapping[str, str]]) -> tuple[list[dict[str, str]], bool]:
     """Return the end of a conversation, which holds the question, and whether anything was cut."""
-    room = MOST_KEPT
+    room = MAX_KEPT
     kept: list[dict[str, str]] = []
     for message in reversed(messages):
         if room <= 0:

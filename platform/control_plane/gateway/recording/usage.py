@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 GATHER_S = 0.2
 LARGEST_BATCH = 256
 # Entries that wait; further ones are dropped here, and collected from the engine's journal later.
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class UsageWriter:
         self._add(_Entry(host, engine_id, acknowledge=True))
 
     def _add(self, entry: _Entry) -> None:
-        if len(self._entries) < MOST_WAITING:
+        if len(self._entries) < MAX_WAITING:
             self._entries.append(entry)
             self._flusher.wake()
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from control_plane.core.chats import MOST_TOOLS, ReasoningEffort
+from control_plane.core.chats import MAX_TOOLS, ReasoningEffort
 from control_plane.gateway.dispatch.errors import ApiError
-from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest
+from control_plane.gateway.openai.chat_request import MAX_MESSAGES, MAX_PARTS, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import MOST_LOGPROBS, CacheSalt, checked, read_parameters
+from control_plane.gateway.openai.parameters import MAX_LOGPROBS, CacheSalt, checked, read_parameters
 from control_plane.gateway.openai.tools import (
-    MOST_CALLS,
+    MAX_CALLS,
     CallArguments,
     CalledName,
     CallId,
@@ -84,14 +84,14 @@ class RefusalPart(BaseModel):
 _TEXTS = ("input_text", "output_text", "text")
 Parts = Annotated[
     list[Annotated[TextPart, known_types("parts", *_TEXTS)]],
-    Field(min_length=1, max_length=MOST_PARTS, fail_fast=True),
+    Field(min_length=1, max_length=MAX_PARTS, fail_fast=True),
 ]
 MessagePart = Annotated[
     Annotated[TextPart, tag("text")] | Annotated[RefusalPart, tag("refusal")],
     by_type("refusal", default="text"),
     known_types("parts", *_TEXTS, "refusal"),
 ]
-MessageParts = Annotated[list[MessagePart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
+MessageParts = Annotated[list[MessagePart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)]
 
 
 class MessageItem(BaseModel):
@@ -207,7 +207,7 @@ class ResponseStreamOptions(_StrictItem):
 
 class ResponsesRequest(_StrictItem):
     model: ModelName = Field(min_length=1, max_length=LONGEST)
-    input: str | Annotated[list[InputItem], Field(max_length=MOST_MESSAGES, fail_fast=True)]
+    input: str | Annotated[list[InputItem], Field(max_length=MAX_MESSAGES, fail_fast=True)]
     instructions: str | None = None
     previous_response_id: str | None = Field(default=None, min_length=1, max_length=64)
     store: bool = False
@@ -218,7 +218,7 @@ class ResponsesRequest(_StrictItem):
     max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    tools: Annotated[list[ResponseTool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None = None
+    tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
@@ -226,7 +226,7 @@ class ResponsesRequest(_StrictItem):
     include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = Field(
         default=None, max_length=8
     )
-    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     cache_salt: CacheSalt | None = None
     metadata: (
         Annotated[
@@ -355,7 +355,7 @@ def _messages(items: Sequence[InputItem]) -> list[Json]:
             function = {"name": item.name, "arguments": item.arguments}
             call = {"id": item.call_id, "type": "function", "function": function}
             last = messages[-1] if messages and messages[-1]["role"] == "assistant" and not reasoning else None
-            if last is not None and len(calls := last.setdefault("tool_calls", [])) < MOST_CALLS:
+            if last is not None and len(calls := last.setdefault("tool_calls", [])) < MAX_CALLS:
                 calls.append(call)
                 continue
             message = {"role": "assistant", "tool_calls": [call]}

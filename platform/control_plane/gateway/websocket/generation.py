@@ -33,7 +33,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 Send = Callable[[str], Awaitable[None]]
 # Bytes of frames that one generation keeps for a client that reconnects; the oldest are dropped.
-MOST_KEPT_BYTES = 1 << 20
+MAX_KEPT_BYTES = 1 << 20
 
 
 class SocketGeneration:
@@ -192,7 +192,7 @@ class SocketGeneration:
             return
         self._kept.append((self._seq, frame))
         self._kept_bytes += len(frame)
-        while self._kept_bytes > MOST_KEPT_BYTES:
+        while self._kept_bytes > MAX_KEPT_BYTES:
             self._kept_bytes -= len(self._kept.popleft()[1])
 
 

@@ -43,7 +43,7 @@ from control_plane.identity.sockets.identity import KeyCaller
 from control_plane.identity.tenants.roles import Capability
 
 # Sessions of broken sockets that one socket may resume.
-MOST_SESSIONS = 16
+MAX_SESSIONS = 16
 # WebSocket close code: the session was resumed on another socket.
 CLOSE_TAKEN = 4409
 # The id of frames that belong to no generation.
@@ -246,11 +246,11 @@ class InferenceConsumer(AuthenticatedSocket):
     async def _resume(self, message: dict[str, Any]) -> None:
         """Continue the generations of a broken socket, each after the last frame that the client received."""
         session, after = read_resume(message)
-        if len(self._resumed) + len(self._remotes) >= MOST_SESSIONS:
+        if len(self._resumed) + len(self._remotes) >= MAX_SESSIONS:
             raise ApiError(
                 429,
                 "too_many_sessions",
-                f"This socket has resumed {MOST_SESSIONS} sessions already.",
+                f"This socket has resumed {MAX_SESSIONS} sessions already.",
                 "Resume further ones on another socket.",
             )
         clashing = after.keys() & set(self._running())

@@ -50,13 +50,13 @@ RETRY_S = 1.0
 LIST_EXPIRES_S = 60
 # Unread elements at which the writer waits, seconds of waiting after which the reader counts as gone, and seconds
 # between checks.
-MOST_WAITING = 256
+MAX_WAITING = 256
 STALL_S = 10.0
 POLL_S = 0.05
 # Bytes of frames in memory at which a generation waits for the writer.
-MOST_BUFFERED_BYTES = 256 << 10
+MAX_BUFFERED_BYTES = 256 << 10
 # Connections to Redis: each resumed session blocks one while it waits for a frame.
-MOST_CONNECTIONS = 512
+MAX_CONNECTIONS = 512
 # Seconds that the relay may take to stop.
 STOP_S = 1.0
 # Elements of a list beside frames: all frames were sent; home no longer writes to this list.
@@ -101,7 +101,7 @@ class Relay:
             writing.cancel()
 
     async def send_frame(self, text: str) -> None:
-        while self._bytes > MOST_BUFFERED_BYTES and not self._gone:
+        while self._bytes > MAX_BUFFERED_BYTES and not self._gone:
             self._room.clear()
             await self._room.wait()
         if self._gone:
@@ -172,7 +172,7 @@ class Relay:
             both.expire(self.address, LIST_EXPIRES_S)
             waiting: int = (await both.execute())[0]
         stalled_s = 0.0
-        while waiting > MOST_WAITING and not self._gone:
+        while waiting > MAX_WAITING and not self._gone:
             if stalled_s > STALL_S:
                 raise ConnectionAbortedError("The frames are not read.")
             await asyncio.sleep(POLL_S)
@@ -289,7 +289,7 @@ class ResumeRelay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._redis: redis.asyncio.Redis | None = (
             # No timeout: waiting for the next frame is not a failure.
-            async_client(url, timeout_s=None, decode_responses=True, max_connections=MOST_CONNECTIONS) if url else None
+            async_client(url, timeout_s=None, decode_responses=True, max_connections=MAX_CONNECTIONS) if url else None
         )
 
     def start(self) -> None:

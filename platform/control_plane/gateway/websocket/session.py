@@ -20,11 +20,11 @@ from control_plane.gateway.websocket.generation import Send, SocketGeneration
 # Seconds for which a generation without a socket, or one that ended, can be resumed.
 RESUME_S = 30.0
 # Ids that one `resume` may name.
-MOST_RESUMED = 256
+MAX_RESUMED = 256
 # Characters of an id, and of a session's name.
 LONGEST_ID = LONGEST_SESSION = 64
 # Per session: generations that ended and can still be resumed, and the bytes of their frames.
-MOST_ENDED, MOST_ENDED_BYTES = 64, 8 << 20
+MAX_ENDED, MAX_ENDED_BYTES = 64, 8 << 20
 # The caller (a key or a user) and its tenant. Only the same caller may resume a session.
 Owner = tuple[str, UUID]
 
@@ -109,7 +109,7 @@ class Session:
         ended = [(name, generation) for name, generation in self.generations.items() if generation.over]
         kept = sum(generation.kept_bytes for _, generation in ended)
         for place, (name, generation) in enumerate(ended):
-            if len(ended) - place <= MOST_ENDED and kept <= MOST_ENDED_BYTES:
+            if len(ended) - place <= MAX_ENDED and kept <= MAX_ENDED_BYTES:
                 return
             del self.generations[name]
             kept -= generation.kept_bytes
@@ -175,9 +175,9 @@ def read_resume(message: Mapping[str, object]) -> tuple[str, dict[str, int]]:
     session, after = message.get("session"), message.get("after")
     if not isinstance(session, str) or len(session) > LONGEST_SESSION or not isinstance(after, dict):
         raise invalid("resume needs session and after.", "Send the last seq of each id.", code="malformed_message")
-    if len(after) > MOST_RESUMED:
+    if len(after) > MAX_RESUMED:
         raise invalid(
-            f"The message names {len(after)} ids; the limit is {MOST_RESUMED}.",
+            f"The message names {len(after)} ids; the limit is {MAX_RESUMED}.",
             "Name only generations that had not ended.",
             "after",
             "too_many_ids",

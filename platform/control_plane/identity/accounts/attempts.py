@@ -26,7 +26,7 @@ from control_plane.core.redis_client import client
 from control_plane.core.unavailable import UnavailableError
 from control_plane.identity.accounts.addresses import normalise_email
 
-MOST_NAMES = 100_000  # counters in one process's memory
+MAX_NAMES = 100_000  # counters in one process's memory
 # Mails to one address.
 MAILS = Rate(5, 3600)
 # Redirects to the provider and back, by client address: a whole office may share one.
@@ -77,7 +77,7 @@ class AttemptLimiter(Protocol):
 class MemoryAttempts:
     """A limiter in the memory of one process."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, most_names: int = MOST_NAMES) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most_names: int = MAX_NAMES) -> None:
         self._clock, self._most_names = clock, most_names
         self._lock = threading.Lock()
         self._times: OrderedDict[str, deque[float]] = OrderedDict()

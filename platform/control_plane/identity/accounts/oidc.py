@@ -35,11 +35,11 @@ from control_plane.identity.accounts.addresses import normalise_email
 ANSWER_S = 10.0
 PAGE_S = 20.0
 # Bytes of one answer. Discovery documents, key sets and tokens have a few thousand.
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 METADATA_LIFETIME_S = 3600.0
 LEEWAY_S = 60
 # Age in seconds of an ID token that proves a sign-in of now; as long as a sign-in may take from its first page.
-MOST_TOKEN_AGE_S = 600
+MAX_TOKEN_AGE_S = 600
 # Characters of a subject (OpenID Connect Core 1.0, 2), of an address, and of a display name, which is cut.
 LONGEST_SUBJECT, LONGEST_EMAIL, LONGEST_NAME = 255, 254, 120
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
@@ -222,8 +222,8 @@ def _checked_claims(claims: dict[str, Any], nonce: str) -> Claims:
         registry.validate(claims)
     except JoseError as error:
         raise ProviderError(f"its ID token was not accepted. {error.description.rstrip('.')}", error) from error
-    if claims["iat"] < time.time() - MOST_TOKEN_AGE_S - LEEWAY_S:
-        raise ProviderError(f"its ID token was issued more than {MOST_TOKEN_AGE_S // 60} minutes ago", claims["iat"])
+    if claims["iat"] < time.time() - MAX_TOKEN_AGE_S - LEEWAY_S:
+        raise ProviderError(f"its ID token was issued more than {MAX_TOKEN_AGE_S // 60} minutes ago", claims["iat"])
     audiences = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
     if claims.get("azp", settings.oidc_client_id) != settings.oidc_client_id or (
         len(audiences) > 1 and "azp" not in claims
@@ -336,7 +336,7 @@ def _fetch(
                 "User-Agent": "Lorikeet/1",
                 **(headers or {}),
             },
-            most_bytes=MOST_BYTES,
+            most_bytes=MAX_BYTES,
             seconds=deadline.seconds_for_answer(),
             allow_private=True,  # the operator chose the provider, which is often in the same network
         )
@@ -347,7 +347,7 @@ def _fetch(
     except egress.EgressError as error:
         raise ProviderError(f"{what} could not be read. {str(error).rstrip('.')}", url) from error
     if answer.body is None:
-        raise ProviderError(f"{what} sent more than {MOST_BYTES} bytes", url)
+        raise ProviderError(f"{what} sent more than {MAX_BYTES} bytes", url)
     if answer.status != 200:
         _refuse_status(what, url, answer)
     return _parse_object(answer.body, what)

@@ -23,9 +23,9 @@ from control_plane.identity.accounts.models import SignIn, User
 from control_plane.identity.audit import actions as audit
 
 NOTED_EVERY_S = 300.0  # between two updates of a session's last use
-MOST_REMEMBERED = 20_000  # sessions in one process's memory
+MAX_REMEMBERED = 20_000  # sessions in one process's memory
 LONGEST_AGENT = 300
-MOST_LISTED = 100
+MAX_LISTED = 100
 
 
 class Recently:
@@ -49,7 +49,7 @@ class Recently:
         return True
 
 
-_noted = Recently(NOTED_EVERY_S, MOST_REMEMBERED)
+_noted = Recently(NOTED_EVERY_S, MAX_REMEMBERED)
 
 
 def begin(request: HttpRequest, user: User) -> None:
@@ -91,7 +91,7 @@ def forget(user: User, session_key: str | None) -> None:
 
 def of_person(user: User) -> QuerySet[SignIn]:
     """Return the sessions that have not ended, the last used first."""
-    return SignIn.objects.filter(_alive(), user=user).order_by("-last_seen_at", "id")[:MOST_LISTED]
+    return SignIn.objects.filter(_alive(), user=user).order_by("-last_seen_at", "id")[:MAX_LISTED]
 
 
 def end_one(user: User, sign_in_id: UUID) -> None:

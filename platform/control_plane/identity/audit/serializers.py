@@ -5,7 +5,7 @@ from rest_framework import serializers
 from control_plane.core.http.serializers import MomentField
 from control_plane.identity.access.actor import ActorKind
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 
 
 class AuditActorSerializer(serializers.Serializer[Any]):
@@ -66,7 +66,7 @@ class _OfAnyTenant(serializers.Serializer[Any]):
 
 class _Paged(serializers.Serializer[Any]):
     before = serializers.IntegerField(required=False, default=None, min_value=1)
-    size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=MOST_ROWS)
+    size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=MAX_ROWS)
 
 
 class AuditFiltersSerializer(_Paged, AuditMatchSerializer):

@@ -33,7 +33,7 @@ from control_plane.identity.tenants.models import Invitation, Membership
 from control_plane.identity.tenants.roles import Role
 
 LIFETIME = timedelta(days=7)
-MOST_OPEN = 200  # invitations of a tenant
+MAX_OPEN = 200  # invitations of a tenant
 
 
 class InvitationError(NotFoundError):
@@ -74,8 +74,8 @@ def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
         if Membership.objects.for_tenant(acting.tenant).filter(user__email=email).exists():
             raise _conflict("already_member", f"{email} is a member already.", "Change the role among the members.")
         replaced = rows.filter(email=email, accepted_at=None, revoked_at=None).update(revoked_at=timezone.now())
-        if rows.filter(accepted_at=None, revoked_at=None, expires_at__gt=clocks.database_time()).count() >= MOST_OPEN:
-            raise _conflict("too_many_invitations", f"{MOST_OPEN} invitations are open.", "Revoke some of them.")
+        if rows.filter(accepted_at=None, revoked_at=None, expires_at__gt=clocks.database_time()).count() >= MAX_OPEN:
+            raise _conflict("too_many_invitations", f"{MAX_OPEN} invitations are open.", "Revoke some of them.")
         invitation = rows.create(
             tenant=acting.tenant,
             email=email,

@@ -4,7 +4,7 @@ from rest_framework import serializers
 
 from control_plane.identity.origins.models import LONGEST_ORIGIN
 
-MOST_ORIGINS = 32
+MAX_ORIGINS = 32
 
 
 class AllowedOriginsSerializer(serializers.Serializer[Any]):
@@ -16,6 +16,6 @@ class AllowedOriginsSerializer(serializers.Serializer[Any]):
             max_length=LONGEST_ORIGIN,
             error_messages={"invalid": "Write an origin as browsers send it: https://app.example.org, no path, no *."},
         ),
-        max_length=MOST_ORIGINS,
+        max_length=MAX_ORIGINS,
         help_text="Like https://app.example.org, without a path. None by default.",
     )
