@@ -41,10 +41,12 @@ from control_plane.core.redis_client import client
 from control_plane.fleet.hosts import service_gaps
 from control_plane.fleet.hosts.leader_election import RedisLease
 from control_plane.fleet.hosts.models import EngineHost, ServiceGap
+from control_plane.fleet.joining.join_tokens import JoinTokenError, create_token, shown_tokens, usable_token
 from control_plane.fleet.placements import actions as placements
 from control_plane.fleet.placements.models import Placement
 from control_plane.gateway.batches.models import Batch, BatchState
 from control_plane.gateway.dispatch.idempotency_store import AnswerLimits, Name, RedisStore, StoredAnswer
+from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.attempts import RedisAttempts
 from control_plane.identity.accounts.sessions import SessionStore
 from control_plane.identity.keys.models import ApiKey
@@ -99,7 +101,7 @@ CLOCK_READERS = {
     "fleet/joining/authority.py": "certificates begin ten minutes ago, for hosts whose clock is behind",
     "fleet/base_models/demand.py": DATABASE,
     "fleet/base_models/actions.py": RECORDED,
-    "fleet/joining/join_tokens.py": READ,
+    "fleet/joining/join_tokens.py": DATABASE + "; when one was withdrawn is only recorded",
     "fleet/joining/joining.py": READ + "; a certificate is renewed a third of its life early",
     "fleet/hosts/service_gaps.py": GUARDED,
     "gateway/dispatch/generation.py": "a request's time, by the database's clock as of its last reading",
@@ -467,7 +469,7 @@ def test_a_batch_does_not_expire_by_a_wrong_clock(furnished: Any, machine: Machi
 
 @pytest.mark.services
 @jumps
-def test_keys_sessions_and_invitations_expire_by_the_databases_clock(
+def test_keys_sessions_invitations_and_join_tokens_expire_by_the_databases_clock(
     acme: Any, machine: Machine, jump: timedelta
 ) -> None:
     clocks.check()
@@ -477,20 +479,28 @@ def test_keys_sessions_and_invitations_expire_by_the_databases_clock(
     session = SessionStore()
     session["a"] = 1
     session.save()
+    _, token = create_token(actor=SYSTEM, host_name="", lifetime=timedelta(minutes=10))
+
+    def can_join() -> bool:
+        try:
+            with transaction.atomic():
+                return usable_token(token, "key") in shown_tokens()
+        except JoinTokenError:
+            return False
 
     def valid() -> list[bool]:
         key = ApiKey.objects.get(prefix=secret.split("_")[1])
         invitation = Invitation.objects.get(email="new@acme.example")
         is_open = invitation.is_open_at(clocks.database_time())
-        return [key.usable_at(), is_open, SessionStore(session.session_key).get("a") == 1]
+        return [key.usable_at(), can_join(), is_open, SessionStore(session.session_key).get("a") == 1]
 
-    assert valid() == [True, True, True]
+    assert valid() == [True, True, True, True]
     machine.passed_s += 700
-    assert valid() == [False, True, True]
+    assert valid() == [False, False, True, True]
     machine.passed_s += 8 * 86_400
-    assert valid() == [False, False, True]
+    assert valid() == [False, False, False, True]
     machine.passed_s += settings.SESSION_COOKIE_AGE
-    assert valid() == [False, False, False]
+    assert valid() == [False, False, False, False]
 
 
 @jumps

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
+from control_plane.core.jobs import clocks
 from control_plane.fleet.joining.models import JoinToken
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.audit import actions as audit
@@ -32,7 +33,7 @@ def create_token(*, actor: Actor, host_name: str, lifetime: timedelta) -> tuple[
             secret_hash=hash_token(text),
             host_name=host_name,
             created_by=actor.label,
-            expires_at=timezone.now() + lifetime,
+            expires_at=clocks.database_time() + lifetime,
         )
         audit.record(
             actor, "join_token.create", row, tenant=None, host=host_name, expires_at=row.expires_at.isoformat()
@@ -56,7 +57,7 @@ def withdraw_token(*, actor: Actor, token_id: UUID) -> None:
 
 def shown_tokens() -> QuerySet[JoinToken]:
     """Return the tokens that are valid, and those that expired in the last days."""
-    return JoinToken.objects.filter(expires_at__gt=timezone.now() - SHOWN_FOR).select_related("used_by")
+    return JoinToken.objects.filter(expires_at__gt=clocks.database_time() - SHOWN_FOR).select_related("used_by")
 
 
 def usable_token(text: str, key: str) -> JoinToken:
@@ -72,7 +73,7 @@ def usable_token(text: str, key: str) -> JoinToken:
         raise JoinTokenError("withdrawn", "An operator withdrew this join token.")
     if row.used_at is not None and row.used_key != key:
         raise JoinTokenError("used", "This join token has been used already.")
-    if row.expires_at <= timezone.now():
+    if row.expires_at <= clocks.database_time():
         raise JoinTokenError("expired", f"This join token expired on {row.expires_at:%Y-%m-%d at %H:%M} UTC.")
     return row
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from django.utils import timezone
 from rest_framework import serializers
 
+from control_plane.core.jobs import clocks
 from control_plane.fleet.joining.joining import ADDRESS_FORM, NAME_FORM
 from control_plane.fleet.joining.models import JoinToken
 
@@ -43,7 +43,7 @@ class JoinTokenSerializer(serializers.Serializer[Any]):
             return "used"
         if token.withdrawn_at is not None:
             return "withdrawn"
-        return "expired" if token.expires_at <= timezone.now() else "open"
+        return "expired" if token.expires_at <= clocks.now() else "open"
 
 
 class CreatedJoinTokenSerializer(JoinTokenSerializer):
