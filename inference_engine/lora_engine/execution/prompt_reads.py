@@ -39,7 +39,7 @@ class _Part:
 
 
 class PromptReads:
-    """The reads of prompts in one step.
+    """The hidden states of prompts that a step's requests read.
 
     ``rows`` are the token rows that are read; ``take`` consumes their hidden states on the device, and ``collect``
     returns the results after the step.

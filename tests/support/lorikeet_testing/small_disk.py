@@ -24,7 +24,7 @@ class Disk:
         self.folder = folder
 
     def fill(self, leave: int = 0) -> None:
-        """Take all space but `leave` bytes."""
+        """Fill the disk until `leave` bytes are free."""
         with (self.folder / "filler").open("wb", buffering=0) as file:
             free = shutil.disk_usage(self.folder).free
             file.write(bytes(max(0, free - leave)))

@@ -52,7 +52,7 @@ def touch_content(digest: str) -> None:
 
 
 def _lock(digest: str) -> None:
-    """Create or touch the row, in one statement that leaves it locked until the transaction ends."""
+    """Create an artifact's row, or renew its time of use, in one statement that locks it until the transaction ends."""
     Content.objects.bulk_create(
         [Content(digest=digest, touched_at=clocks.database_time())],
         update_conflicts=True,
