@@ -28,7 +28,7 @@ def conversation(messages: int, letters: int) -> list[Message]:
 
 
 def milliseconds(template: ChatTemplate, messages: list[Message]) -> float:
-    """Return the median milliseconds of rendering."""
+    """Return the median milliseconds of rendering a chat template."""
     taken = []
     for _ in range(RUNS):
         began = time.perf_counter()

@@ -96,7 +96,7 @@ class Start:
                 yield line
 
     def kernels(self) -> int:
-        """Compiled ones in its cache."""
+        """Return the number of compiled kernels in the engine's cache."""
         return sum(1 for _ in (self._data / "kernels").rglob("*.cubin"))
 
     def stop(self) -> None:

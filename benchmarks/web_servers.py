@@ -90,7 +90,7 @@ def _serve_uvicorn(name: str, port: int) -> None:
 
 @contextmanager
 def served(name: str) -> Iterator[tuple[int, int]]:
-    """Port and process."""
+    """Yield the port and the process of a running web server."""
     port = free_port()
     command = [sys.executable, __file__, "--serve", name, "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

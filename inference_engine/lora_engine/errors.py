@@ -31,7 +31,7 @@ class StageError(Exception):
         self.retry_after_ms = 1000 if passes else 0
 
     def as_request_error(self) -> RequestError:
-        """Return the same error for a request that waits for the adapter."""
+        """Return this error as a ``RequestError`` for a request that waits for the adapter."""
         return RequestError(self.code, self.message, self.fix, param="model", retry_after_ms=self.retry_after_ms)
 
 

@@ -51,7 +51,7 @@ class TokenMaskRows:
     words: int
 
     def to(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> TokenMaskRows:
-        """Return a copy on another device, made by ``copy``."""
+        """Return a copy of the parameters on another device, made by ``copy``."""
         return TokenMaskRows(copy(self.packed), self.rows, self.words)
 
     @property

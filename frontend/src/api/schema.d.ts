@@ -135,7 +135,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Serve it no more: its hosts go into quarantine, its adapters are not called until it is admitted again. */
+        /** @description Withdraw a base model: its hosts go into quarantine, and its adapters cannot be called. */
         delete: operations["withdraw_base_model"];
         options?: never;
         head?: never;
@@ -379,7 +379,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Read the same of all tenants, of one, or of a host with the tenants on it; on all base models or one. */
+        /** @description Read usage over time of all tenants, of one, or of a host and its tenants; on all base models or one. */
         get: operations["read_operator_series"];
         put?: never;
         post?: never;
@@ -415,7 +415,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Try now, without waiting for the pause after a failure. */
+        /** @description Try to stage a placement now, without waiting for the pause after a failure. */
         post: operations["retry_staging"];
         delete?: never;
         options?: never;
@@ -599,7 +599,7 @@ export interface paths {
          */
         put: operations["suspend_tenant"];
         post?: never;
-        /** @description End the suspension: keys and roles are what they were. */
+        /** @description End a tenant's suspension: keys and roles are what they were. */
         delete: operations["resume_tenant"];
         options?: never;
         head?: never;
@@ -791,7 +791,7 @@ export interface paths {
         /** @description Create the alias, or point it at another version. Running requests keep the version they started with. */
         put: operations["set_alias"];
         post?: never;
-        /** @description Remove the alias. */
+        /** @description Remove an alias of the adapter. */
         delete: operations["remove_alias"];
         options?: never;
         head?: never;
@@ -1524,7 +1524,7 @@ export interface paths {
         /** @description Set the token with which private repositories are imported. It is stored encrypted. */
         put: operations["set_hub_token"];
         post?: never;
-        /** @description Remove the token. */
+        /** @description Remove the tenant's token for private repositories. */
         delete: operations["remove_hub_token"];
         options?: never;
         head?: never;
@@ -1733,7 +1733,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Leave this tenant. */
+        /** @description Remove the caller from the tenant's members. */
         delete: operations["leave_tenant"];
         options?: never;
         head?: never;
@@ -2153,7 +2153,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Read one endpoint. */
+        /** @description Read one webhook endpoint. */
         get: operations["read_webhook"];
         /** @description Change an endpoint's address and events. */
         put: operations["change_webhook"];

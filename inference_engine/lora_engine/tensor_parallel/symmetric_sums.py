@@ -26,7 +26,7 @@ class SymmetricSums:
     """The ``SmallSums`` through a buffer of symmetric memory, which all ranks have mapped."""
 
     def __init__(self, buffer: torch.Tensor, group_name: str) -> None:
-        """Create it on a bfloat16 ``buffer``, whose size bounds the size of a tensor."""
+        """Create the symmetric sums on a bfloat16 ``buffer``, whose size bounds the size of a tensor."""
         self._buffer, self._group_name = buffer, group_name
 
     def takes(self, x: torch.Tensor) -> bool:

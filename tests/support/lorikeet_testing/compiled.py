@@ -71,7 +71,10 @@ class Launch:
         return str(self.kernel.__name__)
 
     def source(self) -> ASTSource:
-        """Specialised as a launch on a GPU would be: aligned pointers and sizes allow wide and asynchronous loads."""
+        """Return the kernel's source, specialised as for a launch on a GPU.
+
+        Aligned pointers and sizes allow wide and asynchronous loads.
+        """
         names = [parameter.name for parameter in self.kernel.params]
         constants = {p.name: self.arguments[p.name] for p in self.kernel.params if p.is_constexpr}
         signature = {name: "constexpr" if name in constants else _type_of(self.arguments[name]) for name in names}

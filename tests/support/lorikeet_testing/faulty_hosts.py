@@ -111,7 +111,7 @@ class FaultyFleet:
         self.program(RECOVER)
 
     def program(self, text: str) -> None:
-        """Run it with the settings of the web process."""
+        """Run the Python code ``text`` in a process with the settings of the web process."""
         subprocess.run([sys.executable, "-c", text], env=self.web.env, check=True, cwd=ROOT)
 
     def went_on(self, *codes: str) -> float:

@@ -66,5 +66,5 @@ def post_to_api(url: str, body: dict[str, str]) -> dict[str, Any]:
 
 @pytest.fixture
 def api(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines reach it."""
+    """Serve the API at an address that joining machines reach."""
     monkeypatch.setattr(joining, "_post", post_to_api)

@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
 
 def _halved(size: int, most: int) -> int:
-    """Halved while it is even and above ``most``."""
+    """Return the number halved while it is even and above ``most``."""
     while size > most and size % 2 == 0:
         size //= 2
     return size

@@ -41,7 +41,7 @@ def resize(pages: int) -> None:
 
 
 def ready(org: Any, name: str, number: int = 1) -> AdapterVersion:
-    """Staged by a worker; the first of its name becomes live by itself."""
+    """Return a version that a worker has staged; the first of its name becomes live by itself."""
     version: AdapterVersion = add_version(org.tenant, name, number)
     actions.place_version(version)
     tasks.stage_next()

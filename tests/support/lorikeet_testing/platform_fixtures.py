@@ -113,7 +113,7 @@ def settings_of(folder: Path) -> Any:
 
 
 class NoKeeper:
-    """Renews no claims."""
+    """A keeper of claims that renews none."""
 
     def add(self, kept: Any) -> None: ...
 

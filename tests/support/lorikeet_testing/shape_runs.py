@@ -41,7 +41,7 @@ Sequences = Sequence[tuple[list[int], str, int]]  # tokens, adapter's digest, ho
 
 
 def cast(weights: ModelWeights, dtype: torch.dtype) -> ModelWeights:
-    """Return the same values in another precision; FP8 values stay FP8."""
+    """Return a model's values in another precision; FP8 values stay FP8."""
 
     def convert(value: Any) -> Any:
         return value.to(dtype) if isinstance(value, torch.Tensor) else value
@@ -228,7 +228,7 @@ def worst_error(
 def rounding_error(
     run: ShapeRun, requests: Sequence[GenerationRequest], used: dict[str, str], outputs: Outputs
 ) -> float:
-    """Return the same error of plain torch in the run's precision, against float32."""
+    """Return the relative error of plain torch in the run's precision, against float32."""
     sequences = _sequences(requests, used, outputs)
     rounded = run.reference(run.dtype).logits(sequences)
     return max(map(_error, rounded, run.reference(torch.float32).logits(sequences)))

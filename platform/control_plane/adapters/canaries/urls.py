@@ -1,4 +1,4 @@
-"""Addresses below /api/tenants/{tenant}/."""
+"""URLs of canaries below /api/tenants/{tenant}/."""
 
 from django.urls import path
 

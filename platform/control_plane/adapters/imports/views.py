@@ -67,7 +67,7 @@ class HubTokenView(TenantView):
 
     @extend_schema(operation_id="remove_hub_token", responses={204: None}, tags=["uploads"])
     def delete(self, request: Request, tenant: str) -> Response:
-        """Remove the token."""
+        """Remove the tenant's token for private repositories."""
         imports.remove_hub_token(acting=self.principal)
         return Response(status=204)
 

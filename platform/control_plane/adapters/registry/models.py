@@ -182,7 +182,7 @@ class AdapterVersion(models.Model):
 
     @property
     def agreement(self) -> str | None:
-        """Agreement with the unquantised base; None before a trial, and where the base is not quantised."""
+        """Agreement of answers with the unquantised base's; None before a trial and where the base is not quantised."""
         result = (self.effect or {}).get("agreement")
         return result["outcome"] if result else None
 

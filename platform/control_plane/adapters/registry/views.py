@@ -253,7 +253,7 @@ class AliasView(TenantView):
 
     @extend_schema(operation_id="remove_alias", responses={204: None, **_CONFLICT}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """Remove the alias."""
+        """Remove an alias of the adapter."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
         aliases.remove_alias(acting=self.principal, adapter=adapter, name=alias)
         return Response(status=204)

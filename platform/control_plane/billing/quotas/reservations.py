@@ -86,7 +86,7 @@ SpentByLedger = Callable[[str, list[str], BudgetPeriod], list[Spent]]
 
 class Reservations:
     def __init__(self, limiter: Limiter, *, fail_open: bool, by_ledger: SpentByLedger = spending) -> None:
-        """`by_ledger` returns the spending of a period that the counters do not know."""
+        """Create the reservations. `by_ledger` returns the spending of a period that the counters do not know."""
         self._limiter, self._fail_open, self._by_ledger = limiter, fail_open, by_ledger
         self._open: dict[str, Reservation] = {}
         self._by_request: dict[str, Reservation] = {}

@@ -1,4 +1,4 @@
-"""Addresses below /api/tenants/{tenant}/ and below /api/operator/."""
+"""URLs of budgets and quotas below /api/tenants/{tenant}/ and below /api/operator/."""
 
 from django.urls import path
 

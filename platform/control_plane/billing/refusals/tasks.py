@@ -9,5 +9,5 @@ from control_plane.billing.refusals import actions
 
 @shared_task(name="refusals.forget")
 def forget() -> None:
-    """Delete old counts."""
+    """Delete old counts of refused requests."""
     actions.forget()

@@ -101,7 +101,7 @@ class OperatorSeriesView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
-        """Read the same of all tenants, of one, or of a host with the tenants on it; on all base models or one."""
+        """Read usage over time of all tenants, of one, or of a host and its tenants; on all base models or one."""
         query = read_query(OperatorSeriesQuerySerializer, request)
         tenant = get_tenant(query["tenant"]) if query["tenant"] else None
         report = series.of_everybody(_window(query), tenant, query["host"], _bases(query))

@@ -1,4 +1,4 @@
-"""Addresses below /api/operator/."""
+"""URLs of the platform's administration below /api/operator/."""
 
 from django.urls import path
 

@@ -140,7 +140,7 @@ class SuspensionView(OperatorView):
         tags=["operator"],
     )
     def delete(self, request: Request, tenant: str) -> Response:
-        """End the suspension: keys and roles are what they were."""
+        """End a tenant's suspension: keys and roles are what they were."""
         return _shown(actions.resume_tenant(actor=self.actor, tenant=get_tenant(tenant)))
 
 

@@ -1,4 +1,4 @@
-"""Addresses below /api/tenants/{tenant}/."""
+"""URLs of the live connection's tickets below /api/tenants/{tenant}/."""
 
 from django.urls import path
 

@@ -74,7 +74,7 @@ class WebhookView(TenantView):
 
     @extend_schema(operation_id="read_webhook", responses={200: WebhookSerializer, **_NOT_FOUND}, tags=["webhooks"])
     def get(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
-        """Read one endpoint."""
+        """Read one webhook endpoint."""
         return Response(WebhookSerializer(find(self.principal, webhook_id)).data)
 
     @extend_schema(

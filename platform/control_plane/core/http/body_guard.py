@@ -102,7 +102,7 @@ class BodyGuard:
         authorize_upload: Callable[[Scope, str, Capability], object],
         require_room: Callable[[int], None],
     ) -> None:
-        """Wrap `app`.
+        """Wrap the ASGI application `app`.
 
         Both callables raise LorikeetError: `authorize_upload` for a caller who lacks the capability in the tenant of
         that short name, `require_room` where the disk has no room for that many bytes.

@@ -340,7 +340,7 @@ class _Deadline:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """End the limit. Raises EgressError in place of the error that the shut-down caused."""
+        """End the time limit. Raises EgressError in place of the error that the shut-down caused."""
         self._timer.cancel()
         with self._lock:
             self._socket = None

@@ -269,7 +269,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
 
 def admit(scope: Mapping[str, Any], holder: Hashable) -> None:
-    """Lift a stranger's limits from the request's websocket: its holder is proven."""
+    """Lift a stranger's limits from the request's websocket: the client has authenticated."""
     socket = scope.get("state", {}).get(SOCKET)
     if socket is not None:
         socket.admit(holder)

@@ -1,4 +1,4 @@
-"""Addresses below /api/operator/."""
+"""URLs of base models below /api/operator/."""
 
 from django.urls import path
 

@@ -116,6 +116,6 @@ class OperatorServedBaseModelView(OperatorView):
         tags=["operator"],
     )
     def delete(self, request: Request, digest: str) -> Response:
-        """Serve it no more: its hosts go into quarantine, its adapters are not called until it is admitted again."""
+        """Withdraw a base model: its hosts go into quarantine, and its adapters cannot be called."""
         withdraw_base_model(actor=self.actor, digest=digest)
         return Response(status=204)

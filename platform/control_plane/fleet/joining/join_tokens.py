@@ -42,7 +42,7 @@ def create_token(*, actor: Actor, host_name: str, lifetime: timedelta) -> tuple[
 
 
 def withdraw_token(*, actor: Actor, token_id: UUID) -> None:
-    """Withdraw a token. A host that joined with it stays. Idempotent. Raises NotFoundError."""
+    """Withdraw a join token. A host that joined with it stays. Idempotent. Raises NotFoundError."""
     with transaction.atomic():
         row = JoinToken.objects.select_for_update().filter(pk=token_id).first()
         if row is None:

@@ -1,4 +1,4 @@
-"""Addresses below /api/operator/, and below /api/ for machines that are no host yet."""
+"""URLs of joining hosts and join tokens below /api/operator/, and below /api/ for machines that are no host yet."""
 
 from django.urls import path
 

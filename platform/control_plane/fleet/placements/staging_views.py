@@ -80,6 +80,6 @@ class RetryView(OperatorView):
         tags=["operator"],
     )
     def post(self, request: Request, placement_id: UUID) -> Response:
-        """Try now, without waiting for the pause after a failure."""
+        """Try to stage a placement now, without waiting for the pause after a failure."""
         actions.retry_placement(actor=self.actor, placement_id=placement_id)
         return Response(status=202)

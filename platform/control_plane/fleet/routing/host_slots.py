@@ -24,7 +24,7 @@ class HostSlots:
     def __init__(
         self, room: Callable[[Hosts], int | None], may_exceed: Callable[[Hosts, str, Counter[str]], bool]
     ) -> None:
-        """Grant slots as the callers' functions allow.
+        """Create the slots, which are granted as the callers' functions allow.
 
         Args:
             room: Returns how many more requests these hosts have room for; None if no request should wait.

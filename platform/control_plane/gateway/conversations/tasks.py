@@ -9,5 +9,5 @@ from control_plane.gateway.conversations import actions
 
 @shared_task(name="conversations.forget")
 def forget() -> None:
-    """Delete expired responses."""
+    """Delete expired stored responses."""
     actions.forget()

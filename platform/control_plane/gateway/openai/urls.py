@@ -1,4 +1,4 @@
-"""URLs under /v1."""
+"""URLs of the OpenAI-compatible API under /v1."""
 
 from django.urls import path, re_path
 

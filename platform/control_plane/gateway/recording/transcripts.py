@@ -132,7 +132,7 @@ class TranscriptWriter:
         await self._flusher.close()
 
     def record(self, stream: OutputStream, principal: Principal, submit: pb.Submit, at: datetime) -> RecordedStream:
-        """Return the same stream with its text recorded."""
+        """Return ``stream`` wrapped so that its text is recorded."""
         return RecordedStream(stream, TranscriptBuffer(principal, submit, at), self)
 
     def put(self, buffer: TranscriptBuffer) -> None:

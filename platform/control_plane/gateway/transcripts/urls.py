@@ -1,4 +1,4 @@
-"""URLs below /api/tenants/{tenant}/."""
+"""URLs of transcripts below /api/tenants/{tenant}/."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""Addresses below /api/."""
+"""URLs of accounts and their sessions below /api/."""
 
 from django.urls import path
 

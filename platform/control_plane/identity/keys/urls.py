@@ -1,4 +1,4 @@
-"""Addresses below /api/tenants/{tenant}/."""
+"""URLs of API keys below /api/tenants/{tenant}/."""
 
 from django.urls import path
 

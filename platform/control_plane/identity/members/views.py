@@ -75,7 +75,7 @@ class MembershipView(TenantView):
 
     @extend_schema(operation_id="leave_tenant", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
     def delete(self, request: Request, tenant: str) -> Response:
-        """Leave this tenant."""
+        """Remove the caller from the tenant's members."""
         memberships.leave_tenant(acting=self.principal)
         return Response(status=204)
 

@@ -133,7 +133,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.leave_group(self.caller.group)
 
     async def dispatch(self, message: dict[str, Any]) -> None:
-        """Handle a message.
+        """Handle a message of the channel layer or the client.
 
         After any error the client gets the error, and a close code that says whether to reconnect.
         """
