@@ -135,7 +135,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         eventually(lambda: made.answers("demo"), 60, what="the first base model")
         for name in ("short", "twin"):
             eventually(partial(online, made, name), 60, what=name)
-            made.manage("manage.py", "admit_base_model", "--host", name)
+            made.manage("manage.py", "approve_base_model", "--host", name)
         yield made
     finally:
         made.web.stop()
@@ -254,5 +254,5 @@ def test_one_that_is_withdrawn_is_called_no_more_and_comes_back(fleet: Fleet) ->
     )
     assert "twin" in refused.json()["error"]["message"]
     assert fleet.answers("one")
-    fleet.manage("manage.py", "admit_base_model", "--host", "twin")
+    fleet.manage("manage.py", "approve_base_model", "--host", "twin")
     eventually(lambda: fleet.answers("twin") and fleet.answers("three"), 30, what="both again")

@@ -24,7 +24,7 @@ from control_plane.billing.limits.models import LimitSet
 from control_plane.billing.prices.actions import PriceList, publish_prices
 from control_plane.core.http.access import Access
 from control_plane.fleet.base_model_views import views as base_model_views
-from control_plane.fleet.base_models.actions import admit_base_model
+from control_plane.fleet.base_models.actions import approve_base_model
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts.models import EngineHost, StagingPhase
 from control_plane.fleet.joining.join_tokens import create_token
@@ -182,7 +182,7 @@ def with_prices_of_a_base(world: World) -> Sent:
 
 
 def beside_another_base(world: World) -> Sent:
-    admit_base_model(actor=SYSTEM, description=ANOTHER_BASE)
+    approve_base_model(actor=SYSTEM, description=ANOTHER_BASE)
     return {}
 
 

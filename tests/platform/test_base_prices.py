@@ -272,7 +272,7 @@ def test_publishing(acme: Any, operator: APIClient, bases: dict[str, BaseModel])
     assert code(publish(tomorrow, "sha256:never")) == (404, "base_model_not_found", "base_model_digest")
     assert code(publish(tomorrow, digest, currency="EUR")) == (409, "price_currency_differs", "currency")
     assert code(end(tomorrow)) == (409, "no_prices_of_its_own", "base_model_digest")
-    # Whoever admits a base model prices it before anybody uses it; then its day is as any other.
+    # Whoever approves a base model prices it before anybody uses it; then its day is as any other.
     first = publish(str(today()), digest).json()
     assert (first["base_model"], first["storage_per_gb_month"], first["inherits"]) == ("large", None, False)
     record(acme, "a", timezone.now(), bases["large"])

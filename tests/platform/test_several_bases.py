@@ -28,7 +28,7 @@ from control_plane.billing.usage.rollup_check import differences
 from control_plane.billing.usage.sums import last_days
 from control_plane.core.errors import LorikeetError
 from control_plane.fleet.base_models.actions import (
-    admit_base_model,
+    approve_base_model,
     rename_base_model,
     set_base_model,
     withdraw_base_model,
@@ -88,9 +88,9 @@ def join(name: str, geometry: BaseGeometry, **fields: Any) -> EngineHost:
 
 @pytest.fixture
 def wide(host: EngineHost) -> EngineHost:
-    """A second host with another base model of another shape, admitted."""
+    """A second host with another base model of another shape, approved."""
     found = join("wide-1", WIDE, context=512)
-    admit_base_model(actor=SYSTEM, description=describe(WIDE, context=512))
+    approve_base_model(actor=SYSTEM, description=describe(WIDE, context=512))
     return found
 
 
@@ -119,11 +119,11 @@ def operator(org: Org) -> Any:
 # -- which are served ---------------------------------------------------------------
 
 
-def test_a_second_one_is_in_quarantine_until_an_operator_admits_it(host: EngineHost, acme: Org) -> None:
+def test_a_second_one_is_in_quarantine_until_an_operator_approves_it(host: EngineHost, acme: Org) -> None:
     other = join("wide-1", WIDE)
     reason = host_quarantine(served_bases(), other)
-    assert reason is not None and reason.code == "other_base_model" and "admit_base_model" in reason.fix
-    admit_base_model(actor=SYSTEM, description=describe(WIDE))
+    assert reason is not None and reason.code == "other_base_model" and "approve_base_model" in reason.fix
+    approve_base_model(actor=SYSTEM, description=describe(WIDE))
     assert host_quarantine(served_bases(), other) is None
     assert [base.name for base in served_bases()] == ["fake-base", "wide"]
     fleet_actions.record_boot("wide-1", describe(WIDE))
@@ -131,15 +131,15 @@ def test_a_second_one_is_in_quarantine_until_an_operator_admits_it(host: EngineH
     reason = host_quarantine(served_bases(), third)
     assert reason is not None and "fake-base" in reason.message and "wide (" in reason.message
     events = AuditEvent.objects.count()
-    admit_base_model(actor=SYSTEM, description=describe(WIDE))
+    approve_base_model(actor=SYSTEM, description=describe(WIDE))
     assert AuditEvent.objects.count() == events, "to say it again changes nothing"
 
 
 def test_names_are_unique_and_callers_use_them(wide: EngineHost, acme: Org) -> None:
     with pytest.raises(LorikeetError, match="fake-base") as refused:
-        admit_base_model(actor=SYSTEM, description=describe(TWIN, model="fake-base"))
+        approve_base_model(actor=SYSTEM, description=describe(TWIN, model="fake-base"))
     assert refused.value.code == "base_model_name_taken"
-    admit_base_model(actor=SYSTEM, description=describe(TWIN, model="fake-base"), name="twin")
+    approve_base_model(actor=SYSTEM, description=describe(TWIN, model="fake-base"), name="twin")
     for wrong in ("", " wide2", "hub:org/x", "a" * 201, "x\ny"):
         with pytest.raises(LorikeetError):
             rename_base_model(actor=SYSTEM, digest=WIDE.digest, name=wrong)
@@ -179,8 +179,8 @@ def test_the_last_one_cannot_be_withdrawn_and_a_withdrawn_one_comes_back(
         withdraw_base_model(actor=SYSTEM, digest=WIDE.digest)
     assert gone.value.code == "base_model_not_found"
     fleet_actions.record_boot("wide-1", describe(WIDE))
-    assert BaseModel.objects.filter(withdrawn_at=None).count() == 1, "only an operator admits it again"
-    admit_base_model(actor=SYSTEM, description=describe(WIDE))
+    assert BaseModel.objects.filter(withdrawn_at=None).count() == 1, "only an operator approves it again"
+    approve_base_model(actor=SYSTEM, description=describe(WIDE))
     tasks.reconcile()
     version.refresh_from_db()
     assert version.state == VersionState.STAGING
@@ -200,13 +200,13 @@ def test_what_one_took_over_goes_back_when_the_other_is_served_itself(wide: Engi
     set_base_model(actor=SYSTEM, description=describe(TWIN), keep_adapters=True)
     twin = served_bases().for_adapters_of(FIRST)
     assert twin is not None and twin.name == "twin"
-    admit_base_model(actor=SYSTEM, description=describe(GEOMETRY))
+    approve_base_model(actor=SYSTEM, description=describe(GEOMETRY))
     own = served_bases().for_adapters_of(FIRST)
     assert own is not None and own.name == "fake-base"
     assert served_bases().for_adapters_of(TWIN.digest) == served_bases().named("twin")
 
 
-def test_operators_list_admit_rename_and_withdraw(
+def test_operators_list_approve_rename_and_withdraw(
     uploader: Uploader, acme: Org, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join("wide-1", WIDE)

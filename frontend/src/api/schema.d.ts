@@ -96,7 +96,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The base model that was admitted first, and who decided that. `GET base-models` lists all. */
+        /** @description The base model that was approved first, and who decided that. `GET base-models` lists all. */
         get: operations["read_base_model"];
         /** @description Serve the base model of a host from now on, and no other. Hosts of others go into quarantine. */
         put: operations["set_base_model"];
@@ -114,11 +114,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Base models that are served, those that hosts have and nobody admitted, and those that were withdrawn. */
+        /** @description Base models that are served, those that hosts have and nobody approved, and those that were withdrawn. */
         get: operations["list_base_models"];
         put?: never;
         /** @description Serve the base model of a host from now on, beside the others. */
-        post: operations["admit_base_model"];
+        post: operations["approve_base_model"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2350,12 +2350,6 @@ export interface components {
             prompt_tokens: number;
             requests: number;
         };
-        AdmittedBaseModelRequest: {
-            /** @description The base model that this host serves at the moment. */
-            host: string;
-            /** @description What callers put into `model`; else the engine's name for it, or that by which it was served. */
-            name?: string;
-        };
         /** @description The distance of a version's answers on a quantised base from those on the unquantised one, and the base's own. */
         Agreement: {
             /** @description With the version. */
@@ -2470,6 +2464,12 @@ export interface components {
             /** Format: date-time */
             rotated_at: string | null;
             scopes: components["schemas"]["KeyScope"][];
+        };
+        ApprovedBaseModelRequest: {
+            /** @description The base model that this host serves at the moment. */
+            host: string;
+            /** @description What callers put into `model`; else the engine's name for it, or that by which it was served. */
+            name?: string;
         };
         /** @description An adapter that can be restored, with the versions that were archived with it. */
         ArchivedAdapter: {
@@ -3485,7 +3485,7 @@ export interface components {
             /** @description Without a request for so long it needs no host; 0 = never. */
             sleeps_after_s: number;
             /**
-             * @description `waiting`: hosts serve it, and no operator has admitted it.
+             * @description `waiting`: hosts serve it, and no operator has approved it.
              *
              *     * `served` - served
              *     * `waiting` - waiting
@@ -5541,7 +5541,7 @@ export interface operations {
             };
         };
     };
-    admit_base_model: {
+    approve_base_model: {
         parameters: {
             query?: never;
             header?: never;
@@ -5550,7 +5550,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["AdmittedBaseModelRequest"];
+                "application/json": components["schemas"]["ApprovedBaseModelRequest"];
             };
         };
         responses: {

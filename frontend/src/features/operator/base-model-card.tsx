@@ -173,7 +173,7 @@ function Decide({ host, current, others, onClose }: DecideProps) {
       title={`Serve ${host.model} of ${host.name}?`}
       description={
         others
-          ? "It replaces all base models served now, and their hosts go into quarantine immediately. To serve it in addition, admit it under Hosts & staging."
+          ? "It replaces all base models served now, and their hosts go into quarantine immediately. To serve it in addition, approve it under Hosts & staging."
           : current
             ? "Hosts with another base model go into quarantine immediately: they receive no adapters and no requests until they are started with this model."
             : "This installation will serve this model. Hosts with another base model go into quarantine."

@@ -67,16 +67,16 @@ describe("base models, for operators", () => {
     );
   });
 
-  it("lets one that waits be admitted by a name", async () => {
+  it("lets one that waits be approved by a name", async () => {
     const { user } = openConsole("/t/acme/operator/hosts");
     const table = within(await screen.findByRole("table", { name: "Base models" }));
     expect(table.getByRole("row", { name: /mistral waiting .* gpu2, gpu3 0/ })).toBeVisible();
     expect(table.queryByRole("button", { name: /Withdraw/ })).not.toBeInTheDocument();
-    await user.click(table.getByRole("button", { name: "Admit mistral" }));
-    const dialog = within(await screen.findByRole("alertdialog", { name: "Admit mistral?" }));
+    await user.click(table.getByRole("button", { name: "Approve mistral" }));
+    const dialog = within(await screen.findByRole("alertdialog", { name: "Approve mistral?" }));
     await user.clear(dialog.getByLabelText("Name"));
     await user.type(dialog.getByLabelText("Name"), "small");
-    await user.click(dialog.getByRole("button", { name: "Admit" }));
+    await user.click(dialog.getByRole("button", { name: "Approve" }));
     await waitFor(() => expect(requests).toEqual([{ host: "gpu2", name: "small" }]));
     await waitFor(() => expect(screen.queryByRole("alertdialog")).not.toBeInTheDocument());
   });

@@ -12,14 +12,14 @@ import { toastThen } from "@/components/toast";
 import { number, shortDigest } from "@/lib/format";
 import {
   baseModelsQuery,
-  useAdmitBaseModel,
+  useApproveBaseModel,
   useLetBaseModelSleep,
   useRenameBaseModel,
   useWithdrawBaseModel,
 } from "./queries";
 
 const TONES: Record<ListedBaseModel["state"], Tone> = { served: "green", waiting: "amber", withdrawn: "neutral" };
-type Step = "admit" | "rename" | "sleep" | "withdraw";
+type Step = "approve" | "rename" | "sleep" | "withdraw";
 const MINUTES = [5, 15, 30, 60, 240, 1440];
 
 /** Returns "waking" or "asleep" for a base model that no host serves, or null. */
@@ -31,7 +31,7 @@ function wakefulness(base: ListedBaseModel): string | null {
 const duration = (minutes: number) =>
   minutes < 60 ? `${minutes} minutes` : minutes === 60 ? "an hour" : `${minutes / 60} hours`;
 
-/** The served base models, those of hosts that were not admitted, and the withdrawn ones. */
+/** The served base models, those of hosts that were not approved, and the withdrawn ones. */
 export function BaseModels() {
   const { data, error, refetch } = useQuery(baseModelsQuery);
   const [dialog, setDialog] = useState<{ step: Step; base: ListedBaseModel } | null>(null);
@@ -41,7 +41,7 @@ export function BaseModels() {
     <Card>
       <CardHeader
         title="Base models"
-        note="A host whose base model is not served is in quarantine. Admit the model to serve it in addition to the others."
+        note="A host whose base model is not served is in quarantine. Approve the model to serve it in addition to the others."
       />
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
@@ -114,10 +114,10 @@ export function BaseModels() {
                     {base.state !== "served" && base.hosts.length > 0 && (
                       <Button
                         size="sm"
-                        aria-label={`Admit ${base.name}`}
-                        onClick={() => setDialog({ step: "admit", base })}
+                        aria-label={`Approve ${base.name}`}
+                        onClick={() => setDialog({ step: "approve", base })}
                       >
-                        Admit
+                        Approve
                       </Button>
                     )}
                   </span>
@@ -127,7 +127,7 @@ export function BaseModels() {
           </tbody>
         </Table>
       )}
-      {dialog?.step === "admit" && <Admit base={dialog.base} onClose={close} />}
+      {dialog?.step === "approve" && <Approve base={dialog.base} onClose={close} />}
       {dialog?.step === "rename" && <Rename base={dialog.base} onClose={close} />}
       {dialog?.step === "sleep" && <Sleep base={dialog.base} onClose={close} />}
       {dialog?.step === "withdraw" && <Withdraw base={dialog.base} onClose={close} />}
@@ -157,20 +157,20 @@ function Name({ value, onChange }: { value: string; onChange: (name: string) => 
   );
 }
 
-function Admit({ base, onClose }: StepProps) {
-  const admit = useAdmitBaseModel();
+function Approve({ base, onClose }: StepProps) {
+  const approve = useApproveBaseModel();
   const [name, setName] = useState(base.name);
   const host = base.hosts[0] ?? "";
   return (
     <Confirm
       onClose={onClose}
-      title={`Admit ${base.name}?`}
+      title={`Approve ${base.name}?`}
       description={`It is listed with the other models, and ${base.hosts.join(", ")} receives its adapters and requests.`}
-      action="Admit"
-      error={admit.error}
-      busy={admit.isPending}
+      action="Approve"
+      error={approve.error}
+      busy={approve.isPending}
       disabled={name.trim() === ""}
-      onConfirm={() => admit.mutate({ host, name: name.trim() }, done(`${name.trim()} is served`, onClose))}
+      onConfirm={() => approve.mutate({ host, name: name.trim() }, done(`${name.trim()} is served`, onClose))}
     >
       <div className="mt-3 grid gap-3">
         <Name value={name} onChange={setName} />
@@ -242,7 +242,7 @@ function Withdraw({ base, onClose }: StepProps) {
     <Confirm
       onClose={onClose}
       title={`Withdraw ${base.name}?`}
-      description={`Its hosts go into quarantine, and its ${number(base.adapters)} adapters can no longer be called. Admit it again to undo this.`}
+      description={`Its hosts go into quarantine, and its ${number(base.adapters)} adapters can no longer be called. Approve it again to undo this.`}
       action="Withdraw"
       error={withdraw.error}
       busy={withdraw.isPending}

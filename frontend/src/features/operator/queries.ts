@@ -216,7 +216,7 @@ export const useForgetHost = () =>
     unwrap(api.DELETE("/api/operator/hosts/{host_name}", { params: { path: { host_name: host } } })),
   );
 
-export const useAdmitBaseModel = () =>
+export const useApproveBaseModel = () =>
   useWrite(["operator"], (body: { host: string; name: string }) =>
     unwrap(api.POST("/api/operator/base-models", { body })),
   );

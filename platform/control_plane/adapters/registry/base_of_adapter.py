@@ -88,7 +88,7 @@ def wanted_base(tenant: Tenant, name: str, base_model: str) -> str:
 
 
 def names_of(base: ServedBase, *, first: bool) -> list[str]:
-    """Return the names of a base: to callers, to its engines, and, for the base admitted first, in the settings."""
+    """Return the names of a base: to callers, to its engines, and, for the base approved first, in the settings."""
     return [base.name, base.model, *(current().base_model_names.split(",") if first else [])]
 
 

@@ -13,13 +13,13 @@ from control_plane.fleet.base_models.actions import BaseNameTakenError
 from control_plane.fleet.base_models.base_model import described_hosts, served_bases
 from control_plane.fleet.base_models.models import BaseModel
 
-# `waiting`: a host has the base model, and no operator admitted it.
+# `waiting`: a host has the base model, and no operator approved it.
 SERVED, WAITING, WITHDRAWN = "served", "waiting", "withdrawn"
 STATES = [SERVED, WAITING, WITHDRAWN]
 
 
 def base_models() -> list[dict[str, Any]]:
-    """Return served base models in order of admission, then those that wait for it, then withdrawn ones."""
+    """Return served base models in order of approval, then those that wait for it, then withdrawn ones."""
     hosts, models = defaultdict[str, list[str]](list), dict[str, str]()
     for host in described_hosts():
         digest = host.description.get("base_digest", "")

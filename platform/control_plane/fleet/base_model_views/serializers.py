@@ -37,7 +37,7 @@ class ListedBaseModelSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(allow_blank=True, help_text="What callers put into `model`.")
     digest = serializers.CharField()
     state = serializers.ChoiceField(
-        choices=STATES, help_text="`waiting`: hosts serve it, and no operator has admitted it."
+        choices=STATES, help_text="`waiting`: hosts serve it, and no operator has approved it."
     )
     hosts = serializers.ListField(child=serializers.CharField(), help_text="Active hosts that have it.")
     adapters = serializers.IntegerField(help_text="Of all tenants, with versions in use.")
@@ -67,7 +67,7 @@ class BaseModelChangeSerializer(serializers.Serializer[Any]):
         return value
 
 
-class AdmittedBaseModelSerializer(serializers.Serializer[Any]):
+class ApprovedBaseModelSerializer(serializers.Serializer[Any]):
     host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
     name = NameField(
         max_length=200,

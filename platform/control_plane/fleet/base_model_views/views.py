@@ -10,14 +10,14 @@ from control_plane.core.errors import NotFoundError
 from control_plane.core.http.serializers import ErrorResponseSerializer, validated
 from control_plane.fleet.base_model_views.queries import base_models, require_no_adapters_name
 from control_plane.fleet.base_model_views.serializers import (
-    AdmittedBaseModelSerializer,
+    ApprovedBaseModelSerializer,
     BaseModelChangeSerializer,
     BaseModelSerializer,
     ListedBaseModelSerializer,
     NewBaseModelSerializer,
 )
 from control_plane.fleet.base_models.actions import (
-    admit_base_model,
+    approve_base_model,
     describe_host,
     rename_base_model,
     require_served,
@@ -40,7 +40,7 @@ class OperatorBaseModelView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
-        """The base model that was admitted first, and who decided that. `GET base-models` lists all."""
+        """The base model that was approved first, and who decided that. `GET base-models` lists all."""
         row = BaseModel.objects.filter(withdrawn_at=None).first()
         if row is None:
             raise NotFoundError(
@@ -71,21 +71,21 @@ class OperatorBaseModelsView(OperatorView):
 
     @extend_schema(operation_id="list_base_models", responses=ListedBaseModelSerializer(many=True), tags=["operator"])
     def get(self, request: Request) -> Response:
-        """Base models that are served, those that hosts have and nobody admitted, and those that were withdrawn."""
+        """Base models that are served, those that hosts have and nobody approved, and those that were withdrawn."""
         return Response(base_models())
 
     @extend_schema(
-        operation_id="admit_base_model",
-        request=AdmittedBaseModelSerializer,
+        operation_id="approve_base_model",
+        request=ApprovedBaseModelSerializer,
         responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
         tags=["operator"],
     )
     def post(self, request: Request) -> Response:
         """Serve the base model of a host from now on, beside the others."""
-        body = validated(AdmittedBaseModelSerializer, request.data)
+        body = validated(ApprovedBaseModelSerializer, request.data)
         if body["name"]:
             require_no_adapters_name(body["name"])
-        row = admit_base_model(actor=self.actor, description=describe_host(body["host"]), name=body["name"])
+        row = approve_base_model(actor=self.actor, description=describe_host(body["host"]), name=body["name"])
         return Response(BaseModelSerializer(row).data)
 
 

@@ -1,1 +1,1 @@
-"""Base models that operators admitted, and which hosts serve them."""
+"""Base models that operators approved, and which hosts serve them."""

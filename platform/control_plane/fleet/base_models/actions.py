@@ -80,7 +80,7 @@ class LastBaseModelError(LorikeetError):
         super().__init__(
             "last_base_model",
             f"{row.name} is the only base model that is served.",
-            "Admit another one first, or serve another one instead of it (PUT /api/operator/base-model).",
+            "Approve another one first, or serve another one instead of it (PUT /api/operator/base-model).",
             param="digest",
             status=409,
         )
@@ -156,7 +156,7 @@ def set_base_model(*, actor: Actor, description: pb.EngineDescription, keep_adap
     return row
 
 
-def admit_base_model(*, actor: Actor, description: pb.EngineDescription, name: str = "") -> BaseModel:
+def approve_base_model(*, actor: Actor, description: pb.EngineDescription, name: str = "") -> BaseModel:
     """Serve the model of ``description`` beside the others.
 
     Its name is ``name``, or the one by which it was served before, or the host's name for it.
@@ -173,7 +173,7 @@ def admit_base_model(*, actor: Actor, description: pb.EngineDescription, name: s
         row.name, row.withdrawn_at = name or row.name, None
         _require_name(row, rows)
         _decide(row, actor)
-        audit.record(actor, "base_model.admit", row, tenant=None, label=row.name, digest=row.digest)
+        audit.record(actor, "base_model.approve", row, tenant=None, label=row.name, digest=row.digest)
         _apply()
     logger.warning("The base model %s (%s) is served from now on, by %s.", row.name, row.digest, actor.label)
     return row
@@ -216,7 +216,7 @@ def set_sleep(*, actor: Actor, digest: str, after_s: int) -> BaseModel:
 
 
 def withdraw_base_model(*, actor: Actor, digest: str) -> None:
-    """Stop serving a base model: its hosts go into quarantine, and its adapters cannot be called until it is admitted
+    """Stop serving a base model: its hosts go into quarantine, and its adapters cannot be called until it is approved
     again. Running requests are completed.
 
     Raises BaseModelNotServedError (404) or LastBaseModelError (409).

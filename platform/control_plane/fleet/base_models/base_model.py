@@ -70,7 +70,7 @@ class ServedBase:
 
 @dataclass(frozen=True)
 class ServedBases:
-    """The base models that operators have admitted, in order of admission. Empty while none is decided."""
+    """The base models that operators have approved, in order of approval. Empty while none is decided."""
 
     all: tuple[ServedBase, ...] = ()
 
@@ -115,7 +115,7 @@ class Served(Protocol):
 
 
 def served_bases() -> ServedBases:
-    """Return the base models that are admitted and not withdrawn."""
+    """Return the base models that are approved and not withdrawn."""
     rows = list(BaseModel.objects.filter(withdrawn_at=None))
     hosts = [host.description for host in described_hosts()] if rows else []
     owned = {row.digest for row in rows}
@@ -168,7 +168,7 @@ def host_quarantine(bases: ServedBases, host: EngineHost) -> Quarantine | None:
 
 
 _DECIDE = "an operator decides on the page All tenants, or with manage.py"
-_ADMIT = "an operator admits it on the page Hosts & staging, or with manage.py"
+_APPROVE = "an operator approves it on the page Hosts & staging, or with manage.py"
 
 
 def quarantine(bases: ServedBases, description: Description) -> Quarantine | None:
@@ -188,8 +188,8 @@ def quarantine(bases: ServedBases, description: Description) -> Quarantine | Non
         return Quarantine(
             "other_base_model",
             f"This host serves {model} ({short(digest)}); this installation serves {bases}.",
-            f"Start the engine with the right model. To serve this one too, {_ADMIT} admit_base_model --host NAME; to "
-            f"serve it instead, {_DECIDE} set_base_model --host NAME.",
+            f"Start the engine with the right model. To serve this one too, {_APPROVE} approve_base_model --host NAME; "
+            f"to serve it instead, {_DECIDE} set_base_model --host NAME.",
         )
     return Quarantine(
         "other_tokenizer",

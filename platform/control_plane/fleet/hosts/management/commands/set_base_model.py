@@ -14,7 +14,7 @@ from control_plane.identity.access.actor import SYSTEM
 class Command(BaseCommand):
     help = (
         "Serve the base model of a host from now on, and no other. Hosts with another one are not used until they are "
-        "started with it, and adapters of another one not until it is served again. admit_base_model adds one."
+        "started with it, and adapters of another one not until it is served again. approve_base_model adds one."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

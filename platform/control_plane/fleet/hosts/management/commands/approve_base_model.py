@@ -1,4 +1,4 @@
-"""`manage.py admit_base_model --host gpu2`: serve the base model of a host beside the others."""
+"""`manage.py approve_base_model --host gpu2`: serve the base model of a host beside the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from control_plane.core.errors import LorikeetError
-from control_plane.fleet.base_models.actions import admit_base_model, describe_host
+from control_plane.fleet.base_models.actions import approve_base_model, describe_host
 from control_plane.identity.access.actor import SYSTEM
 
 
@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            row = admit_base_model(actor=SYSTEM, description=describe_host(options["host"]), name=options["name"])
+            row = approve_base_model(actor=SYSTEM, description=describe_host(options["host"]), name=options["name"])
         except LorikeetError as error:
             raise CommandError(f"{error} {error.fix}") from error
         self.stdout.write(f"The base model {row.name} ({row.digest}) is served.")
