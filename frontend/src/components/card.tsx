@@ -1,11 +1,25 @@
 import type { ComponentProps, ReactNode } from "react";
 import { cn } from "@/lib/cn";
 
-export function Card({ className, ...props }: ComponentProps<"section">) {
-  return <section {...props} className={cn("card min-w-0 overflow-hidden", className)} />;
+interface HeaderProps {
+  title: ReactNode;
+  note?: ReactNode;
+  actions?: ReactNode;
 }
 
-export function CardHeader({ title, note, actions }: { title: ReactNode; note?: ReactNode; actions?: ReactNode }) {
+type CardProps = Omit<ComponentProps<"section">, "title"> & Partial<HeaderProps>;
+
+/** A framed section of a page, with a header if it has a title. */
+export function Card({ title, note, actions, className, children, ...props }: CardProps) {
+  return (
+    <section {...props} className={cn("card min-w-0 overflow-hidden", className)}>
+      {title && <CardHeader title={title} note={note} actions={actions} />}
+      {children}
+    </section>
+  );
+}
+
+export function CardHeader({ title, note, actions }: HeaderProps) {
   return (
     <div className="flex min-h-12 flex-wrap items-center justify-between gap-x-4 gap-y-2 border-b px-4 py-2.5">
       <div className="min-w-0">
@@ -17,7 +31,7 @@ export function CardHeader({ title, note, actions }: { title: ReactNode; note?: 
   );
 }
 
-export function PageHeader({ title, note, actions }: { title: ReactNode; note?: ReactNode; actions?: ReactNode }) {
+export function PageHeader({ title, note, actions }: HeaderProps) {
   return (
     <header className="mb-5 flex flex-wrap items-start justify-between gap-x-6 gap-y-3">
       <div className="min-w-0">

@@ -6,7 +6,7 @@ import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { CopyButton } from "@/components/code-block";
 import { Snippets } from "@/components/snippets";
 import { Confirm } from "@/components/dialog";
@@ -159,8 +159,7 @@ function NoVersions({ adapter }: { adapter: Adapter }) {
 function Versions({ adapter, selected }: { adapter: Adapter; selected: number }) {
   const tenant = useTenant();
   return (
-    <Card>
-      <CardHeader title="Versions" />
+    <Card title="Versions">
       <ul className="max-h-96 divide-y overflow-y-auto">
         {adapter.versions.map((version) => (
           <li key={version.number}>
@@ -199,22 +198,21 @@ function Versions({ adapter, selected }: { adapter: Adapter; selected: number })
 function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionSummary }) {
   const { data, error, refetch } = useQuery(versionQuery(useTenant(), adapter.name, summary.number));
   return (
-    <Card>
-      <CardHeader
-        title={
-          <span className="flex items-center gap-2">
-            Version {summary.number}
-            {summary.number === adapter.live_version && <Badge tone="green">live</Badge>}
-          </span>
-        }
-        note={summary.kept_until ? `Archived. It can be restored until ${day(summary.kept_until)}.` : undefined}
-        actions={
-          <>
-            <Promote adapter={adapter} version={summary} />
-            <VersionActions adapter={adapter} version={summary} />
-          </>
-        }
-      />
+    <Card
+      title={
+        <span className="flex items-center gap-2">
+          Version {summary.number}
+          {summary.number === adapter.live_version && <Badge tone="green">live</Badge>}
+        </span>
+      }
+      note={summary.kept_until ? `Archived. It can be restored until ${day(summary.kept_until)}.` : undefined}
+      actions={
+        <>
+          <Promote adapter={adapter} version={summary} />
+          <VersionActions adapter={adapter} version={summary} />
+        </>
+      }
+    >
       {summary.overflowed_at && <Overflowed at={summary.overflowed_at} />}
       <EffectWarning version={summary} className="mx-4 mt-4" />
       <EffectConfirmation
@@ -362,11 +360,10 @@ function CallIt({ adapter, version }: { adapter: Adapter; version: VersionSummar
   const live = version.number === adapter.live_version;
   const model = live ? adapter.name : `${adapter.name}@v${version.number}`;
   return (
-    <Card>
-      <CardHeader
-        title="Call it"
-        note={live ? `“${adapter.name}” always refers to the live version.` : `Pinned to version ${version.number}.`}
-      />
+    <Card
+      title="Call it"
+      note={live ? `“${adapter.name}” always refers to the live version.` : `Pinned to version ${version.number}.`}
+    >
       <div className="p-4">
         <Snippets model={model} origin={location.origin} />
       </div>

@@ -12,7 +12,7 @@ import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
 import { SegmentedControl } from "@/components/segmented-control";
 import { SortTh } from "@/components/sort-th";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { TargetModules } from "@/components/target-modules";
 import { RelativeTime } from "@/components/relative-time";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -154,32 +154,30 @@ interface TableProps {
 function AdapterTable({ adapters, sort, onSort }: TableProps) {
   const header = { sort, onSort };
   return (
-    <Table label="Adapters">
-      <thead>
-        <tr>
-          <SortTh column="name" {...header}>
-            Name
-          </SortTh>
-          <Th>Status</Th>
-          <Th>Live</Th>
-          <SortTh column="rank" align="right" className="max-sm:hidden" {...header}>
-            Rank
-          </SortTh>
-          <Th className="max-md:hidden">Targets</Th>
-          <SortTh column="bytes" align="right" className="max-md:hidden" {...header}>
-            Size
-          </SortTh>
-          <Th className="max-lg:hidden">Base</Th>
-          <SortTh column="created_at" align="right" className="max-md:hidden" {...header}>
-            Created
-          </SortTh>
-        </tr>
-      </thead>
-      <tbody>
-        {adapters.map((adapter) => (
-          <AdapterRow key={adapter.name} adapter={adapter} />
-        ))}
-      </tbody>
+    <Table
+      label="Adapters"
+      columns={[
+        <SortTh column="name" {...header}>
+          Name
+        </SortTh>,
+        "Status",
+        "Live",
+        <SortTh column="rank" align="right" className="max-sm:hidden" {...header}>
+          Rank
+        </SortTh>,
+        ["Targets", "max-md:hidden"],
+        <SortTh column="bytes" align="right" className="max-md:hidden" {...header}>
+          Size
+        </SortTh>,
+        ["Base", "max-lg:hidden"],
+        <SortTh column="created_at" align="right" className="max-md:hidden" {...header}>
+          Created
+        </SortTh>,
+      ]}
+    >
+      {adapters.map((adapter) => (
+        <AdapterRow key={adapter.name} adapter={adapter} />
+      ))}
     </Table>
   );
 }

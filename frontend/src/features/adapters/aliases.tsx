@@ -3,7 +3,7 @@ import { useState } from "react";
 import type { Adapter, Alias } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm, FormDialog } from "@/components/dialog";
 import { Field, Input, type Option, Select } from "@/components/field";
 import { RelativeTime } from "@/components/relative-time";
@@ -17,18 +17,18 @@ export function Aliases({ adapter }: { adapter: Adapter }) {
   const may = useCan("adapters.write");
   const [adding, setAdding] = useState(false);
   return (
-    <Card aria-label="Aliases">
-      <CardHeader
-        title="Aliases"
-        note={`“${adapter.name}” without an alias refers to ${adapter.name}@live. Running requests keep the version they started with.`}
-        actions={
-          may && (
-            <Button size="sm" onClick={() => setAdding(true)} disabled={ready(adapter).length === 0}>
-              <Plus /> New alias
-            </Button>
-          )
-        }
-      />
+    <Card
+      aria-label="Aliases"
+      title="Aliases"
+      note={`“${adapter.name}” without an alias refers to ${adapter.name}@live. Running requests keep the version they started with.`}
+      actions={
+        may && (
+          <Button size="sm" onClick={() => setAdding(true)} disabled={ready(adapter).length === 0}>
+            <Plus /> New alias
+          </Button>
+        )
+      }
+    >
       {adapter.aliases.length === 0 && (
         <p className="px-4 py-3 text-sm text-ink-3">
           No aliases yet. The first version that is ready becomes “live”, unless it requires confirmation.

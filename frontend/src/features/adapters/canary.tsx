@@ -5,7 +5,7 @@ import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { FormDialog } from "@/components/dialog";
 import { Field, type Option, Select } from "@/components/field";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { number, percent as share } from "@/lib/format";
@@ -107,27 +107,26 @@ function Figures({ alias, canary, own: current, least }: FiguresProps) {
   ];
   return (
     <div>
-      <Table label="Canary and current version since the canary started">
-        <thead>
-          <tr>
-            <Th className="bg-transparent pl-0!">Version</Th>
-            <Th className="bg-transparent text-right">Requests</Th>
-            <Th className="bg-transparent text-right">Failed</Th>
-            <Th className="bg-transparent text-right">First token</Th>
-            <Th className="bg-transparent pr-0! text-right">Inter-token</Th>
-          </tr>
-        </thead>
-        <tbody className="tnum">
-          {rows.map(({ version, stats }) => (
-            <Tr key={version}>
-              <Td className="pl-0! font-medium">{version}</Td>
-              <Td className="text-right">{number(stats.requests)}</Td>
-              <Td className="text-right">{failed(stats)}</Td>
-              <Td className="text-right">{ms(stats.first_token_ms)}</Td>
-              <Td className="pr-0! text-right">{ms(stats.inter_token_ms)}</Td>
-            </Tr>
-          ))}
-        </tbody>
+      <Table
+        label="Canary and current version since the canary started"
+        className="tnum"
+        columns={[
+          ["Version", "bg-transparent pl-0!"],
+          ["Requests", "bg-transparent text-right"],
+          ["Failed", "bg-transparent text-right"],
+          ["First token", "bg-transparent text-right"],
+          ["Inter-token", "bg-transparent pr-0! text-right"],
+        ]}
+      >
+        {rows.map(({ version, stats }) => (
+          <Tr key={version}>
+            <Td className="pl-0! font-medium">{version}</Td>
+            <Td className="text-right">{number(stats.requests)}</Td>
+            <Td className="text-right">{failed(stats)}</Td>
+            <Td className="text-right">{ms(stats.first_token_ms)}</Td>
+            <Td className="pr-0! text-right">{ms(stats.inter_token_ms)}</Td>
+          </Tr>
+        ))}
       </Table>
       <p className="mt-2 text-xs text-ink-3">
         Median latencies without adapter loading. The canary ends automatically when its error rate or latency is too

@@ -1,7 +1,7 @@
 import type { Pin as PinState } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -13,11 +13,11 @@ export function Pin({ name }: { name: string }) {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(pinQuery(tenant, name));
   return (
-    <Card aria-label="Pinned">
-      <CardHeader
-        title="Kept loaded"
-        note="Keeps the live version in the device memory of its hosts, so that no request waits for it to load."
-      />
+    <Card
+      aria-label="Pinned"
+      title="Kept loaded"
+      note="Keeps the live version in the device memory of its hosts, so that no request waits for it to load."
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-12" />}
       {data && <PinSwitch name={name} pin={data} />}

@@ -4,7 +4,7 @@ import type { ArchivedAdapter } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { type Option, Select } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
@@ -27,11 +27,11 @@ export function Storage() {
   const { bytes: used, limit_bytes: limit, archived_bytes: archived } = data;
   const largest = data.adapters[0]?.bytes ?? 0;
   return (
-    <Card aria-label="Storage">
-      <CardHeader
-        title={`Storage: ${bytes(used)}${limit === null ? "" : ` of ${bytes(limit)}`}`}
-        note={`Content shared by versions counts once.${archived > 0 ? ` ${bytes(archived)} of archived content do not count.` : ""}`}
-      />
+    <Card
+      aria-label="Storage"
+      title={`Storage: ${bytes(used)}${limit === null ? "" : ` of ${bytes(limit)}`}`}
+      note={`Content shared by versions counts once.${archived > 0 ? ` ${bytes(archived)} of archived content do not count.` : ""}`}
+    >
       {limit !== null && (
         <Progress
           label="Storage used of the limit"
@@ -91,11 +91,11 @@ export function Archived({ search, show }: ArchivedProps) {
   if (!data || (data.total === 0 && !search.archived)) return null;
   const find = (change: AdaptersSearch) => show({ archived_page: undefined, ...change });
   return (
-    <Card aria-label="Archived adapters">
-      <CardHeader
-        title="Archived"
-        note="You can restore an adapter with its versions and aliases until the date shown; after that it is deleted."
-      />
+    <Card
+      aria-label="Archived adapters"
+      title="Archived"
+      note="You can restore an adapter with its versions and aliases until the date shown; after that it is deleted."
+    >
       {(data.total > ARCHIVED_PAGE || search.archived) && (
         <div
           role="search"

@@ -4,7 +4,7 @@ import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { type Column, Table, Td, Tr } from "@/components/table";
 import { coldStart } from "@/features/hosts/cold-start";
 import { TIERS } from "@/features/hosts/tiers";
 import { useTenant } from "@/features/session/queries";
@@ -38,35 +38,25 @@ export function Tiers({ version }: { version: Version }) {
       {!error && !data && <Skeleton className="m-4 h-16" />}
       {data?.length === 0 && <p className="px-4 pb-4 text-sm text-ink-3">No host serves this version now.</p>}
       {data && data.length > 0 && (
-        <Table label="Cold start by tier">
-          <thead>
-            <tr>
-              <Th>Host</Th>
-              <Th>Now</Th>
+        <Table
+          label="Cold start by tier"
+          columns={["Host", "Now", ...PLACES.map((place): Column => [TIERS[place].from, "text-right"])]}
+        >
+          {shown?.map(({ host, tier, by_tier }) => (
+            <Tr key={host}>
+              <Td className="max-w-48 truncate font-medium" title={host}>
+                {host}
+              </Td>
+              <Td>
+                <Badge tone={TIERS[tier].tone}>{TIERS[tier].label}</Badge>
+              </Td>
               {PLACES.map((place) => (
-                <Th key={place} className="text-right">
-                  {TIERS[place].from}
-                </Th>
+                <Td key={place} className={cn("tnum text-right", place === tier ? "font-medium" : "text-ink-3")}>
+                  {coldStart(by_tier[place])}
+                </Td>
               ))}
-            </tr>
-          </thead>
-          <tbody>
-            {shown?.map(({ host, tier, by_tier }) => (
-              <Tr key={host}>
-                <Td className="max-w-48 truncate font-medium" title={host}>
-                  {host}
-                </Td>
-                <Td>
-                  <Badge tone={TIERS[tier].tone}>{TIERS[tier].label}</Badge>
-                </Td>
-                {PLACES.map((place) => (
-                  <Td key={place} className={cn("tnum text-right", place === tier ? "font-medium" : "text-ink-3")}>
-                    {coldStart(by_tier[place])}
-                  </Td>
-                ))}
-              </Tr>
-            ))}
-          </tbody>
+            </Tr>
+          ))}
         </Table>
       )}
       {many && (

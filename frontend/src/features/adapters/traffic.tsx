@@ -1,9 +1,9 @@
 import { Suspense } from "react";
 import type { SeriesPart, SeriesReport } from "@/api/types";
 import { useQuery } from "@/app/use-query";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { useTenant } from "@/features/session/queries";
 import { seriesQuery } from "@/features/usage/series";
@@ -17,12 +17,12 @@ export function Traffic({ name }: { name: string }) {
   const range = useTimeRange("1d");
   const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.query, { adapter: name }));
   return (
-    <Card aria-label="Traffic">
-      <CardHeader
-        title="Traffic"
-        note="All versions. Drag across a chart to zoom."
-        actions={<TimeRangeControl range={range} />}
-      />
+    <Card
+      aria-label="Traffic"
+      title="Traffic"
+      note="All versions. Drag across a chart to zoom."
+      actions={<TimeRangeControl range={range} />}
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-80" />}
       {data && data.totals.requests === 0 && (
@@ -46,25 +46,23 @@ function VersionsTable({ report }: { report: SeriesReport }) {
   const { by_version: versions, totals, currency } = report;
   return (
     <div className="border-t">
-      <Table label="Versions side by side">
-        <thead>
-          <tr>
-            <Th>Version</Th>
-            <Th className="text-right">Requests</Th>
-            <Th className="text-right">Failed</Th>
-            <Th className="text-right">First token</Th>
-            <Th className="text-right">P95</Th>
-            <Th className="text-right">Inter-token P95</Th>
-            <Th className="text-right">Tokens</Th>
-            <Th className="text-right">GPU time</Th>
-            {currency && <Th className="text-right">Cost</Th>}
-          </tr>
-        </thead>
-        <tbody>
-          {versions.map((row) => (
-            <VersionRow key={row.version} row={row} whole={totals.requests} currency={currency} />
-          ))}
-        </tbody>
+      <Table
+        label="Versions side by side"
+        columns={[
+          "Version",
+          ["Requests", "text-right"],
+          ["Failed", "text-right"],
+          ["First token", "text-right"],
+          ["P95", "text-right"],
+          ["Inter-token P95", "text-right"],
+          ["Tokens", "text-right"],
+          ["GPU time", "text-right"],
+          currency && ["Cost", "text-right"],
+        ]}
+      >
+        {versions.map((row) => (
+          <VersionRow key={row.version} row={row} whole={totals.requests} currency={currency} />
+        ))}
       </Table>
     </div>
   );

@@ -3,11 +3,11 @@ import { useState } from "react";
 import type { StoredFile } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, fullTime } from "@/lib/format";
 import { contentPath, filesQuery, ROWS, useBatchActions } from "./queries";
@@ -17,8 +17,7 @@ const PURPOSES: Record<StoredFile["purpose"], string> = { batch: "Requests", bat
 export function FilesCard({ page, onPage }: { page: number; onPage: (page: number) => void }) {
   const { data, error, refetch } = useQuery(filesQuery(useTenant(), page));
   return (
-    <Card>
-      <CardHeader title="Files" note="Files contain prompts and answers, and are deleted when they expire" />
+    <Card title="Files" note="Files contain prompts and answers, and are deleted when they expire">
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.total === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No files.</p>}
@@ -35,31 +34,27 @@ export function FilesCard({ page, onPage }: { page: number; onPage: (page: numbe
 function Files({ files }: { files: StoredFile[] }) {
   const may = useCan("infer");
   return (
-    <Table label="Files">
-      <thead>
-        <tr>
-          <Th>Name</Th>
-          <Th className="max-sm:hidden">Holds</Th>
-          <Th className="text-right">Size</Th>
-          <Th className="max-md:hidden">Deleted on</Th>
-          <Th>
-            <span className="sr-only">Actions</span>
-          </Th>
-        </tr>
-      </thead>
-      <tbody>
-        {files.map((file) => (
-          <Tr key={file.id}>
-            <Td className="max-w-72 truncate font-medium max-sm:max-w-36" title={file.name}>
-              {file.name}
-            </Td>
-            <Td className="max-sm:hidden">{PURPOSES[file.purpose]}</Td>
-            <Td className="tnum text-right">{bytes(file.bytes)}</Td>
-            <Td className="max-md:hidden">{fullTime(file.expires_at)}</Td>
-            <Td className="text-right">{may && <Actions file={file} />}</Td>
-          </Tr>
-        ))}
-      </tbody>
+    <Table
+      label="Files"
+      columns={[
+        "Name",
+        ["Holds", "max-sm:hidden"],
+        ["Size", "text-right"],
+        ["Deleted on", "max-md:hidden"],
+        <HiddenTh label="Actions" />,
+      ]}
+    >
+      {files.map((file) => (
+        <Tr key={file.id}>
+          <Td className="max-w-72 truncate font-medium max-sm:max-w-36" title={file.name}>
+            {file.name}
+          </Td>
+          <Td className="max-sm:hidden">{PURPOSES[file.purpose]}</Td>
+          <Td className="tnum text-right">{bytes(file.bytes)}</Td>
+          <Td className="max-md:hidden">{fullTime(file.expires_at)}</Td>
+          <Td className="text-right">{may && <Actions file={file} />}</Td>
+        </Tr>
+      ))}
     </Table>
   );
 }

@@ -3,7 +3,7 @@ import type { BudgetReport } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Dialog } from "@/components/dialog";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -32,12 +32,11 @@ export function BudgetsCard() {
     </Button>
   );
   return (
-    <Card>
-      <CardHeader
-        title="Budgets"
-        note="Spending limits at the prices of this installation. Budgets of keys are set below."
-        actions={edit}
-      />
+    <Card
+      title="Budgets"
+      note="Spending limits at the prices of this installation. Budgets of keys are set below."
+      actions={edit}
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data && <Budgets report={data} />}

@@ -5,7 +5,7 @@ import type { Host } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Card } from "@/components/card";
 import { RelativeTime } from "@/components/relative-time";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import type { useTimeRange } from "@/components/time-range";
 import { bytes, number, plural, shortDigest } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
@@ -121,34 +121,32 @@ function Residents({ host: { name, adapters, load_times: times = [] } }: { host:
       <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">
         {plural(adapters.length, "adapter")} of yours on this host
       </h3>
-      <Table label={`Your adapters on ${name}`}>
-        <thead>
-          <tr>
-            <Th>Adapter</Th>
-            <Th>Tier</Th>
-            <Th className="text-right">Rank</Th>
-            <Th className="text-right">Size</Th>
-            <Th className="text-right">Cold start</Th>
-            <Th className="text-right">Running</Th>
-          </tr>
-        </thead>
-        <tbody>
-          {sorted.map((adapter) => (
-            <Tr key={adapter.digest}>
-              <Td className="font-medium">
-                {adapter.names?.join(", ") ?? adapter.name}
-                <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>
-              </Td>
-              <Td>
-                <Badge tone={TIERS[adapter.tier].tone}>{TIERS[adapter.tier].label}</Badge>
-              </Td>
-              <Td className="tnum text-right">{adapter.rank}</Td>
-              <Td className="tnum text-right">{bytes(adapter.bytes)}</Td>
-              <Td className="tnum text-right">{coldStart(adapter.cold_start_ms)}</Td>
-              <Td className="tnum text-right">{adapter.running}</Td>
-            </Tr>
-          ))}
-        </tbody>
+      <Table
+        label={`Your adapters on ${name}`}
+        columns={[
+          "Adapter",
+          "Tier",
+          ["Rank", "text-right"],
+          ["Size", "text-right"],
+          ["Cold start", "text-right"],
+          ["Running", "text-right"],
+        ]}
+      >
+        {sorted.map((adapter) => (
+          <Tr key={adapter.digest}>
+            <Td className="font-medium">
+              {adapter.names?.join(", ") ?? adapter.name}
+              <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>
+            </Td>
+            <Td>
+              <Badge tone={TIERS[adapter.tier].tone}>{TIERS[adapter.tier].label}</Badge>
+            </Td>
+            <Td className="tnum text-right">{adapter.rank}</Td>
+            <Td className="tnum text-right">{bytes(adapter.bytes)}</Td>
+            <Td className="tnum text-right">{coldStart(adapter.cold_start_ms)}</Td>
+            <Td className="tnum text-right">{adapter.running}</Td>
+          </Tr>
+        ))}
       </Table>
       <p className="px-4 py-2.5 text-xs text-ink-3">
         Cold start: how long a request would wait for its adapter to load, without the queue.{" "}

@@ -5,7 +5,7 @@ import { useQuery } from "@/app/use-query";
 import { StackedBar } from "@/components/bars";
 import { Button } from "@/components/button";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { useTenant } from "@/features/session/queries";
 import { bytes, milliseconds, number, percent } from "@/lib/format";
 
@@ -78,35 +78,26 @@ function Owners({ host, allTenants }: { host: string; allTenants: boolean }) {
   return (
     <div className="mt-3 max-h-80 overflow-y-auto">
       <StackedBar segments={segments} total={data.total} />
-      <Table label="Pages by owner">
-        <thead>
-          <tr>
-            <Th>Contents</Th>
-            <Th>Owner</Th>
-            <Th className="text-right">Pages</Th>
-            <Th className="text-right">Size</Th>
-            <Th className="text-right">Share</Th>
-            <Th>Age</Th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.slice(0, MAX_ROWS).map(({ owner, pages }, index) => (
-            <Tr key={index}>
-              <Td className="font-medium">
-                <span className={`mr-2 inline-block size-2 rounded-[3px] ${KINDS[owner.kind].color}`} aria-hidden />
-                {KINDS[owner.kind].label}
-                {owner.pinned && ", pinned"}
-              </Td>
-              <Td className="max-w-64 truncate text-ink-2">
-                {[owner.tenant, owner.adapters.join(", ")].filter(Boolean).join(" · ") || "–"}
-              </Td>
-              <Td className="tnum text-right">{number(pages)}</Td>
-              <Td className="tnum text-right">{bytes(pages * data.page_bytes)}</Td>
-              <Td className="tnum text-right">{percent(pages, data.total)}</Td>
-              <Td className="tnum text-ink-3">{age(owner)}</Td>
-            </Tr>
-          ))}
-        </tbody>
+      <Table
+        label="Pages by owner"
+        columns={["Contents", "Owner", ["Pages", "text-right"], ["Size", "text-right"], ["Share", "text-right"], "Age"]}
+      >
+        {rows.slice(0, MAX_ROWS).map(({ owner, pages }, index) => (
+          <Tr key={index}>
+            <Td className="font-medium">
+              <span className={`mr-2 inline-block size-2 rounded-[3px] ${KINDS[owner.kind].color}`} aria-hidden />
+              {KINDS[owner.kind].label}
+              {owner.pinned && ", pinned"}
+            </Td>
+            <Td className="max-w-64 truncate text-ink-2">
+              {[owner.tenant, owner.adapters.join(", ")].filter(Boolean).join(" · ") || "–"}
+            </Td>
+            <Td className="tnum text-right">{number(pages)}</Td>
+            <Td className="tnum text-right">{bytes(pages * data.page_bytes)}</Td>
+            <Td className="tnum text-right">{percent(pages, data.total)}</Td>
+            <Td className="tnum text-ink-3">{age(owner)}</Td>
+          </Tr>
+        ))}
       </Table>
       {rows.length > MAX_ROWS && (
         <p className="px-4 py-2 text-xs text-ink-3">

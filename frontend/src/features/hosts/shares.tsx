@@ -1,6 +1,6 @@
 import type { Share, TenantShare } from "@/api/types";
 import { Badge } from "@/components/badge";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { number, percent, short } from "@/lib/format";
 
 /** Reasons why a tenant's next request waits, by the engine's code. */
@@ -33,42 +33,40 @@ interface SharesProps {
 /** The shares of an engine that tenants are owed and receive, and why their requests wait. */
 export function Shares({ label, noun, rows, ahead }: SharesProps) {
   return (
-    <Table label={label}>
-      <thead>
-        <tr>
-          <Th>{noun}</Th>
-          <Th className="text-right">Weight</Th>
-          <Th className="text-right">Owed</Th>
-          <Th className="text-right">Received</Th>
-          {ahead && <Th className="text-right">Ahead</Th>}
-          <Th className="text-right">Running</Th>
-          <Th className="text-right">Waiting</Th>
-          <Th>Why it waits</Th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => (
-          <Tr key={row.id}>
-            <Td className="max-w-56 truncate font-medium" title={row.label}>
-              {row.label}
-            </Td>
-            <Td className="tnum text-right">{Math.round(row.weight * 100) / 100}</Td>
-            <Td className="tnum text-right">{percent(row.owed, 1)}</Td>
-            <Td className="tnum text-right">
-              {/* Who has something waiting and gets clearly less than its weight is what fairness is about. */}
-              {row.waiting > 0 && row.received < row.owed * 0.8 ? (
-                <Badge tone="amber">{percent(row.received, 1)}</Badge>
-              ) : (
-                percent(row.received, 1)
-              )}
-            </Td>
-            {ahead && <Td className="tnum text-right">{short(Math.round(ahead[row.id] ?? 0))}</Td>}
-            <Td className="tnum text-right">{number(row.running)}</Td>
-            <Td className="tnum text-right">{number(row.waiting)}</Td>
-            <Td className="text-ink-2">{why(row)}</Td>
-          </Tr>
-        ))}
-      </tbody>
+    <Table
+      label={label}
+      columns={[
+        noun,
+        ["Weight", "text-right"],
+        ["Owed", "text-right"],
+        ["Received", "text-right"],
+        ahead && ["Ahead", "text-right"],
+        ["Running", "text-right"],
+        ["Waiting", "text-right"],
+        "Why it waits",
+      ]}
+    >
+      {rows.map((row) => (
+        <Tr key={row.id}>
+          <Td className="max-w-56 truncate font-medium" title={row.label}>
+            {row.label}
+          </Td>
+          <Td className="tnum text-right">{Math.round(row.weight * 100) / 100}</Td>
+          <Td className="tnum text-right">{percent(row.owed, 1)}</Td>
+          <Td className="tnum text-right">
+            {/* Who has something waiting and gets clearly less than its weight is what fairness is about. */}
+            {row.waiting > 0 && row.received < row.owed * 0.8 ? (
+              <Badge tone="amber">{percent(row.received, 1)}</Badge>
+            ) : (
+              percent(row.received, 1)
+            )}
+          </Td>
+          {ahead && <Td className="tnum text-right">{short(Math.round(ahead[row.id] ?? 0))}</Td>}
+          <Td className="tnum text-right">{number(row.running)}</Td>
+          <Td className="tnum text-right">{number(row.waiting)}</Td>
+          <Td className="text-ink-2">{why(row)}</Td>
+        </Tr>
+      ))}
     </Table>
   );
 }

@@ -11,7 +11,7 @@ import { Confirm } from "@/components/dialog";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toastThen } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -96,73 +96,69 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
   const close = () => setChosen(null);
   return (
     <>
-      <Table label="API keys">
-        <thead>
-          <tr>
-            <Th>Name</Th>
-            <Th className="hidden lg:table-cell">Key</Th>
-            <Th className="hidden sm:table-cell">State</Th>
-            <Th className="hidden xl:table-cell">May</Th>
-            <Th className="hidden lg:table-cell">Last used</Th>
-            <Th className="hidden xl:table-cell">Expires</Th>
-            <Th className="hidden xl:table-cell">Created</Th>
-            <Th>
-              <span className="sr-only">Actions</span>
-            </Th>
-          </tr>
-        </thead>
-        <tbody>
-          {keys.map((key) => (
-            <Tr key={key.id} className={key.revoked_at ? "text-ink-3" : undefined}>
-              <Td className="max-w-32 font-medium sm:max-w-44 lg:max-w-60 xl:max-w-44">
-                <span className="block truncate" title={key.name} dir="auto">
-                  {key.name}
-                </span>
-                <span className="font-normal sm:hidden">
-                  <KeyState apiKey={key} />
-                </span>
-              </Td>
-              <Td className="hidden font-mono text-xs lg:table-cell">lk_{key.prefix}_…</Td>
-              <Td className="hidden sm:table-cell">
+      <Table
+        label="API keys"
+        columns={[
+          "Name",
+          ["Key", "hidden lg:table-cell"],
+          ["State", "hidden sm:table-cell"],
+          ["May", "hidden xl:table-cell"],
+          ["Last used", "hidden lg:table-cell"],
+          ["Expires", "hidden xl:table-cell"],
+          ["Created", "hidden xl:table-cell"],
+          <HiddenTh label="Actions" />,
+        ]}
+      >
+        {keys.map((key) => (
+          <Tr key={key.id} className={key.revoked_at ? "text-ink-3" : undefined}>
+            <Td className="max-w-32 font-medium sm:max-w-44 lg:max-w-60 xl:max-w-44">
+              <span className="block truncate" title={key.name} dir="auto">
+                {key.name}
+              </span>
+              <span className="font-normal sm:hidden">
                 <KeyState apiKey={key} />
-              </Td>
-              <Td className="hidden max-w-36 text-xs whitespace-normal! text-ink-3 xl:table-cell">
-                {key.scopes.join(", ") || "nothing"}
-              </Td>
-              <Td className="hidden lg:table-cell">
-                <RelativeTime at={key.last_used_at} />
-              </Td>
-              <Td className="hidden xl:table-cell">
-                {key.expires_at ? (
-                  new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" })
-                ) : (
-                  <span className="text-ink-3">never</span>
-                )}
-              </Td>
-              <Td className="hidden xl:table-cell">
-                <RelativeTime at={key.created_at} />
-              </Td>
-              <Td className="pl-0! text-right max-sm:pr-2!">
-                <span className="inline-flex">
-                  {may &&
-                    !key.revoked_at &&
-                    ACTS.map((act) => (
-                      <Button
-                        key={act}
-                        size="sm"
-                        variant="ghost"
-                        className="max-sm:px-2!"
-                        aria-label={`${act} ${key.name}`}
-                        onClick={() => setChosen({ key, act })}
-                      >
-                        {act}
-                      </Button>
-                    ))}
-                </span>
-              </Td>
-            </Tr>
-          ))}
-        </tbody>
+              </span>
+            </Td>
+            <Td className="hidden font-mono text-xs lg:table-cell">lk_{key.prefix}_…</Td>
+            <Td className="hidden sm:table-cell">
+              <KeyState apiKey={key} />
+            </Td>
+            <Td className="hidden max-w-36 text-xs whitespace-normal! text-ink-3 xl:table-cell">
+              {key.scopes.join(", ") || "nothing"}
+            </Td>
+            <Td className="hidden lg:table-cell">
+              <RelativeTime at={key.last_used_at} />
+            </Td>
+            <Td className="hidden xl:table-cell">
+              {key.expires_at ? (
+                new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" })
+              ) : (
+                <span className="text-ink-3">never</span>
+              )}
+            </Td>
+            <Td className="hidden xl:table-cell">
+              <RelativeTime at={key.created_at} />
+            </Td>
+            <Td className="pl-0! text-right max-sm:pr-2!">
+              <span className="inline-flex">
+                {may &&
+                  !key.revoked_at &&
+                  ACTS.map((act) => (
+                    <Button
+                      key={act}
+                      size="sm"
+                      variant="ghost"
+                      className="max-sm:px-2!"
+                      aria-label={`${act} ${key.name}`}
+                      onClick={() => setChosen({ key, act })}
+                    >
+                      {act}
+                    </Button>
+                  ))}
+              </span>
+            </Td>
+          </Tr>
+        ))}
       </Table>
       <Suspense>{chosen?.act === "Edit" && <EditKey apiKey={chosen.key} onClose={close} />}</Suspense>
       {chosen?.act === "Rotate" && <RotateKey apiKey={chosen.key} onClose={close} />}

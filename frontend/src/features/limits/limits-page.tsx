@@ -6,11 +6,11 @@ import type { KeyUsageAgainstLimits, UsageAgainstLimits } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr, type Column } from "@/components/table";
 import { BudgetsCard, KeyBudgets, useMayBudget } from "@/features/budgets/budgets-card";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { bytes, short } from "@/lib/format";
@@ -78,8 +78,7 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
     </Button>
   );
   return (
-    <Card>
-      <CardHeader title="Tenant limits" note="Granted by the operator of this installation" actions={edit} />
+    <Card title="Tenant limits" note="Granted by the operator of this installation" actions={edit}>
       <dl className="grid gap-px bg-line sm:grid-cols-2 xl:grid-cols-4" data-testid="tenant-limits">
         {TENANT_METERS.map((name) => (
           <LimitMeter key={name} name={name} used={tenant.used[name]} allowed={tenant.limits[name] ?? null} />
@@ -128,8 +127,7 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
   const may = useCan("keys.write");
   const mayBudget = useMayBudget();
   return (
-    <Card>
-      <CardHeader title="By key" note="Set by members. The tenant's limits also apply." />
+    <Card title="By key" note="Set by members. The tenant's limits also apply.">
       {(total > LIMITS_PAGE || search.q) && (
         <div role="search" aria-label="Keys" className="border-b px-4 py-3 sm:max-w-96">
           <SearchInput
@@ -148,64 +146,56 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
           Create a key under API keys, then set its limits here.
         </Empty>
       ) : (
-        <Table label="Limits by key">
-          <thead>
-            <tr>
-              <Th>Key</Th>
-              {COLUMNS.map(([name, title]) => (
-                <Th key={name} className="text-right">
-                  {title}
-                </Th>
+        <Table
+          label="Limits by key"
+          columns={[
+            "Key",
+            ...COLUMNS.map(([, title]): Column => [title, "text-right"]),
+            ["Output", "text-right"],
+            <HiddenTh label="Actions" className="sticky right-0" />,
+          ]}
+        >
+          {keys.map((key) => (
+            <Tr key={key.id}>
+              <Td>
+                <span className="block max-w-36 truncate font-medium sm:max-w-56" dir="auto" title={key.name}>
+                  {key.name}
+                </span>
+                <span className="block font-mono text-xs text-ink-3">lk_{key.prefix}_…</span>
+              </Td>
+              {COLUMNS.map(([name]) => (
+                <Td key={name} className="tnum text-right">
+                  <Of used={key.used[name]} allowed={key.limits[name] ?? null} />
+                </Td>
               ))}
-              <Th className="text-right">Output</Th>
-              <Th className="sticky right-0">
-                <span className="sr-only">Actions</span>
-              </Th>
-            </tr>
-          </thead>
-          <tbody>
-            {keys.map((key) => (
-              <Tr key={key.id}>
-                <Td>
-                  <span className="block max-w-36 truncate font-medium sm:max-w-56" dir="auto" title={key.name}>
-                    {key.name}
-                  </span>
-                  <span className="block font-mono text-xs text-ink-3">lk_{key.prefix}_…</span>
-                </Td>
-                {COLUMNS.map(([name]) => (
-                  <Td key={name} className="tnum text-right">
-                    <Of used={key.used[name]} allowed={key.limits[name] ?? null} />
-                  </Td>
-                ))}
-                <Td className="tnum text-right">
-                  {key.limits.max_output_tokens == null ? <None /> : short(key.limits.max_output_tokens)}
-                </Td>
-                {/* It stays in view while the figures scroll beneath it on a phone. */}
-                <Td className="sticky right-0 bg-surface px-2 text-right">
-                  {mayBudget && (
-                    <Button
-                      size="sm"
-                      variant="ghost"
-                      aria-label={`Budget of ${key.name}`}
-                      onClick={() => setBudgeting(key)}
-                    >
-                      Budget
-                    </Button>
-                  )}
-                  {may && (
-                    <Button
-                      size="sm"
-                      variant="ghost"
-                      aria-label={`Edit limits of ${key.name}`}
-                      onClick={() => setEditing(key)}
-                    >
-                      Edit
-                    </Button>
-                  )}
-                </Td>
-              </Tr>
-            ))}
-          </tbody>
+              <Td className="tnum text-right">
+                {key.limits.max_output_tokens == null ? <None /> : short(key.limits.max_output_tokens)}
+              </Td>
+              {/* It stays in view while the figures scroll beneath it on a phone. */}
+              <Td className="sticky right-0 bg-surface px-2 text-right">
+                {mayBudget && (
+                  <Button
+                    size="sm"
+                    variant="ghost"
+                    aria-label={`Budget of ${key.name}`}
+                    onClick={() => setBudgeting(key)}
+                  >
+                    Budget
+                  </Button>
+                )}
+                {may && (
+                  <Button
+                    size="sm"
+                    variant="ghost"
+                    aria-label={`Edit limits of ${key.name}`}
+                    onClick={() => setEditing(key)}
+                  >
+                    Edit
+                  </Button>
+                )}
+              </Td>
+            </Tr>
+          ))}
         </Table>
       )}
       <Pager

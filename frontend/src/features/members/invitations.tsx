@@ -2,11 +2,11 @@ import type { Invitation, Role } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge, Status } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
@@ -26,8 +26,7 @@ interface InvitationsProps {
 export function Invitations({ roles, search, show }: InvitationsProps) {
   const { data, error, refetch } = useQuery(invitationsQuery(useTenant(), search));
   return (
-    <Card>
-      <CardHeader title="Invitations" note="Sent and not yet accepted" />
+    <Card title="Invitations" note="Sent and not yet accepted">
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!data && !error && <SkeletonRows rows={2} />}
       {data && (data.total > INVITATIONS_PAGE || search.invited) && (
@@ -45,24 +44,20 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
         </p>
       )}
       {data && data.total > 0 && (
-        <Table label="Invitations">
-          <thead>
-            <tr>
-              <Th>Person</Th>
-              <Th>Role</Th>
-              <Th>State</Th>
-              <Th className="hidden md:table-cell">Invited by</Th>
-              <Th className="hidden text-right sm:table-cell">Sent</Th>
-              <Th className="sticky right-0">
-                <span className="sr-only">Actions</span>
-              </Th>
-            </tr>
-          </thead>
-          <tbody>
-            {data.invitations.map((invitation) => (
-              <Row key={invitation.id} invitation={invitation} may={roles.includes(invitation.role)} />
-            ))}
-          </tbody>
+        <Table
+          label="Invitations"
+          columns={[
+            "Person",
+            "Role",
+            "State",
+            ["Invited by", "hidden md:table-cell"],
+            ["Sent", "hidden text-right sm:table-cell"],
+            <HiddenTh label="Actions" className="sticky right-0" />,
+          ]}
+        >
+          {data.invitations.map((invitation) => (
+            <Row key={invitation.id} invitation={invitation} may={roles.includes(invitation.role)} />
+          ))}
         </Table>
       )}
       {data && (

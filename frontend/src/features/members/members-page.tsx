@@ -13,7 +13,7 @@ import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
 import { SortTh } from "@/components/sort-th";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
@@ -113,34 +113,25 @@ function MemberTable({ members, ...header }: { members: Member[]; sort: Sort; on
   const [leaving, setLeaving] = useState<Member | null>(null);
   return (
     <>
-      <Table label="Members">
-        <thead>
-          <tr>
-            <SortTh column="email" {...header}>
-              Person
-            </SortTh>
-            <SortTh column="role" {...header}>
-              Role
-            </SortTh>
-            <Th className="hidden xl:table-cell">May do</Th>
-            <SortTh column="joined_at" align="right" className="hidden lg:table-cell" {...header}>
-              Joined
-            </SortTh>
-            <Th>
-              <span className="sr-only">Actions</span>
-            </Th>
-          </tr>
-        </thead>
-        <tbody>
-          {members.map((member) => (
-            <MemberRow
-              key={member.id}
-              member={member}
-              you={member.id === user?.id}
-              onRemove={() => setLeaving(member)}
-            />
-          ))}
-        </tbody>
+      <Table
+        label="Members"
+        columns={[
+          <SortTh column="email" {...header}>
+            Person
+          </SortTh>,
+          <SortTh column="role" {...header}>
+            Role
+          </SortTh>,
+          ["May do", "hidden xl:table-cell"],
+          <SortTh column="joined_at" align="right" className="hidden lg:table-cell" {...header}>
+            Joined
+          </SortTh>,
+          <HiddenTh label="Actions" />,
+        ]}
+      >
+        {members.map((member) => (
+          <MemberRow key={member.id} member={member} you={member.id === user?.id} onRemove={() => setLeaving(member)} />
+        ))}
       </Table>
       {leaving && <Remove member={leaving} you={leaving.id === user?.id} onClose={() => setLeaving(null)} />}
     </>

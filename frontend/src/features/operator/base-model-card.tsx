@@ -6,7 +6,7 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { HostStatus, QuarantineNotice } from "@/features/hosts/host-status";
@@ -90,56 +90,50 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
       {reasons(hosts).map((group) => (
         <QuarantineNotice key={group[0]!.name} host={group[0]!} named={group.map(({ name }) => name)} />
       ))}
-      <Table label="Engine hosts">
-        <thead>
-          <tr>
-            <Th>Host</Th>
-            <Th>State</Th>
-            <Th>Base model</Th>
-            <Th className="hidden md:table-cell">Address</Th>
-            <Th className="hidden md:table-cell">Seen</Th>
-            <Th>
-              <span className="sr-only">Decide</span>
-            </Th>
-          </tr>
-        </thead>
-        <tbody>
-          {hosts.map((host) => (
-            <Tr key={host.name}>
-              <Td className="font-medium">
-                <span className="block max-w-40 truncate sm:max-w-72" title={host.name}>
-                  {host.name}
-                </span>
-              </Td>
-              <Td>
-                <HostStatus host={host} />
-              </Td>
-              <Td>
-                <span className="flex max-w-72 items-baseline gap-1.5" title={host.model}>
-                  {host.model ? (
-                    <bdi className="truncate">{host.model}</bdi>
-                  ) : (
-                    <span className="text-ink-3">never seen</span>
-                  )}
-                  <span className="hidden font-mono text-2xs text-ink-3 sm:inline">
-                    {shortDigest(host.base_digest)}
-                  </span>
-                </span>
-              </Td>
-              <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{host.address}</Td>
-              <Td className="hidden text-ink-2 md:table-cell">
-                <RelativeTime at={host.last_seen} />
-              </Td>
-              <Td className="text-right">
-                {host.quarantine && (
-                  <Button size="sm" onClick={() => onChoose(host)}>
-                    Serve this model
-                  </Button>
+      <Table
+        label="Engine hosts"
+        columns={[
+          "Host",
+          "State",
+          "Base model",
+          ["Address", "hidden md:table-cell"],
+          ["Seen", "hidden md:table-cell"],
+          <HiddenTh label="Decide" />,
+        ]}
+      >
+        {hosts.map((host) => (
+          <Tr key={host.name}>
+            <Td className="font-medium">
+              <span className="block max-w-40 truncate sm:max-w-72" title={host.name}>
+                {host.name}
+              </span>
+            </Td>
+            <Td>
+              <HostStatus host={host} />
+            </Td>
+            <Td>
+              <span className="flex max-w-72 items-baseline gap-1.5" title={host.model}>
+                {host.model ? (
+                  <bdi className="truncate">{host.model}</bdi>
+                ) : (
+                  <span className="text-ink-3">never seen</span>
                 )}
-              </Td>
-            </Tr>
-          ))}
-        </tbody>
+                <span className="hidden font-mono text-2xs text-ink-3 sm:inline">{shortDigest(host.base_digest)}</span>
+              </span>
+            </Td>
+            <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{host.address}</Td>
+            <Td className="hidden text-ink-2 md:table-cell">
+              <RelativeTime at={host.last_seen} />
+            </Td>
+            <Td className="text-right">
+              {host.quarantine && (
+                <Button size="sm" onClick={() => onChoose(host)}>
+                  Serve this model
+                </Button>
+              )}
+            </Td>
+          </Tr>
+        ))}
       </Table>
     </>
   );

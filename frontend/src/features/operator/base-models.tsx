@@ -3,11 +3,11 @@ import type { ListedBaseModel } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { Field, Input, type Option, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { toastThen } from "@/components/toast";
 import { number, shortDigest } from "@/lib/format";
 import {
@@ -38,93 +38,88 @@ export function BaseModels() {
   const served = data?.filter(({ state }) => state === "served").length ?? 0;
   const close = () => setDialog(null);
   return (
-    <Card>
-      <CardHeader
-        title="Base models"
-        note="A host whose base model is not served is in quarantine. Approve the model to serve it in addition to the others."
-      />
+    <Card
+      title="Base models"
+      note="A host whose base model is not served is in quarantine. Approve the model to serve it in addition to the others."
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No host has connected yet.</p>}
       {data && data.length > 0 && (
-        <Table label="Base models">
-          <thead>
-            <tr>
-              <Th>Name</Th>
-              <Th>State</Th>
-              <Th className="hidden md:table-cell">Digest</Th>
-              <Th>Hosts</Th>
-              <Th className="text-right">Adapters</Th>
-              <Th>
-                <span className="sr-only">Change</span>
-              </Th>
-            </tr>
-          </thead>
-          <tbody>
-            {data.map((base) => (
-              <Tr key={base.digest}>
-                <Td className="font-medium">
-                  <bdi className="block max-w-48 truncate lg:max-w-64" title={base.name}>
-                    {base.name}
-                  </bdi>
-                </Td>
-                <Td>
-                  <span className="inline-flex flex-wrap gap-1.5">
-                    <Badge tone={TONES[base.state]}>{base.state}</Badge>
-                    {wakefulness(base) && <Badge tone={base.wanted ? "amber" : "neutral"}>{wakefulness(base)}</Badge>}
-                  </span>
-                </Td>
-                <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{shortDigest(base.digest)}</Td>
-                <Td className="text-ink-2">
-                  <span className="block max-w-40 truncate" title={base.hosts.join(", ")}>
-                    {base.hosts.join(", ") || "none"}
-                  </span>
-                </Td>
-                <Td className="text-right">{number(base.adapters)}</Td>
-                <Td className="text-right">
-                  <span className="inline-flex justify-end gap-2">
-                    {base.state === "served" && (
-                      <Button
-                        size="sm"
-                        aria-label={`Rename ${base.name}`}
-                        onClick={() => setDialog({ step: "rename", base })}
-                      >
-                        Rename
-                      </Button>
-                    )}
-                    {base.state === "served" && (
-                      <Button
-                        size="sm"
-                        aria-label={`Sleep of ${base.name}`}
-                        onClick={() => setDialog({ step: "sleep", base })}
-                      >
-                        Sleep
-                      </Button>
-                    )}
-                    {base.state === "served" && served > 1 && (
-                      <Button
-                        size="sm"
-                        variant="danger"
-                        aria-label={`Withdraw ${base.name}`}
-                        onClick={() => setDialog({ step: "withdraw", base })}
-                      >
-                        Withdraw
-                      </Button>
-                    )}
-                    {base.state !== "served" && base.hosts.length > 0 && (
-                      <Button
-                        size="sm"
-                        aria-label={`Approve ${base.name}`}
-                        onClick={() => setDialog({ step: "approve", base })}
-                      >
-                        Approve
-                      </Button>
-                    )}
-                  </span>
-                </Td>
-              </Tr>
-            ))}
-          </tbody>
+        <Table
+          label="Base models"
+          columns={[
+            "Name",
+            "State",
+            ["Digest", "hidden md:table-cell"],
+            "Hosts",
+            ["Adapters", "text-right"],
+            <HiddenTh label="Change" />,
+          ]}
+        >
+          {data.map((base) => (
+            <Tr key={base.digest}>
+              <Td className="font-medium">
+                <bdi className="block max-w-48 truncate lg:max-w-64" title={base.name}>
+                  {base.name}
+                </bdi>
+              </Td>
+              <Td>
+                <span className="inline-flex flex-wrap gap-1.5">
+                  <Badge tone={TONES[base.state]}>{base.state}</Badge>
+                  {wakefulness(base) && <Badge tone={base.wanted ? "amber" : "neutral"}>{wakefulness(base)}</Badge>}
+                </span>
+              </Td>
+              <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{shortDigest(base.digest)}</Td>
+              <Td className="text-ink-2">
+                <span className="block max-w-40 truncate" title={base.hosts.join(", ")}>
+                  {base.hosts.join(", ") || "none"}
+                </span>
+              </Td>
+              <Td className="text-right">{number(base.adapters)}</Td>
+              <Td className="text-right">
+                <span className="inline-flex justify-end gap-2">
+                  {base.state === "served" && (
+                    <Button
+                      size="sm"
+                      aria-label={`Rename ${base.name}`}
+                      onClick={() => setDialog({ step: "rename", base })}
+                    >
+                      Rename
+                    </Button>
+                  )}
+                  {base.state === "served" && (
+                    <Button
+                      size="sm"
+                      aria-label={`Sleep of ${base.name}`}
+                      onClick={() => setDialog({ step: "sleep", base })}
+                    >
+                      Sleep
+                    </Button>
+                  )}
+                  {base.state === "served" && served > 1 && (
+                    <Button
+                      size="sm"
+                      variant="danger"
+                      aria-label={`Withdraw ${base.name}`}
+                      onClick={() => setDialog({ step: "withdraw", base })}
+                    >
+                      Withdraw
+                    </Button>
+                  )}
+                  {base.state !== "served" && base.hosts.length > 0 && (
+                    <Button
+                      size="sm"
+                      aria-label={`Approve ${base.name}`}
+                      onClick={() => setDialog({ step: "approve", base })}
+                    >
+                      Approve
+                    </Button>
+                  )}
+                </span>
+              </Td>
+            </Tr>
+          ))}
         </Table>
       )}
       {dialog?.step === "approve" && <Approve base={dialog.base} onClose={close} />}

@@ -3,7 +3,7 @@ import { Suspense, useState } from "react";
 import type { HostFairness, ServiceGap } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";
 import { useTimeRange } from "@/components/time-range";
 import { Shares, tenantRows } from "@/features/hosts/shares";
@@ -31,22 +31,22 @@ export function FairShares() {
   const first = hosts.find(({ name }) => name === chosen) ?? hosts.toSorted((a, b) => b.waiting - a.waiting)[0];
   const shown = many && first ? [first] : hosts;
   return (
-    <Card aria-label="Fair shares">
-      <CardHeader
-        title="Fair shares"
-        note="Owed: share by weight among tenants with requests in the engine. Received: share of the last 10 to 20 s. Ahead: priced tokens per weight more than the least served tenant."
-        actions={
-          many &&
-          first && (
-            <HostSelect
-              label="Host whose shares are shown"
-              names={hosts.map(({ name }) => name)}
-              value={first.name}
-              onChange={choose}
-            />
-          )
-        }
-      />
+    <Card
+      aria-label="Fair shares"
+      title="Fair shares"
+      note="Owed: share by weight among tenants with requests in the engine. Received: share of the last 10 to 20 s. Ahead: priced tokens per weight more than the least served tenant."
+      actions={
+        many &&
+        first && (
+          <HostSelect
+            label="Host whose shares are shown"
+            names={hosts.map(({ name }) => name)}
+            value={first.name}
+            onChange={choose}
+          />
+        )
+      }
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data && hosts.length === 0 && (

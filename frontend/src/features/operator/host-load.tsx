@@ -2,10 +2,10 @@ import { getRouteApi } from "@tanstack/react-router";
 import { Suspense } from "react";
 import type { SeriesPart, SeriesReport } from "@/api/types";
 import { useQuery } from "@/app/use-query";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Select } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { RefusalsCard } from "@/features/usage/refusals-card";
 import { operatorRefusalSeriesQuery, operatorSeriesQuery } from "@/features/usage/series";
@@ -31,24 +31,24 @@ export function HostLoad() {
   const names = [...new Set([...hosts.map(({ name }) => name ?? ""), host])].filter(Boolean).toSorted();
   return (
     <>
-      <Card aria-label="Load">
-        <CardHeader
-          title="Load"
-          note="Requests by arrival time. Drag across a chart to zoom."
-          actions={
-            <>
-              <div className="w-36">
-                <Select
-                  aria-label="Host"
-                  value={host}
-                  onChange={(event) => setHost(event.target.value)}
-                  options={[["", "All hosts"], ...names]}
-                />
-              </div>
-              <TimeRangeControl range={range} />
-            </>
-          }
-        />
+      <Card
+        aria-label="Load"
+        title="Load"
+        note="Requests by arrival time. Drag across a chart to zoom."
+        actions={
+          <>
+            <div className="w-36">
+              <Select
+                aria-label="Host"
+                value={host}
+                onChange={(event) => setHost(event.target.value)}
+                options={[["", "All hosts"], ...names]}
+              />
+            </div>
+            <TimeRangeControl range={range} />
+          </>
+        }
+      >
         <ErrorNotice error={error} onRetry={refetch} className="m-4" />
         {!error && !data && <Skeleton className="m-4 h-80" />}
         {data && data.totals.requests === 0 && (
@@ -116,33 +116,31 @@ function FairnessChart({
 function Parts({ title, noun, rows, whole }: { title: string; noun: string; rows: SeriesPart[]; whole: number }) {
   return (
     <div className="border-t">
-      <Table label={`Load ${title.toLowerCase()}`}>
-        <thead>
-          <tr>
-            <Th>{noun}</Th>
-            <Th className="text-right">Requests</Th>
-            <Th className="text-right">Failed</Th>
-            <Th className="text-right">Tokens</Th>
-            <Th className="text-right">GPU time</Th>
-            <Th className="text-right">Share</Th>
-            <Th className="text-right">First token P95</Th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row) => (
-            <Tr key={row.tenant ?? row.name}>
-              <Td className="max-w-64 truncate font-medium">{row.name}</Td>
-              <Td className="tnum text-right">{number(row.requests)}</Td>
-              <Td className="tnum text-right">{number(row.outcomes.failed + row.outcomes.refused)}</Td>
-              <Td className="tnum text-right">{number(row.prompt_tokens + row.completion_tokens)}</Td>
-              <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
-              <Td className="tnum text-right">{percent(row.device_us, whole)}</Td>
-              <Td className="tnum text-right">
-                {row.latency.first_token.p95_ms === null ? "–" : milliseconds(row.latency.first_token.p95_ms)}
-              </Td>
-            </Tr>
-          ))}
-        </tbody>
+      <Table
+        label={`Load ${title.toLowerCase()}`}
+        columns={[
+          noun,
+          ["Requests", "text-right"],
+          ["Failed", "text-right"],
+          ["Tokens", "text-right"],
+          ["GPU time", "text-right"],
+          ["Share", "text-right"],
+          ["First token P95", "text-right"],
+        ]}
+      >
+        {rows.map((row) => (
+          <Tr key={row.tenant ?? row.name}>
+            <Td className="max-w-64 truncate font-medium">{row.name}</Td>
+            <Td className="tnum text-right">{number(row.requests)}</Td>
+            <Td className="tnum text-right">{number(row.outcomes.failed + row.outcomes.refused)}</Td>
+            <Td className="tnum text-right">{number(row.prompt_tokens + row.completion_tokens)}</Td>
+            <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
+            <Td className="tnum text-right">{percent(row.device_us, whole)}</Td>
+            <Td className="tnum text-right">
+              {row.latency.first_token.p95_ms === null ? "–" : milliseconds(row.latency.first_token.p95_ms)}
+            </Td>
+          </Tr>
+        ))}
       </Table>
     </div>
   );

@@ -6,7 +6,7 @@ import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { type Option, Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
@@ -58,22 +58,22 @@ function Memory() {
   const names = (data ?? []).map(({ name }) => name);
   const many = names.length > MAX_HOSTS_IN_FULL;
   return (
-    <Card aria-label="Memory">
-      <CardHeader
-        title="Memory"
-        note="The tenants and adapters that fill a host’s page pool."
-        actions={
-          many && (
-            <HostSelect
-              label="Host whose memory is shown"
-              names={names}
-              value={map ?? ""}
-              none="No host"
-              onChange={show}
-            />
-          )
-        }
-      />
+    <Card
+      aria-label="Memory"
+      title="Memory"
+      note="The tenants and adapters that fill a host’s page pool."
+      actions={
+        many && (
+          <HostSelect
+            label="Host whose memory is shown"
+            names={names}
+            value={map ?? ""}
+            none="No host"
+            onChange={show}
+          />
+        )
+      }
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={1} />}
       {data?.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No host has reported its memory yet.</p>}
@@ -113,16 +113,16 @@ function Hosts() {
   const severalBases = new Set((data ?? []).map((host) => host.base_digest).filter(Boolean)).size > 1;
   useRestartToast(data);
   return (
-    <Card aria-label="Hosts">
-      <CardHeader
-        title="Hosts"
-        note="A cordoned host receives no new requests or adapters. A drained host can be stopped when it has no running or waiting requests."
-        actions={
-          <Button size="sm" onClick={() => setAdding(true)}>
-            Add host
-          </Button>
-        }
-      />
+    <Card
+      aria-label="Hosts"
+      title="Hosts"
+      note="A cordoned host receives no new requests or adapters. A drained host can be stopped when it has no running or waiting requests."
+      actions={
+        <Button size="sm" onClick={() => setAdding(true)}>
+          Add host
+        </Button>
+      }
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && (
@@ -313,8 +313,7 @@ function Staging() {
     void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
   const counts = data && PHASES.map((phase) => `${number(data.phases[phase] ?? 0)} ${phase}`).join(", ");
   return (
-    <Card aria-label="Staging">
-      <CardHeader title="Staging" note={counts ?? "Versions that are being staged on hosts"} />
+    <Card aria-label="Staging" title="Staging" note={counts ?? "Versions that are being staged on hosts"}>
       <div
         role="search"
         aria-label="Staging"

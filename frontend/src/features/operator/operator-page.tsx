@@ -6,10 +6,10 @@ import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
-import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { Card, Stat, Stats } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { SegmentedControl } from "@/components/segmented-control";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { Breakdown, Share } from "@/features/usage/breakdown";
 import { LatencyTable } from "@/features/usage/latency";
 import { Freshness } from "@/features/usage/usage-page";
@@ -99,8 +99,7 @@ function Report({ report, base }: { report: OperatorReport; base: string | undef
           note={currency ? "tokens, without storage" : "no prices set"}
         />
       </Stats>
-      <Card>
-        <CardHeader title="By day" actions={<Freshness at={report.as_of} />} />
+      <Card title="By day" actions={<Freshness at={report.as_of} />}>
         <div className="p-4">
           <Suspense fallback={<Skeleton className="h-60 w-full" />}>
             <DayChart days={report.by_day} />
@@ -123,8 +122,7 @@ function Report({ report, base }: { report: OperatorReport; base: string | undef
       <Tenants report={report} />
       <div className="grid gap-5 lg:grid-cols-2">
         <TopAdapters report={report} />
-        <Card>
-          <CardHeader title="Latency" note="All tenants together" />
+        <Card title="Latency" note="All tenants together">
           <LatencyTable latency={report.latency} />
         </Card>
       </div>
@@ -136,57 +134,54 @@ const wait = (value: number | null) => (value === null ? "–" : milliseconds(va
 
 function Tenants({ report }: { report: OperatorReport }) {
   return (
-    <Card>
-      <CardHeader
-        title="Tenants"
-        note={
-          report.tenants > report.by_tenant.length
-            ? `The ${report.by_tenant.length} tenants with the most GPU time; the CSV file has all`
-            : "By GPU time"
-        }
-      />
+    <Card
+      title="Tenants"
+      note={
+        report.tenants > report.by_tenant.length
+          ? `The ${report.by_tenant.length} tenants with the most GPU time; the CSV file has all`
+          : "By GPU time"
+      }
+    >
       {report.by_tenant.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">No usage in this time range.</p>
       )}
       {report.by_tenant.length > 0 && (
-        <Table label="Tenants by GPU time">
-          <thead>
-            <tr>
-              <Th>Tenant</Th>
-              <Th className="text-right">Requests</Th>
-              <Th className="text-right">Failed</Th>
-              <Th className="text-right">Refused</Th>
-              <Th className="text-right">Tokens</Th>
-              <Th className="text-right">First token P50</Th>
-              <Th className="text-right">P99</Th>
-              <Th className="text-right">Cost</Th>
-              <Th className="text-right">GPU time</Th>
-              <Th className="w-36">Share</Th>
-            </tr>
-          </thead>
-          <tbody>
-            {report.by_tenant.map((row) => (
-              <Tr key={row.tenant}>
-                <Td>
-                  <span className="flex max-w-56 items-baseline gap-1.5" title={row.name}>
-                    <bdi className="truncate font-medium">{row.name}</bdi>{" "}
-                    <span className="text-ink-3">{row.tenant}</span>
-                  </span>
-                </Td>
-                <Td className="tnum text-right">{number(row.requests)}</Td>
-                <Td className="tnum text-right">{number(row.failed)}</Td>
-                <Td className="tnum text-right">{number(row.refused)}</Td>
-                <Td className="tnum text-right">{short(row.prompt_tokens + row.completion_tokens)}</Td>
-                <Td className="tnum text-right">{wait(row.latency.first_token.p50_ms)}</Td>
-                <Td className="tnum text-right">{wait(row.latency.first_token.p99_ms)}</Td>
-                <Td className="tnum text-right">{money(row.cost_micros, report.currency)}</Td>
-                <Td className="tnum text-right font-medium">{deviceTime(row.device_us)}</Td>
-                <Td>
-                  <Share part={row.device_us} total={report.totals.device_us} />
-                </Td>
-              </Tr>
-            ))}
-          </tbody>
+        <Table
+          label="Tenants by GPU time"
+          columns={[
+            "Tenant",
+            ["Requests", "text-right"],
+            ["Failed", "text-right"],
+            ["Refused", "text-right"],
+            ["Tokens", "text-right"],
+            ["First token P50", "text-right"],
+            ["P99", "text-right"],
+            ["Cost", "text-right"],
+            ["GPU time", "text-right"],
+            ["Share", "w-36"],
+          ]}
+        >
+          {report.by_tenant.map((row) => (
+            <Tr key={row.tenant}>
+              <Td>
+                <span className="flex max-w-56 items-baseline gap-1.5" title={row.name}>
+                  <bdi className="truncate font-medium">{row.name}</bdi>{" "}
+                  <span className="text-ink-3">{row.tenant}</span>
+                </span>
+              </Td>
+              <Td className="tnum text-right">{number(row.requests)}</Td>
+              <Td className="tnum text-right">{number(row.failed)}</Td>
+              <Td className="tnum text-right">{number(row.refused)}</Td>
+              <Td className="tnum text-right">{short(row.prompt_tokens + row.completion_tokens)}</Td>
+              <Td className="tnum text-right">{wait(row.latency.first_token.p50_ms)}</Td>
+              <Td className="tnum text-right">{wait(row.latency.first_token.p99_ms)}</Td>
+              <Td className="tnum text-right">{money(row.cost_micros, report.currency)}</Td>
+              <Td className="tnum text-right font-medium">{deviceTime(row.device_us)}</Td>
+              <Td>
+                <Share part={row.device_us} total={report.totals.device_us} />
+              </Td>
+            </Tr>
+          ))}
         </Table>
       )}
     </Card>
@@ -195,37 +190,28 @@ function Tenants({ report }: { report: OperatorReport }) {
 
 function TopAdapters({ report }: { report: OperatorReport }) {
   return (
-    <Card>
-      <CardHeader title="Adapters with the most GPU time" />
+    <Card title="Adapters with the most GPU time">
       {report.top_adapters.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">No adapters were used.</p>
       )}
       {report.top_adapters.length > 0 && (
-        <Table label="Adapters by GPU time">
-          <thead>
-            <tr>
-              <Th>Adapter</Th>
-              <Th>Tenant</Th>
-              <Th className="text-right">Requests</Th>
-              <Th className="text-right">GPU time</Th>
-              <Th className="w-32">Share</Th>
-            </tr>
-          </thead>
-          <tbody>
-            {report.top_adapters.slice(0, 10).map((row) => (
-              <Tr key={`${row.tenant} ${row.adapter ?? ""}`}>
-                <Td className="font-medium">
-                  {row.adapter ?? <span className="font-normal text-ink-2">base model</span>}
-                </Td>
-                <Td>{row.tenant}</Td>
-                <Td className="tnum text-right">{number(row.requests)}</Td>
-                <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
-                <Td>
-                  <Share part={row.device_us} total={report.totals.device_us} />
-                </Td>
-              </Tr>
-            ))}
-          </tbody>
+        <Table
+          label="Adapters by GPU time"
+          columns={["Adapter", "Tenant", ["Requests", "text-right"], ["GPU time", "text-right"], ["Share", "w-32"]]}
+        >
+          {report.top_adapters.slice(0, 10).map((row) => (
+            <Tr key={`${row.tenant} ${row.adapter ?? ""}`}>
+              <Td className="font-medium">
+                {row.adapter ?? <span className="font-normal text-ink-2">base model</span>}
+              </Td>
+              <Td>{row.tenant}</Td>
+              <Td className="tnum text-right">{number(row.requests)}</Td>
+              <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
+              <Td>
+                <Share part={row.device_us} total={report.totals.device_us} />
+              </Td>
+            </Tr>
+          ))}
         </Table>
       )}
     </Card>

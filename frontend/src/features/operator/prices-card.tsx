@@ -6,11 +6,11 @@ import type { PriceVersion } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm, FormDialog } from "@/components/dialog";
 import { Field, Input, type Option, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Th, Tr } from "@/components/table";
 import { cn } from "@/lib/cn";
 import { money } from "@/lib/format";
 import { z } from "@/lib/zod";
@@ -35,18 +35,17 @@ export function PricesCard() {
   const [publishing, setPublishing] = useState(false);
   const [ending, setEnding] = useState<PriceVersion | null>(null);
   return (
-    <Card>
-      <CardHeader
-        title="Prices"
-        note="Prices per million tokens. A price list takes effect at midnight UTC of its date; earlier usage keeps its price. Prices of a base model override the general prices."
-        actions={
-          data && (
-            <Button size="sm" onClick={() => setPublishing(true)}>
-              <Tag /> Publish prices
-            </Button>
-          )
-        }
-      />
+    <Card
+      title="Prices"
+      note="Prices per million tokens. A price list takes effect at midnight UTC of its date; earlier usage keeps its price. Prices of a base model override the general prices."
+      actions={
+        data && (
+          <Button size="sm" onClick={() => setPublishing(true)}>
+            <Tag /> Publish prices
+          </Button>
+        )
+      }
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && (
@@ -83,72 +82,62 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
   const last = new Set(lists.map((digest) => inForceOn(FAR, ofList(versions, digest))?.number));
   const several = lists.length > 1 || lists[0] !== null;
   return (
-    <Table label="Prices">
-      <thead>
-        <tr>
-          <Th>Version</Th>
-          {several && <Th>Base model</Th>}
-          <Th>From</Th>
-          {AMOUNTS.map(([name, label, heading]) => (
-            <Th key={name} className="text-right" title={label}>
-              {heading}
-            </Th>
-          ))}
-          <Th className={several ? "hidden 2xl:table-cell" : undefined}>Published by</Th>
+    <Table
+      label="Prices"
+      columns={[
+        "Version",
+        several && "Base model",
+        "From",
+        ...AMOUNTS.map(([name, label, heading]) => (
+          <Th key={name} className="text-right" title={label}>
+            {heading}
+          </Th>
+        )),
+        ["Published by", several ? "hidden 2xl:table-cell" : ""],
+        several && <HiddenTh label="Change" />,
+      ]}
+    >
+      {versions.map((version) => (
+        <Tr key={version.number}>
+          <Td className="font-medium">
+            {version.number} {current.has(version.number) && <Badge tone="green">now</Badge>}
+            {version.effective_on > today() && <Badge tone="blue">to come</Badge>}
+          </Td>
           {several && (
-            <Th>
-              <span className="sr-only">Change</span>
-            </Th>
+            <Td>
+              <bdi className="block max-w-44 truncate" title={version.base_model ?? undefined}>
+                {version.base_model ?? <span className="text-ink-3">all others</span>}
+              </bdi>
+            </Td>
           )}
-        </tr>
-      </thead>
-      <tbody>
-        {versions.map((version) => (
-          <Tr key={version.number}>
-            <Td className="font-medium">
-              {version.number} {current.has(version.number) && <Badge tone="green">now</Badge>}
-              {version.effective_on > today() && <Badge tone="blue">to come</Badge>}
+          <Td>{version.effective_on}</Td>
+          {version.inherits ? (
+            <Td colSpan={AMOUNTS.length} className="text-ink-3">
+              no longer has separate prices
             </Td>
-            {several && (
-              <Td>
-                <bdi className="block max-w-44 truncate" title={version.base_model ?? undefined}>
-                  {version.base_model ?? <span className="text-ink-3">all others</span>}
-                </bdi>
+          ) : (
+            AMOUNTS.map(([name]) => (
+              <Td key={name} className="tnum text-right">
+                <Amount version={version} name={name} />
               </Td>
-            )}
-            <Td>{version.effective_on}</Td>
-            {version.inherits ? (
-              <Td colSpan={AMOUNTS.length} className="text-ink-3">
-                no longer has separate prices
-              </Td>
-            ) : (
-              AMOUNTS.map(([name]) => (
-                <Td key={name} className="tnum text-right">
-                  <Amount version={version} name={name} />
-                </Td>
-              ))
-            )}
-            <Td className={cn("text-ink-2", several && "hidden 2xl:table-cell")}>
-              <span className="block max-w-40 truncate" title={version.created_by ?? undefined}>
-                {version.created_by ?? "–"}
-              </span>
+            ))
+          )}
+          <Td className={cn("text-ink-2", several && "hidden 2xl:table-cell")}>
+            <span className="block max-w-40 truncate" title={version.created_by ?? undefined}>
+              {version.created_by ?? "–"}
+            </span>
+          </Td>
+          {several && (
+            <Td className="text-right">
+              {version.base_model_digest && !version.inherits && last.has(version.number) && (
+                <Button size="sm" aria-label={`End the prices of ${version.base_model}`} onClick={() => onEnd(version)}>
+                  End
+                </Button>
+              )}
             </Td>
-            {several && (
-              <Td className="text-right">
-                {version.base_model_digest && !version.inherits && last.has(version.number) && (
-                  <Button
-                    size="sm"
-                    aria-label={`End the prices of ${version.base_model}`}
-                    onClick={() => onEnd(version)}
-                  >
-                    End
-                  </Button>
-                )}
-              </Td>
-            )}
-          </Tr>
-        ))}
-      </tbody>
+          )}
+        </Tr>
+      ))}
     </Table>
   );
 }

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import type { TenantDetail } from "@/api/types";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { toastThen } from "@/components/toast";
@@ -15,8 +15,7 @@ export function TenantLife({ tenant }: { tenant: TenantDetail }) {
   const [step, setStep] = useState<Step | null>(null);
   const close = () => setStep(null);
   return (
-    <Card aria-label="Manage tenant">
-      <CardHeader title="Manage tenant" />
+    <Card aria-label="Manage tenant" title="Manage tenant">
       <div className="flex flex-wrap gap-2 px-4 py-3.5">
         <Button onClick={() => setStep("rename")}>Rename</Button>
         {tenant.state === "suspended" && (

@@ -5,14 +5,14 @@ import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { Card, Stat, Stats } from "@/components/card";
 import { FormDialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { toastThen } from "@/components/toast";
 import { grantedBudgetsQuery } from "@/features/budgets/queries";
 import { rolesWithin } from "@/features/members/roles";
@@ -138,11 +138,11 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
     .filter(Boolean)
     .join(", ");
   return (
-    <Card aria-label="Settings by operators">
-      <CardHeader
-        title="Settings by operators"
-        note="Changes take effect within two seconds and do not affect running requests."
-      />
+    <Card
+      aria-label="Settings by operators"
+      title="Settings by operators"
+      note="Changes take effect within two seconds and do not affect running requests."
+    >
       <dl className="divide-y">
         <Decision label="Weight" onEdit={fixed ? undefined : () => setEditing("weight")}>
           {tenant.weight} <span className="text-ink-3">· its share of full hosts, relative to other tenants</span>
@@ -289,12 +289,11 @@ function People({ tenant }: { tenant: TenantDetail }) {
   // Invitations are shown on the first page of the unfiltered list.
   const invitations = search || page > 0 ? [] : tenant.invitations;
   return (
-    <Card>
-      <CardHeader
-        title="Members"
-        note={`${plural(tenant.members, "member")}, ${plural(tenant.invitation_count, "open invitation")}`}
-        actions={invite}
-      />
+    <Card
+      title="Members"
+      note={`${plural(tenant.members, "member")}, ${plural(tenant.invitation_count, "open invitation")}`}
+      actions={invite}
+    >
       {(tenant.members > PAGE || search) && (
         <div role="search" aria-label="Members" className="border-b px-4 py-3">
           <SearchInput
@@ -312,39 +311,30 @@ function People({ tenant }: { tenant: TenantDetail }) {
         </p>
       )}
       {data && data.total + invitations.length > 0 && (
-        <Table label="Members">
-          <thead>
-            <tr>
-              <Th>Person</Th>
-              <Th>Role</Th>
-              <Th className="text-right">Since</Th>
-            </tr>
-          </thead>
-          <tbody>
-            {data.results.map((person) => (
-              <Tr key={person.id}>
-                <Td className="max-w-72 truncate">
-                  <bdi className="font-medium">{person.name || person.email}</bdi>{" "}
-                  {person.name && <span className="text-ink-3">{person.email}</span>}
-                </Td>
-                <Td className="capitalize">{person.role}</Td>
-                <Td className="text-right text-ink-3">
-                  <RelativeTime at={person.joined_at} />
-                </Td>
-              </Tr>
-            ))}
-            {invitations.map((invitation) => (
-              <Tr key={invitation.id}>
-                <Td className="max-w-72 truncate">
-                  {invitation.email} <Badge tone="blue">invited</Badge>
-                </Td>
-                <Td className="capitalize">{invitation.role}</Td>
-                <Td className="text-right text-ink-3">
-                  <RelativeTime at={invitation.created_at} />
-                </Td>
-              </Tr>
-            ))}
-          </tbody>
+        <Table label="Members" columns={["Person", "Role", ["Since", "text-right"]]}>
+          {data.results.map((person) => (
+            <Tr key={person.id}>
+              <Td className="max-w-72 truncate">
+                <bdi className="font-medium">{person.name || person.email}</bdi>{" "}
+                {person.name && <span className="text-ink-3">{person.email}</span>}
+              </Td>
+              <Td className="capitalize">{person.role}</Td>
+              <Td className="text-right text-ink-3">
+                <RelativeTime at={person.joined_at} />
+              </Td>
+            </Tr>
+          ))}
+          {invitations.map((invitation) => (
+            <Tr key={invitation.id}>
+              <Td className="max-w-72 truncate">
+                {invitation.email} <Badge tone="blue">invited</Badge>
+              </Td>
+              <Td className="capitalize">{invitation.role}</Td>
+              <Td className="text-right text-ink-3">
+                <RelativeTime at={invitation.created_at} />
+              </Td>
+            </Tr>
+          ))}
         </Table>
       )}
       {invitations.length < tenant.invitation_count && invitations.length > 0 && (
@@ -376,18 +366,17 @@ function Adapters({ slug }: { slug: string }) {
   const [{ adapter: search = "", adapters: page = 0 }, show] = useLists();
   const { data, error, refetch } = useQuery(tenantAdaptersQuery(slug, search, page));
   return (
-    <Card>
-      <CardHeader
-        title="Adapters"
-        note="Adapters with their newest version. Their content is not accessible to operators."
-        actions={
-          <SearchInput
-            label="Find an adapter"
-            value={search}
-            onChange={(next) => show({ adapter: next || undefined, adapters: undefined })}
-          />
-        }
-      />
+    <Card
+      title="Adapters"
+      note="Adapters with their newest version. Their content is not accessible to operators."
+      actions={
+        <SearchInput
+          label="Find an adapter"
+          value={search}
+          onChange={(next) => show({ adapter: next || undefined, adapters: undefined })}
+        />
+      }
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={3} />}
       {data?.total === 0 && (
@@ -396,35 +385,27 @@ function Adapters({ slug }: { slug: string }) {
         </p>
       )}
       {data && data.total > 0 && (
-        <Table label="Adapters">
-          <thead>
-            <tr>
-              <Th>Adapter</Th>
-              <Th>Newest</Th>
-              <Th className="text-right">Rank</Th>
-              <Th className="text-right">Size</Th>
-              <Th className="text-right">Created</Th>
-            </tr>
-          </thead>
-          <tbody>
-            {data.results.map((row) => (
-              <Tr key={row.name}>
-                <Td className="max-w-72 truncate font-medium">{row.name}</Td>
-                <Td>
-                  {row.version === null ? (
-                    <span className="text-ink-3">none yet</span>
-                  ) : (
-                    `v${row.version}, ${row.state ?? ""}`
-                  )}
-                </Td>
-                <Td className="tnum text-right">{row.rank ?? "–"}</Td>
-                <Td className="tnum text-right">{bytes(row.bytes)}</Td>
-                <Td className="text-right text-ink-3">
-                  <RelativeTime at={row.created_at} />
-                </Td>
-              </Tr>
-            ))}
-          </tbody>
+        <Table
+          label="Adapters"
+          columns={["Adapter", "Newest", ["Rank", "text-right"], ["Size", "text-right"], ["Created", "text-right"]]}
+        >
+          {data.results.map((row) => (
+            <Tr key={row.name}>
+              <Td className="max-w-72 truncate font-medium">{row.name}</Td>
+              <Td>
+                {row.version === null ? (
+                  <span className="text-ink-3">none yet</span>
+                ) : (
+                  `v${row.version}, ${row.state ?? ""}`
+                )}
+              </Td>
+              <Td className="tnum text-right">{row.rank ?? "–"}</Td>
+              <Td className="tnum text-right">{bytes(row.bytes)}</Td>
+              <Td className="text-right text-ink-3">
+                <RelativeTime at={row.created_at} />
+              </Td>
+            </Tr>
+          ))}
         </Table>
       )}
       {data && (

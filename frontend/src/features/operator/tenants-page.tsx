@@ -11,7 +11,7 @@ import { type Option, Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { useTenant } from "@/features/session/queries";
 import { number, short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
@@ -103,50 +103,48 @@ export function TenantStateBadge({ state }: { state: TenantState }) {
 function Tenants({ rows }: { rows: TenantRow[] }) {
   const tenant = useTenant();
   return (
-    <Table label="Tenants">
-      <thead>
-        <tr>
-          <Th>Tenant</Th>
-          <Th>State</Th>
-          <Th className="text-right">Requests, 30 days</Th>
-          <Th className="text-right">Failed</Th>
-          <Th className="text-right">Refused</Th>
-          <Th className="hidden text-right md:table-cell">Tokens</Th>
-          <Th className="hidden text-right lg:table-cell">Adapters</Th>
-          <Th className="hidden text-right lg:table-cell">Members</Th>
-          <Th className="hidden text-right lg:table-cell">Keys</Th>
-          <Th className="hidden text-right md:table-cell">Weight</Th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => (
-          <Tr key={row.slug}>
-            <Td>
-              <Link
-                to="/t/$tenant/operator/tenants/$slug"
-                params={{ tenant, slug: row.slug }}
-                className="block max-w-40 truncate font-medium hover:underline sm:max-w-72"
-                title={row.name}
-                dir="auto"
-              >
-                {row.name}
-              </Link>
-              <span className="block max-w-40 truncate text-xs text-ink-3 sm:max-w-72">{row.slug}</span>
-            </Td>
-            <Td>
-              <TenantStateBadge state={row.state} />
-            </Td>
-            <Td className="tnum text-right">{number(row.usage.requests)}</Td>
-            <Td className="tnum text-right">{number(row.usage.failed)}</Td>
-            <Td className="tnum text-right">{number(row.usage.refused)}</Td>
-            <Td className="tnum hidden text-right md:table-cell">{short(row.usage.tokens)}</Td>
-            <Td className="tnum hidden text-right lg:table-cell">{number(row.adapters)}</Td>
-            <Td className="tnum hidden text-right lg:table-cell">{number(row.members)}</Td>
-            <Td className="tnum hidden text-right lg:table-cell">{number(row.keys)}</Td>
-            <Td className="tnum hidden text-right md:table-cell">{row.weight}</Td>
-          </Tr>
-        ))}
-      </tbody>
+    <Table
+      label="Tenants"
+      columns={[
+        "Tenant",
+        "State",
+        ["Requests, 30 days", "text-right"],
+        ["Failed", "text-right"],
+        ["Refused", "text-right"],
+        ["Tokens", "hidden text-right md:table-cell"],
+        ["Adapters", "hidden text-right lg:table-cell"],
+        ["Members", "hidden text-right lg:table-cell"],
+        ["Keys", "hidden text-right lg:table-cell"],
+        ["Weight", "hidden text-right md:table-cell"],
+      ]}
+    >
+      {rows.map((row) => (
+        <Tr key={row.slug}>
+          <Td>
+            <Link
+              to="/t/$tenant/operator/tenants/$slug"
+              params={{ tenant, slug: row.slug }}
+              className="block max-w-40 truncate font-medium hover:underline sm:max-w-72"
+              title={row.name}
+              dir="auto"
+            >
+              {row.name}
+            </Link>
+            <span className="block max-w-40 truncate text-xs text-ink-3 sm:max-w-72">{row.slug}</span>
+          </Td>
+          <Td>
+            <TenantStateBadge state={row.state} />
+          </Td>
+          <Td className="tnum text-right">{number(row.usage.requests)}</Td>
+          <Td className="tnum text-right">{number(row.usage.failed)}</Td>
+          <Td className="tnum text-right">{number(row.usage.refused)}</Td>
+          <Td className="tnum hidden text-right md:table-cell">{short(row.usage.tokens)}</Td>
+          <Td className="tnum hidden text-right lg:table-cell">{number(row.adapters)}</Td>
+          <Td className="tnum hidden text-right lg:table-cell">{number(row.members)}</Td>
+          <Td className="tnum hidden text-right lg:table-cell">{number(row.keys)}</Td>
+          <Td className="tnum hidden text-right md:table-cell">{row.weight}</Td>
+        </Tr>
+      ))}
     </Table>
   );
 }

@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import type { Overview } from "@/api/types";
 import { hide, useHidden } from "@/app/preferences";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { useCan, useTenant } from "@/features/session/queries";
 
 interface Step {
@@ -23,16 +23,17 @@ export function FirstSteps({ done }: { done: Overview["first_steps"] }) {
   const steps = useSteps(done);
   if (hidden || !mayUpload || steps.every((step) => step.done)) return null;
   return (
-    <Card aria-label="First steps" data-testid="first-steps">
-      <CardHeader
-        title="First steps"
-        note={`${steps.filter((step) => step.done).length} of ${steps.length} done`}
-        actions={
-          <Button size="icon" variant="ghost" aria-label="Hide first steps" onClick={() => hide(name)}>
-            <X />
-          </Button>
-        }
-      />
+    <Card
+      aria-label="First steps"
+      data-testid="first-steps"
+      title="First steps"
+      note={`${steps.filter((step) => step.done).length} of ${steps.length} done`}
+      actions={
+        <Button size="icon" variant="ghost" aria-label="Hide first steps" onClick={() => hide(name)}>
+          <X />
+        </Button>
+      }
+    >
       <ol className="grid gap-px bg-line sm:grid-cols-2 xl:grid-cols-4">
         {steps.map((step, index) => (
           <li key={step.title} className="flex gap-3 bg-surface p-4">

@@ -5,7 +5,7 @@ import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { StackedBar } from "@/components/bars";
 import { Button } from "@/components/button";
-import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { Card, Stat, Stats } from "@/components/card";
 import { RelativeTime } from "@/components/relative-time";
 import { Snippets } from "@/components/snippets";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
@@ -143,17 +143,16 @@ function Recent({ overview }: { overview: Overview }) {
   const tenant = useTenant();
   const rows = overview.recent_requests.slice(0, 8);
   return (
-    <Card>
-      <CardHeader
-        title="Recent requests"
-        actions={
-          <Button size="sm" variant="ghost" asChild>
-            <Link to="/t/$tenant/requests" params={{ tenant }}>
-              All requests <ArrowRight />
-            </Link>
-          </Button>
-        }
-      />
+    <Card
+      title="Recent requests"
+      actions={
+        <Button size="sm" variant="ghost" asChild>
+          <Link to="/t/$tenant/requests" params={{ tenant }}>
+            All requests <ArrowRight />
+          </Link>
+        </Button>
+      }
+    >
       {rows.length > 0 ? (
         <RequestTable rows={rows} brief />
       ) : (
@@ -176,17 +175,16 @@ function Hosts({ hosts }: { hosts: Host[] }) {
       : hosts.toSorted((a, b) => Number(isUsed(b)) - Number(isUsed(a)) || b.running - a.running).slice(0, MAX_HOSTS);
   const unused = hosts.filter((host) => !isUsed(host)).length;
   return (
-    <Card>
-      <CardHeader
-        title="Hosts"
-        actions={
-          <Button size="sm" variant="ghost" asChild>
-            <Link to="/t/$tenant/hosts" params={{ tenant }}>
-              Details <ArrowRight />
-            </Link>
-          </Button>
-        }
-      />
+    <Card
+      title="Hosts"
+      actions={
+        <Button size="sm" variant="ghost" asChild>
+          <Link to="/t/$tenant/hosts" params={{ tenant }}>
+            Details <ArrowRight />
+          </Link>
+        </Button>
+      }
+    >
       {hosts.length === 0 && (
         <p className="px-4 py-6 text-sm text-ink-3">
           No engine host is configured. Start one with <code className="font-mono text-xs">make run</code>.
@@ -253,8 +251,7 @@ function MostUsedAdapters() {
   if (!top[0]?.tokens) return null;
   const maximum = top[0].tokens;
   return (
-    <Card>
-      <CardHeader title="Most used adapters, 7 days" />
+    <Card title="Most used adapters, 7 days">
       <ul className="grid gap-3 px-4 py-3.5">
         {top.map(({ name, tokens }) => (
           <li key={name ?? ""} className="grid grid-cols-[minmax(0,1fr)] gap-1.5">
@@ -290,18 +287,17 @@ function GettingStarted() {
   const model = models?.find(({ kind }) => kind === "adapter") ?? models?.[0];
   if (!model) return null;
   return (
-    <Card>
-      <CardHeader
-        title={`Call ${model.id} from your code`}
-        note="The API is compatible with OpenAI: change the base URL and the key, and keep your code."
-        actions={
-          <Button size="sm" asChild>
-            <Link to="/t/$tenant/keys" params={{ tenant }}>
-              <KeyRound /> Create a key
-            </Link>
-          </Button>
-        }
-      />
+    <Card
+      title={`Call ${model.id} from your code`}
+      note="The API is compatible with OpenAI: change the base URL and the key, and keep your code."
+      actions={
+        <Button size="sm" asChild>
+          <Link to="/t/$tenant/keys" params={{ tenant }}>
+            <KeyRound /> Create a key
+          </Link>
+        </Button>
+      }
+    >
       <div className="p-4">
         <Snippets model={model.id} origin={location.origin} languages={LANGUAGES.slice(0, 3)} />
       </div>

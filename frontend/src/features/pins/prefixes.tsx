@@ -5,7 +5,7 @@ import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm, Dialog } from "@/components/dialog";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { toastThen } from "@/components/toast";
@@ -23,8 +23,12 @@ export function AdapterPrefixes({ name }: { name: string }) {
   const { data, error, refetch } = useQuery(pinsQuery(useTenant()));
   const prefixes = data?.prefixes.filter((prefix) => prefix.model === name);
   return (
-    <Card aria-label="Pinned prefixes">
-      <CardHeader title="Pinned prefixes" note={NOTE} actions={data && <PinButton pins={data} model={name} />} />
+    <Card
+      aria-label="Pinned prefixes"
+      title="Pinned prefixes"
+      note={NOTE}
+      actions={data && <PinButton pins={data} model={name} />}
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !prefixes && <Skeleton className="m-4 h-12" />}
       {prefixes && prefixes.length > 0 ? <Prefixes prefixes={prefixes} /> : data && <Nothing pins={data} />}
@@ -36,12 +40,12 @@ export function AdapterPrefixes({ name }: { name: string }) {
 export function PinsCard() {
   const { data, error, refetch } = useQuery(pinsQuery(useTenant()));
   return (
-    <Card aria-label="Pinned memory">
-      <CardHeader
-        title="Pinned memory"
-        note="Adapters and prompt prefixes kept in the device memory of hosts"
-        actions={data && <PinButton pins={data} />}
-      />
+    <Card
+      aria-label="Pinned memory"
+      title="Pinned memory"
+      note="Adapters and prompt prefixes kept in the device memory of hosts"
+      actions={data && <PinButton pins={data} />}
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-12" />}
       {data && <Quota pins={data} />}

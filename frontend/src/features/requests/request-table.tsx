@@ -3,7 +3,7 @@ import { Fragment, useState } from "react";
 import type { RequestRecord } from "@/api/types";
 import { Status, type Tone } from "@/components/badge";
 import { CopyButton } from "@/components/code-block";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { useCan } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
@@ -43,29 +43,25 @@ export function RequestTable({ rows, brief = false, open: controlled, onOpen }: 
   // All rows have one scale, so that slow requests stand out.
   const longest = Math.max(1, ...rows.map(totalMs));
   return (
-    <Table label="Requests">
-      <thead>
-        <tr>
-          <Th className="w-8 pr-0">
-            <span className="sr-only">Details</span>
-          </Th>
-          <Th>Model</Th>
-          <Th>Outcome</Th>
-          <Th className="text-right">Tokens</Th>
-          <Th className="hidden text-right sm:table-cell">First token</Th>
-          {!brief && <Th className="text-right">Total</Th>}
-          {!brief && <Th className="w-40">Time</Th>}
-          <Th className="text-right">When</Th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => (
-          <Fragment key={row.id}>
-            <Row row={row} brief={brief} longest={longest} open={open === row.id} onToggle={() => toggle(row.id)} />
-            {open === row.id && <Details row={row} span={brief ? 6 : 8} />}
-          </Fragment>
-        ))}
-      </tbody>
+    <Table
+      label="Requests"
+      columns={[
+        <HiddenTh label="Details" className="w-8 pr-0" />,
+        "Model",
+        "Outcome",
+        ["Tokens", "text-right"],
+        ["First token", "hidden text-right sm:table-cell"],
+        !brief && ["Total", "text-right"],
+        !brief && ["Time", "w-40"],
+        ["When", "text-right"],
+      ]}
+    >
+      {rows.map((row) => (
+        <Fragment key={row.id}>
+          <Row row={row} brief={brief} longest={longest} open={open === row.id} onToggle={() => toggle(row.id)} />
+          {open === row.id && <Details row={row} span={brief ? 6 : 8} />}
+        </Fragment>
+      ))}
     </Table>
   );
 }

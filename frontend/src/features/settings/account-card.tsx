@@ -1,7 +1,7 @@
 import { zodResolver } from "@hookform/resolvers/zod";
 import { useForm } from "react-hook-form";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
@@ -19,8 +19,7 @@ export function AccountCard() {
   const { user, password_login, provider } = useSession();
   if (!user) return null;
   return (
-    <Card>
-      <CardHeader title="Account" note={user.name ? `${user.name}, ${user.email}` : user.email} />
+    <Card title="Account" note={user.name ? `${user.name}, ${user.email}` : user.email}>
       {user.has_password && password_login ? (
         <ChangePassword />
       ) : (

@@ -5,7 +5,7 @@ import type { Device } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
@@ -36,18 +36,17 @@ export function DevicesCard() {
   const end = useEnd("Signed out on all other devices");
   const others = data?.filter(({ current }) => !current).length ?? 0;
   return (
-    <Card>
-      <CardHeader
-        title="Devices"
-        note="Devices where you are signed in"
-        actions={
-          others > 0 && (
-            <Button size="sm" onClick={() => setAsking(true)} data-testid="end-others">
-              Sign out everywhere else
-            </Button>
-          )
-        }
-      />
+    <Card
+      title="Devices"
+      note="Devices where you are signed in"
+      actions={
+        others > 0 && (
+          <Button size="sm" onClick={() => setAsking(true)} data-testid="end-others">
+            Sign out everywhere else
+          </Button>
+        )
+      }
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {data && (

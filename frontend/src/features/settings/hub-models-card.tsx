@@ -4,7 +4,7 @@ import { api, unwrap } from "@/api/client";
 import type { components } from "@/api/schema";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -33,8 +33,7 @@ export function HubModelsCard() {
   const { data, error, refetch } = useQuery(hubModelsQuery(useTenant()));
   const may = useCan("tenant.write");
   return (
-    <Card>
-      <CardHeader title="Models from the Hub" note="Imported when a request first names them" />
+    <Card title="Models from the Hub" note="Imported when a request first names them">
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
           A request may name <code className="font-mono text-xs">hub:org/name@revision</code> as its model. It is

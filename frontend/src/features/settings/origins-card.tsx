@@ -5,7 +5,7 @@ import { useForm } from "react-hook-form";
 import { api, unwrap } from "@/api/client";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -37,8 +37,7 @@ export function OriginsCard() {
   const { data, error, refetch } = useQuery(originsQuery(useTenant()));
   const may = useCan("tenant.write");
   return (
-    <Card>
-      <CardHeader title="Browser origins" note="Web pages that may call inference with this tenant’s keys" />
+    <Card title="Browser origins" note="Web pages that may call inference with this tenant’s keys">
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
           A browser lets a web page read answers of this server only if the origin of the page is listed here. Visitors

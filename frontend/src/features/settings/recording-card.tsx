@@ -5,7 +5,7 @@ import type { Recording } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Status } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
@@ -24,19 +24,18 @@ export function RecordingCard() {
   const { data, error, refetch } = useQuery(recordingQuery(useTenant()));
   const may = useCan("transcripts.write");
   return (
-    <Card>
-      <CardHeader
-        title="Prompts and answers"
-        note="Stores the text of requests in addition to their timings"
-        actions={
-          data && (
-            <Status
-              tone={data.enabled ? "amber" : "neutral"}
-              label={data.enabled ? `kept for ${plural(data.days, "day")}` : "not kept"}
-            />
-          )
-        }
-      />
+    <Card
+      title="Prompts and answers"
+      note="Stores the text of requests in addition to their timings"
+      actions={
+        data && (
+          <Status
+            tone={data.enabled ? "amber" : "neutral"}
+            label={data.enabled ? `kept for ${plural(data.days, "day")}` : "not kept"}
+          />
+        )
+      }
+    >
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
           While recording is on, the prompt and answer of every request of this tenant are stored, up to 32,768

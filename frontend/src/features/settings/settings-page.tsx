@@ -3,7 +3,7 @@ import { RadioGroup } from "radix-ui";
 import { type ReactNode, Suspense } from "react";
 import { type Density, setPreferences, type Theme, usePreferences } from "@/app/preferences";
 import { Page } from "@/app/page";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { CopyButton } from "@/components/code-block";
 import { Skeleton } from "@/components/notices";
 import { useSession, useTenant } from "@/features/session/queries";
@@ -44,8 +44,7 @@ export function SettingsPage() {
       narrow
     >
       <div className="grid gap-4">
-        <Card>
-          <CardHeader title="Theme" />
+        <Card title="Theme">
           <Choices
             label="Theme"
             value={preferences.theme}
@@ -53,8 +52,7 @@ export function SettingsPage() {
             onChange={(theme) => setPreferences({ theme })}
           />
         </Card>
-        <Card>
-          <CardHeader title="Density" />
+        <Card title="Density">
           <Choices
             label="Density"
             value={preferences.density}
@@ -120,8 +118,7 @@ function Endpoints() {
     { label: "Signed in as", value: user?.email ?? "" },
   ];
   return (
-    <Card>
-      <CardHeader title="Endpoints" note="Addresses for SDKs and scripts" />
+    <Card title="Endpoints" note="Addresses for SDKs and scripts">
       <dl className="divide-y">
         {rows.map(({ label, value, href }) => (
           <div key={label} className="flex min-h-row flex-wrap items-center gap-x-4 px-4 py-1">
@@ -152,8 +149,7 @@ const KEYS: [keys: string[], meaning: string][] = [
 
 function Shortcuts() {
   return (
-    <Card>
-      <CardHeader title="Keyboard" />
+    <Card title="Keyboard">
       <dl className="divide-y">
         {KEYS.map(([keys, meaning]) => (
           <div key={meaning} className="flex min-h-row items-center gap-4 px-4">

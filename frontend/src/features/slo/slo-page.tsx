@@ -4,7 +4,7 @@ import type { Attainment, BurnRate, SloReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
-import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { Card, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -88,11 +88,11 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
 function Latencies({ slo, range }: { slo: SloReport; range: TimeRange }) {
   const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.query));
   return (
-    <Card aria-label="Latency over time">
-      <CardHeader
-        title="Latency over time"
-        note={data && `Each step is ${stepName(data.step_s)}. Drag over a chart to zoom.`}
-      />
+    <Card
+      aria-label="Latency over time"
+      title="Latency over time"
+      note={data && `Each step is ${stepName(data.step_s)}. Drag over a chart to zoom.`}
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-44" />}
       {data && (
@@ -137,16 +137,15 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
   const { budget, percentiles: p } = metric;
   const missed = metric.attainment !== null && metric.attainment < slo.target;
   return (
-    <Card>
-      <CardHeader
-        title={title}
-        note={
-          metric.objective_ms === null
-            ? "No objective set"
-            : `Objective: ${milliseconds(metric.objective_ms)}. Attainment of the last ${plural(slo.days, "day")} (UTC), including today.`
-        }
-        actions={<Freshness at={slo.as_of} />}
-      />
+    <Card
+      title={title}
+      note={
+        metric.objective_ms === null
+          ? "No objective set"
+          : `Objective: ${milliseconds(metric.objective_ms)}. Attainment of the last ${plural(slo.days, "day")} (UTC), including today.`
+      }
+      actions={<Freshness at={slo.as_of} />}
+    >
       <dl className="grid gap-px bg-line sm:grid-cols-2 xl:grid-cols-4">
         <Figure
           label="Attainment"

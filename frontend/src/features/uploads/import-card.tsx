@@ -2,7 +2,7 @@ import { CloudDownload } from "lucide-react";
 import { type SyntheticEvent, useState } from "react";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
@@ -26,8 +26,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
     bring.mutate(base ? { ...body, base_model: base } : body, { onSuccess: ({ id }) => onSent(id) });
   };
   return (
-    <Card>
-      <CardHeader title="Import an adapter" note="The server fetches the current commit of the revision." />
+    <Card title="Import an adapter" note="The server fetches the current commit of the revision.">
       <form onSubmit={submit} className="grid items-start gap-4 p-4 sm:grid-cols-2">
         <Field
           label="Source"

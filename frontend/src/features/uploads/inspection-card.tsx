@@ -1,5 +1,5 @@
 import { Check, CircleAlert, TriangleAlert } from "lucide-react";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { TargetModules } from "@/components/target-modules";
 import { cn } from "@/lib/cn";
 import { bytes, number, params, plural } from "@/lib/format";
@@ -10,15 +10,15 @@ import type { Selection } from "@/lib/selection";
 export function InspectionCard({ selection }: { selection: Selection }) {
   const { files, findings, inspection } = selection;
   return (
-    <Card aria-label="Inspection">
-      <CardHeader
-        title="Checked in your browser"
-        note={
-          files.length > 0
-            ? `${files.map(({ name }) => name).join(" and ")} · ${bytes(selection.bytes)}`
-            : "No files to send"
-        }
-      />
+    <Card
+      aria-label="Inspection"
+      title="Checked in your browser"
+      note={
+        files.length > 0
+          ? `${files.map(({ name }) => name).join(" and ")} · ${bytes(selection.bytes)}`
+          : "No files to send"
+      }
+    >
       {inspection && <Summary summary={inspection.summary} />}
       <div className="border-t empty:hidden">
         <Findings findings={findings} />

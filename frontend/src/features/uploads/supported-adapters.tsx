@@ -1,5 +1,5 @@
 import { Check, X } from "lucide-react";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { CodeBlock } from "@/components/code-block";
 
 const SERVED = [
@@ -23,8 +23,7 @@ const SAVE = `model.save_pretrained(
 /** A list of the supported adapters, beside the form. */
 export function SupportedAdapters() {
   return (
-    <Card aria-label="Supported adapters">
-      <CardHeader title="Supported adapters" />
+    <Card aria-label="Supported adapters" title="Supported adapters">
       <ul className="grid gap-2 p-4 text-sm text-ink-2">
         {SERVED.map((rule) => (
           <li key={rule} className="flex gap-2.5">

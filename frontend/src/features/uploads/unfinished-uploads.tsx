@@ -2,7 +2,7 @@ import type { Upload } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { ErrorNotice } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
@@ -16,11 +16,10 @@ export function UnfinishedUploads() {
   if (error) return <ErrorNotice error={error} onRetry={refetch} />;
   if (arriving.length === 0) return null;
   return (
-    <Card>
-      <CardHeader
-        title="Unfinished uploads"
-        note="To resume an upload, choose the same files again with the same name in the same browser."
-      />
+    <Card
+      title="Unfinished uploads"
+      note="To resume an upload, choose the same files again with the same name in the same browser."
+    >
       <ul className="divide-y">
         {arriving.map((upload) => (
           <UnfinishedUpload key={upload.id} upload={upload} />

@@ -5,7 +5,7 @@ import type { Upload } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { BaseConfirmation } from "@/features/adapters/base-confirmation";
 import { EffectConfirmation, EffectWarning } from "@/features/adapters/effect";
@@ -25,32 +25,31 @@ export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => voi
   if (!data) return <Skeleton className="h-56 w-full" />;
   return (
     <div className="grid gap-5">
-      <Card>
-        <CardHeader
-          title={
-            <span className="flex items-center gap-2">
-              <StepIcon state={ICONS[data.state]} /> {heading(data)}
-            </span>
-          }
-          note={[
-            data.adapter,
-            data.imported_from?.name ?? data.files.map(({ name }) => name).join(", "),
-            data.bytes > 0 && bytes(data.bytes),
-          ]
-            .filter(Boolean)
-            .join(" · ")}
-          actions={
-            isUndecided(data) ? (
-              <CancelUpload id={id} />
-            ) : (
-              (data.state === "refused" || data.state === "cancelled") && (
-                <Button size="sm" variant="primary" onClick={onAgain}>
-                  {data.imported_from ? "Choose another source" : "Choose other files"}
-                </Button>
-              )
+      <Card
+        title={
+          <span className="flex items-center gap-2">
+            <StepIcon state={ICONS[data.state]} /> {heading(data)}
+          </span>
+        }
+        note={[
+          data.adapter,
+          data.imported_from?.name ?? data.files.map(({ name }) => name).join(", "),
+          data.bytes > 0 && bytes(data.bytes),
+        ]
+          .filter(Boolean)
+          .join(" · ")}
+        actions={
+          isUndecided(data) ? (
+            <CancelUpload id={id} />
+          ) : (
+            (data.state === "refused" || data.state === "cancelled") && (
+              <Button size="sm" variant="primary" onClick={onAgain}>
+                {data.imported_from ? "Choose another source" : "Choose other files"}
+              </Button>
             )
-          }
-        />
+          )
+        }
+      >
         <Progress
           label="Upload"
           value={data.fetched_bytes ?? 1}
@@ -146,15 +145,14 @@ function StagingCard({ adapter, number, onAgain }: { adapter: string; number: nu
   const icon: Icon = version.state === "ready" ? "good" : version.state === "failed" ? "bad" : "busy";
   return (
     <>
-      <Card>
-        <CardHeader
-          title={
-            <span className="flex items-center gap-2">
-              <StepIcon state={icon} /> {version.state === "ready" ? "Staged on the hosts" : "Staging on the hosts"}
-            </span>
-          }
-          note={`${adapter}, version ${number}`}
-        />
+      <Card
+        title={
+          <span className="flex items-center gap-2">
+            <StepIcon state={icon} /> {version.state === "ready" ? "Staged on the hosts" : "Staging on the hosts"}
+          </span>
+        }
+        note={`${adapter}, version ${number}`}
+      >
         <div className="grid gap-4 p-4">
           <BaseConfirmation version={version} />
           <EffectWarning version={version} />

@@ -1,8 +1,8 @@
 import type { ReactNode } from "react";
 import type { UsageTotals } from "@/api/types";
 import { StackedBar } from "@/components/bars";
-import { Card, CardHeader } from "@/components/card";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Card } from "@/components/card";
+import { Table, Td, Tr } from "@/components/table";
 import { deviceTime, money, number, percent } from "@/lib/format";
 
 interface BreakdownRow extends UsageTotals {
@@ -24,44 +24,41 @@ interface BreakdownProps {
 /** A table of usage and cost by adapter, key or model, with the share of all tokens. */
 export function Breakdown({ title, note, noun, rows, totals, currency }: BreakdownProps) {
   return (
-    <Card>
-      <CardHeader title={title} note={note} />
-      <Table label={`Usage ${title.toLowerCase()}`}>
-        <thead>
-          <tr>
-            <Th>{noun}</Th>
-            <Th className="text-right">Requests</Th>
-            <Th className="text-right">Prompt</Th>
-            <Th className="text-right">Completion</Th>
-            <Th className="text-right">GPU time</Th>
-            {currency && <Th className="text-right">Cost</Th>}
-            <Th className="w-44">Share of tokens</Th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows
-            .toSorted((a, b) => tokens(b) - tokens(a))
-            .map((row) => (
-              <Tr key={row.id}>
-                <Td className="font-medium">
-                  <bdi
-                    className="block max-w-40 truncate sm:max-w-64"
-                    title={typeof row.label === "string" ? row.label : undefined}
-                  >
-                    {row.label}
-                  </bdi>
-                </Td>
-                <Td className="tnum text-right">{number(row.requests)}</Td>
-                <Td className="tnum text-right">{number(row.prompt_tokens)}</Td>
-                <Td className="tnum text-right">{number(row.completion_tokens)}</Td>
-                <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
-                {currency && <Td className="tnum text-right font-medium">{money(row.cost_micros, currency)}</Td>}
-                <Td>
-                  <Share part={tokens(row)} total={tokens(totals)} />
-                </Td>
-              </Tr>
-            ))}
-        </tbody>
+    <Card title={title} note={note}>
+      <Table
+        label={`Usage ${title.toLowerCase()}`}
+        columns={[
+          noun,
+          ["Requests", "text-right"],
+          ["Prompt", "text-right"],
+          ["Completion", "text-right"],
+          ["GPU time", "text-right"],
+          currency && ["Cost", "text-right"],
+          ["Share of tokens", "w-44"],
+        ]}
+      >
+        {rows
+          .toSorted((a, b) => tokens(b) - tokens(a))
+          .map((row) => (
+            <Tr key={row.id}>
+              <Td className="font-medium">
+                <bdi
+                  className="block max-w-40 truncate sm:max-w-64"
+                  title={typeof row.label === "string" ? row.label : undefined}
+                >
+                  {row.label}
+                </bdi>
+              </Td>
+              <Td className="tnum text-right">{number(row.requests)}</Td>
+              <Td className="tnum text-right">{number(row.prompt_tokens)}</Td>
+              <Td className="tnum text-right">{number(row.completion_tokens)}</Td>
+              <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
+              {currency && <Td className="tnum text-right font-medium">{money(row.cost_micros, currency)}</Td>}
+              <Td>
+                <Share part={tokens(row)} total={tokens(totals)} />
+              </Td>
+            </Tr>
+          ))}
       </Table>
     </Card>
   );

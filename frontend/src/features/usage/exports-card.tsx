@@ -5,11 +5,11 @@ import type { ExportSchedule, Export } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Status, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { FormDialog } from "@/components/dialog";
 import { Field, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -42,18 +42,17 @@ export function ExportsCard() {
     void navigate({ search: (now) => ({ ...now, export: open || undefined }), replace: true, resetScroll: false });
   const may = useCan("exports.write");
   return (
-    <Card>
-      <CardHeader
-        title="Exports"
-        note="Large usage tables as files, created in the background and kept for 90 days"
-        actions={
-          may && (
-            <Button size="sm" onClick={() => setAsking(true)} data-testid="new-export">
-              <FileSpreadsheet /> New export
-            </Button>
-          )
-        }
-      />
+    <Card
+      title="Exports"
+      note="Large usage tables as files, created in the background and kept for 90 days"
+      actions={
+        may && (
+          <Button size="sm" onClick={() => setAsking(true)} data-testid="new-export">
+            <FileSpreadsheet /> New export
+          </Button>
+        )
+      }
+    >
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={2} />}
       {unscheduled && !error && <ErrorNotice error={unscheduled} onRetry={readSchedules} className="m-4" />}
@@ -96,52 +95,48 @@ function Schedules({ schedules, may }: { schedules: ExportSchedule[]; may: boole
 
 function Exports({ tenant, exports }: { tenant: string; exports: Export[] }) {
   return (
-    <Table label="Exports">
-      <thead>
-        <tr>
-          <Th>Days</Th>
-          <Th>Rows by</Th>
-          <Th>State</Th>
-          <Th className="text-right">Rows</Th>
-          <Th className="text-right">Size</Th>
-          <Th>Requested</Th>
-          <Th>
-            <span className="sr-only">Download</span>
-          </Th>
-        </tr>
-      </thead>
-      <tbody>
-        {exports.map((one) => (
-          <Tr key={one.id}>
-            <Td className="font-medium">
-              {day(one.first)} – {day(one.last)}
-            </Td>
-            <Td>{one.grain}</Td>
-            <Td>
-              <Status {...STATES[one.state]} />
-            </Td>
-            <Td className="tnum text-right">{one.state === "ready" ? number(one.lines) : "–"}</Td>
-            <Td className="tnum text-right">{one.state === "ready" ? bytes(one.bytes) : "–"}</Td>
-            <Td>
-              <RelativeTime at={one.created_at} />
-              {one.scheduled && <span className="text-ink-3"> · scheduled</span>}
-            </Td>
-            <Td className="text-right">
-              {one.state === "ready" && (
-                <Button asChild size="sm" variant="ghost">
-                  <a
-                    href={`/api/tenants/${tenant}/exports/${one.id}/file`}
-                    download={one.file_name}
-                    aria-label={`Download ${one.file_name}`}
-                  >
-                    <Download /> Download
-                  </a>
-                </Button>
-              )}
-            </Td>
-          </Tr>
-        ))}
-      </tbody>
+    <Table
+      label="Exports"
+      columns={[
+        "Days",
+        "Rows by",
+        "State",
+        ["Rows", "text-right"],
+        ["Size", "text-right"],
+        "Requested",
+        <HiddenTh label="Download" />,
+      ]}
+    >
+      {exports.map((one) => (
+        <Tr key={one.id}>
+          <Td className="font-medium">
+            {day(one.first)} – {day(one.last)}
+          </Td>
+          <Td>{one.grain}</Td>
+          <Td>
+            <Status {...STATES[one.state]} />
+          </Td>
+          <Td className="tnum text-right">{one.state === "ready" ? number(one.lines) : "–"}</Td>
+          <Td className="tnum text-right">{one.state === "ready" ? bytes(one.bytes) : "–"}</Td>
+          <Td>
+            <RelativeTime at={one.created_at} />
+            {one.scheduled && <span className="text-ink-3"> · scheduled</span>}
+          </Td>
+          <Td className="text-right">
+            {one.state === "ready" && (
+              <Button asChild size="sm" variant="ghost">
+                <a
+                  href={`/api/tenants/${tenant}/exports/${one.id}/file`}
+                  download={one.file_name}
+                  aria-label={`Download ${one.file_name}`}
+                >
+                  <Download /> Download
+                </a>
+              </Button>
+            )}
+          </Td>
+        </Tr>
+      ))}
     </Table>
   );
 }

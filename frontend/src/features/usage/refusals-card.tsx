@@ -2,9 +2,9 @@ import type { UseQueryResult } from "@tanstack/react-query";
 import { Suspense } from "react";
 import type { RefusalSeries } from "@/api/types";
 import { Badge } from "@/components/badge";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import type { ChartSeries } from "@/components/time-chart";
 import type { useTimeRange } from "@/components/time-range";
 import { number, percent, plural, short } from "@/lib/format";
@@ -37,11 +37,11 @@ export function RefusalsCard({ query: { data: refused, error, refetch }, range }
     series.push({ key: "", label: "all other codes", color: "danger", values });
   }
   return (
-    <Card aria-label="Refused">
-      <CardHeader
-        title="Refused before an engine"
-        note={`${plural(total, "request")}${failed > 0 ? `, ${number(failed)} of them because of server errors (5xx)` : ""}. They are not included in other figures and are free of charge.`}
-      />
+    <Card
+      aria-label="Refused"
+      title="Refused before an engine"
+      note={`${plural(total, "request")}${failed > 0 ? `, ${number(failed)} of them because of server errors (5xx)` : ""}. They are not included in other figures and are free of charge.`}
+    >
       <div className="p-4">
         <Suspense fallback={<Skeleton className="h-44" />}>
           <TimeChart
@@ -57,27 +57,20 @@ export function RefusalsCard({ query: { data: refused, error, refetch }, range }
         </Suspense>
       </div>
       <div className="border-t">
-        <Table label="Refused by code">
-          <thead>
-            <tr>
-              <Th>Code</Th>
-              <Th className="text-right">Status</Th>
-              <Th className="text-right">Requests</Th>
-              <Th className="text-right">Share</Th>
-            </tr>
-          </thead>
-          <tbody>
-            {codes.map(({ code, status, count }) => (
-              <Tr key={`${status} ${code}`}>
-                <Td className="font-mono text-xs">{code}</Td>
-                <Td className="text-right">
-                  {status === 0 ? "–" : <Badge tone={status >= 500 ? "danger" : "neutral"}>{status}</Badge>}
-                </Td>
-                <Td className="tnum text-right">{number(count)}</Td>
-                <Td className="tnum text-right">{percent(count, total)}</Td>
-              </Tr>
-            ))}
-          </tbody>
+        <Table
+          label="Refused by code"
+          columns={["Code", ["Status", "text-right"], ["Requests", "text-right"], ["Share", "text-right"]]}
+        >
+          {codes.map(({ code, status, count }) => (
+            <Tr key={`${status} ${code}`}>
+              <Td className="font-mono text-xs">{code}</Td>
+              <Td className="text-right">
+                {status === 0 ? "–" : <Badge tone={status >= 500 ? "danger" : "neutral"}>{status}</Badge>}
+              </Td>
+              <Td className="tnum text-right">{number(count)}</Td>
+              <Td className="tnum text-right">{percent(count, total)}</Td>
+            </Tr>
+          ))}
         </Table>
       </div>
     </Card>

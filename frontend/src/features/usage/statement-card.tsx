@@ -2,10 +2,10 @@ import { getRouteApi } from "@tanstack/react-router";
 import type { Statement, StatementLine } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
-import { Card, CardHeader } from "@/components/card";
+import { Card } from "@/components/card";
 import { type Option, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
+import { Table, Td, Tr } from "@/components/table";
 import { useTenant } from "@/features/session/queries";
 import { day, money, number } from "@/lib/format";
 import { statementQuery } from "./queries";
@@ -55,8 +55,7 @@ export function StatementCard() {
     />
   );
   return (
-    <Card>
-      <CardHeader title="Statement" note="Tokens and storage at the prices of each day" actions={picker} />
+    <Card title="Statement" note="Tokens and storage at the prices of each day" actions={picker}>
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={3} />}
       {data && (data.lines.length === 0 ? <Nothing statement={data} /> : <Lines statement={data} />)}
@@ -81,39 +80,10 @@ const quantity = (line: StatementLine) =>
 function Lines({ statement }: { statement: Statement }) {
   const { currency } = statement;
   return (
-    <Table label={`Statement of ${title(statement.month)}`}>
-      <thead>
-        <tr>
-          <Th>Item</Th>
-          <Th>Days</Th>
-          <Th className="text-right">Quantity</Th>
-          <Th className="text-right">Price</Th>
-          <Th className="text-right">Amount</Th>
-        </tr>
-      </thead>
-      <tbody>
-        {statement.lines.map((line) => (
-          <Tr key={`${line.kind} ${line.price_version}`}>
-            <Td className="font-medium">
-              {KINDS[line.kind].label}
-              {line.base_model && (
-                <span className="block max-w-60 truncate font-normal text-ink-3" title={line.base_model}>
-                  on <bdi>{line.base_model}</bdi>
-                </span>
-              )}
-            </Td>
-            <Td className="text-ink-2">
-              {day(line.first)} – {day(line.last)}
-            </Td>
-            <Td className="tnum text-right">{quantity(line)}</Td>
-            <Td className="tnum text-right text-ink-2">
-              {money(line.unit_price_micros, currency)} {KINDS[line.kind].unit}
-            </Td>
-            <Td className="tnum text-right font-medium">{money(line.amount_micros, currency)}</Td>
-          </Tr>
-        ))}
-      </tbody>
-      <tfoot>
+    <Table
+      label={`Statement of ${title(statement.month)}`}
+      columns={["Item", "Days", ["Quantity", "text-right"], ["Price", "text-right"], ["Amount", "text-right"]]}
+      foot={
         <tr className="border-t">
           <th scope="row" colSpan={4} className="h-11 px-4 font-semibold">
             <span className="flex items-center gap-2.5">
@@ -124,7 +94,28 @@ function Lines({ statement }: { statement: Statement }) {
             {money(statement.total_micros, currency)}
           </td>
         </tr>
-      </tfoot>
+      }
+    >
+      {statement.lines.map((line) => (
+        <Tr key={`${line.kind} ${line.price_version}`}>
+          <Td className="font-medium">
+            {KINDS[line.kind].label}
+            {line.base_model && (
+              <span className="block max-w-60 truncate font-normal text-ink-3" title={line.base_model}>
+                on <bdi>{line.base_model}</bdi>
+              </span>
+            )}
+          </Td>
+          <Td className="text-ink-2">
+            {day(line.first)} – {day(line.last)}
+          </Td>
+          <Td className="tnum text-right">{quantity(line)}</Td>
+          <Td className="tnum text-right text-ink-2">
+            {money(line.unit_price_micros, currency)} {KINDS[line.kind].unit}
+          </Td>
+          <Td className="tnum text-right font-medium">{money(line.amount_micros, currency)}</Td>
+        </Tr>
+      ))}
     </Table>
   );
 }

@@ -6,7 +6,7 @@ import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
-import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { Card, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
 import { RelativeTime } from "@/components/relative-time";
@@ -132,12 +132,11 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
           note={currency ? "without storage" : "no prices set"}
         />
       </Stats>
-      <Card>
-        <CardHeader
-          title="Over time"
-          note={`Each step is ${stepName(report.step_s)}. Drag over a chart to zoom.`}
-          actions={<Freshness at={report.as_of} />}
-        />
+      <Card
+        title="Over time"
+        note={`Each step is ${stepName(report.step_s)}. Drag over a chart to zoom.`}
+        actions={<Freshness at={report.as_of} />}
+      >
         <Suspense fallback={<Skeleton className="m-4 h-96" />}>
           <SeriesCharts report={report} refused={refused} onZoom={onZoom} onZoomOut={onZoomOut} />
         </Suspense>
@@ -174,8 +173,7 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
         currency={currency}
         rows={report.by_key.map((row) => ({ ...row, id: row.prefix ?? "", label: row.name ?? <Quiet>console</Quiet> }))}
       />
-      <Card>
-        <CardHeader title="Latency" note="Of answered requests" />
+      <Card title="Latency" note="Of answered requests">
         <LatencyTable latency={totals.latency} />
       </Card>
     </div>
