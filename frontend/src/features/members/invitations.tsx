@@ -48,8 +48,8 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
           label="Invitations"
           columns={[
             "Person",
-            "Role",
-            "State",
+            ["Role", "hidden sm:table-cell"],
+            ["State", "hidden sm:table-cell"],
             ["Invited by", "hidden md:table-cell"],
             ["Sent", "hidden text-right sm:table-cell"],
             <HiddenTh label="Actions" className="sticky right-0" />,
@@ -82,23 +82,28 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
       onSuccess: () => toast.good(`Withdrew the invitation of ${invitation.email}`),
       onError: toast.bad,
     });
+  const role = (
+    <Badge tone={roleInfo(invitation.role).tone} className="capitalize">
+      {invitation.role}
+    </Badge>
+  );
+  const state = late ? (
+    <Status tone="amber" label="Expired" />
+  ) : (
+    <Status tone="blue" label={`Open until ${day(invitation.expires_at)}`} />
+  );
   return (
     <Tr>
-      <Td className="max-w-56 truncate font-medium sm:max-w-80" title={invitation.email}>
-        {invitation.email}
+      <Td className="max-w-56 font-medium sm:max-w-80">
+        <span className="block truncate" title={invitation.email}>
+          {invitation.email}
+        </span>
+        <span className="flex gap-1.5 font-normal sm:hidden">
+          {role} {state}
+        </span>
       </Td>
-      <Td>
-        <Badge tone={roleInfo(invitation.role).tone} className="capitalize">
-          {invitation.role}
-        </Badge>
-      </Td>
-      <Td>
-        {late ? (
-          <Status tone="amber" label="Expired" />
-        ) : (
-          <Status tone="blue" label={`Open until ${day(invitation.expires_at)}`} />
-        )}
-      </Td>
+      <Td className="hidden sm:table-cell">{role}</Td>
+      <Td className="hidden sm:table-cell">{state}</Td>
       <Td className="hidden text-ink-3 md:table-cell">{invitation.invited_by ?? "–"}</Td>
       <Td className="hidden text-right text-ink-3 sm:table-cell">
         <RelativeTime at={invitation.created_at} />
