@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from control_plane.core.errors import LorikeetError
 
@@ -18,11 +18,17 @@ def require_known(names: Iterable[str], known: Collection[str], what: str) -> No
     unknown = [name for name in names if name not in known]
     if not unknown:
         return
-    listed = ", ".join(f"'{name[:LONGEST_NAME]}'" for name in unknown[:MAX_NAMES])
     takes = f"Known here: {', '.join(sorted(known))}." if known else f"This address has no {what}."
-    raise LorikeetError(
-        "unknown_parameter",
-        f"Unknown {what}{'s' if len(unknown) > 1 else ''}: {listed}.",
-        f"Remove it, or check its spelling. {takes}",
-        param=unknown[0][:LONGEST_NAME],
-    )
+    message, fix = unknown_texts([name[:LONGEST_NAME] for name in unknown], what, takes)
+    raise LorikeetError("unknown_parameter", message, fix, param=unknown[0][:LONGEST_NAME])
+
+
+def unknown_texts(unknown: Sequence[str], what: str, takes: str) -> tuple[str, str]:
+    """Return the message and the fix of an error about unknown names, the same for addresses, forms and bodies.
+
+    what: what the names are, in the singular. takes: a sentence about the known names.
+    """
+    listed = ", ".join(f"'{name}'" for name in unknown[:MAX_NAMES])
+    several = len(unknown) > 1
+    message = f"Unknown {what}{'s' if several else ''}: {listed}."
+    return message, f"Remove {'them' if several else 'it'} from the request, or correct the spelling. {takes}"

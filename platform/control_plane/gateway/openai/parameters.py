@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails
 
 from control_plane.core import config
+from control_plane.core.http.known_names import unknown_texts
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.prompt_parts import MAX_PROMPT_LOGPROBS, MAX_STREAMED, PromptParts
@@ -389,8 +390,8 @@ def _is_more_specific(param: str, item: ErrorDetails, than_param: str, than_item
 
 def _problem(item: ErrorDetails, param: str) -> ApiError:
     if item["type"] == "extra_forbidden":
-        message = f"Unrecognized request argument supplied: {param}."
-        return invalid(message, "Remove it, or check its spelling.", param, "unknown_parameter")
+        message, fix = unknown_texts([param], "parameter", "The API guide lists the known parameters.")
+        return invalid(message, fix, param, "unknown_parameter")
     if item["type"] == "missing":
         return invalid(
             f"Missing required parameter: '{param}'.", f"Add '{param}'.", param, "missing_required_parameter"
