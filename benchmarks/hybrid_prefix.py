@@ -56,10 +56,10 @@ def main() -> None:
     prefix = tokens(PREFIX)
     cold, _ = first_token_ms(engine, "cold", prefix)
     rows.add("cold", "first_token_ms", cold, "ms")
-    turns = [first_token_ms(engine, f"turn {turn}", prefix + tokens(NEW)) for turn in range(TURNS)]
-    assert all(cached >= PREFIX - 16 for _, cached in turns[1:]), turns
+    runs = [first_token_ms(engine, f"turn {index}", prefix + tokens(NEW)) for index in range(TURNS)]
+    assert all(cached >= PREFIX - 16 for _, cached in runs[1:]), runs
     floor = engine.loaded.model.weights.num_bytes() / BANDWIDTH * 1e3
-    rows.add("behind the prefix", "first_token_ms", statistics.median(ms for ms, _ in turns[1:]), "ms", floor)
+    rows.add("behind the prefix", "first_token_ms", statistics.median(ms for ms, _ in runs[1:]), "ms", floor)
 
 
 if __name__ == "__main__":
