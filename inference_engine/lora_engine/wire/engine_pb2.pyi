@@ -139,7 +139,7 @@ class Submit(_message.Message):
     BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     PROMPT_ONLY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    MAX_PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    MOST_PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_PROMPT_FIELD_NUMBER: _ClassVar[int]
     ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
