@@ -92,6 +92,7 @@ class Scheduler:
         self.running: dict[Sequence, Chunk] = {}  # with its chunk of one token, which is the same in most steps
         self._decoders = DecodeSet(geometry.page_tokens)
         self._others: dict[Sequence, None] = {}  # running sequences outside the decode set
+        self._running_of = Counter[str]()  # running sequences of each tenant that has some
         self._max_running = min(max_running, step_tokens)  # each has a token in every step
         cost = StepCost()
         self.prefill_budget = PrefillBudget(cost, step_tokens, min_prefill_share)
@@ -278,12 +279,12 @@ class Scheduler:
         self.waiting.fill_underserved(enter)
 
     def _enter_in_place_of_others(self, sequence: Sequence) -> Outcome:
-        tenant = sequence.request.tenant
-        if self.prefill_budget.enforces and any(other.request.tenant == tenant for other in self.running):
+        is_first = not self._running_of[sequence.request.tenant]
+        if self.prefill_budget.enforces and not is_first:
             return Outcome.BUSY  # an objective between tokens yields only to a tenant's first sequence
-        outcome = self._bring_adapter(sequence, goes_first=True)
+        outcome = self._bring_adapter(sequence, goes_first=is_first)
         if outcome is Outcome.NO_ROOM and self._preempt_for_pages(sequence):
-            outcome = self._bring_adapter(sequence, goes_first=True)
+            outcome = self._bring_adapter(sequence, goes_first=is_first)
         if outcome is not Outcome.STARTED:
             return outcome
         while len(self.running) >= self._max_running:
@@ -508,6 +509,7 @@ class Scheduler:
             self.forecast.loaded_from_disk(self._clock() - sequence.parent.adapter_wait_started)
         sequence.start(slot, pages, len(pages) * self._geometry.page_tokens, self._clock())
         self.running[sequence] = Chunk(sequence, 1)
+        self._running_of[sequence.request.tenant] += 1
         self._others[sequence] = None
         self.forecast.entered(sequence)
         return True
@@ -551,6 +553,10 @@ class Scheduler:
 
     def _leave_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
+        tenant = sequence.request.tenant
+        self._running_of[tenant] -= 1
+        if not self._running_of[tenant]:
+            del self._running_of[tenant]
         if not self._decoders.remove(sequence):
             del self._others[sequence]
         self.waiting.left(sequence)

@@ -193,3 +193,18 @@ def test_a_full_queue_has_places_for_tenants_that_did_not_fill_it() -> None:
     assert not engine.core.may_queue("flood", 1)
     assert engine.core.may_queue("quiet", 50)
     assert not engine.core.may_queue("quiet", 51)
+
+
+@pytest.mark.parametrize("shape", ["batch", "batch of huge prompts", "long outputs"])
+def test_a_step_waits_for_a_short_copy_of_a_tenant_that_goes_first(shape: str) -> None:
+    """An idle tenant's request with an adapter that is copied in a millisecond needs no step more than one without."""
+    steps = {}
+    for adapter in ("", "quiet"):
+        machine = Machine(TIMES, PAGES, ADAPTERS, copy_page_s=0.0001)
+        engine = SimulatedEngine(machine, max_running=PLACES, step_tokens=STEP_TOKENS, max_waiting=100_000)
+        for number in range(FLOODS[shape].at_once):
+            engine.submit(FLOODS[shape].request(number))
+        for _ in range(60):
+            engine.step()
+        steps[adapter] = first_token(engine, request("quiet", "quiet", 10, 4, adapter))[1]
+    assert steps["quiet"] == steps[""]

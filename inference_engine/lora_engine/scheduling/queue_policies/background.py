@@ -57,8 +57,8 @@ class ClassedQueue:
         if not blocked:
             self.background.fill(attempt)
 
-    def fill_underserved(self, attempt: Attempt) -> None:
-        self.foreground.fill_underserved(attempt)
+    def fill_underserved(self, attempt: Attempt, *, beside_background: bool = False) -> None:
+        self.foreground.fill_underserved(attempt, beside_background=beside_background or self.runs_background)
 
     def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
         if not self._running:

@@ -53,10 +53,11 @@ class QueuePolicy(Protocol):
     def fill(self, attempt: Attempt) -> None:
         """Offer waiting sequences to ``attempt`` in the order of the policy. Those that start leave the queue."""
 
-    def fill_underserved(self, attempt: Attempt) -> None:
+    def fill_underserved(self, attempt: Attempt, *, beside_background: bool = False) -> None:
         """Offer sequences of tenants that have far less than their share of the batch, before the step is planned.
 
-        Those that start leave the queue. Policies without shares offer nothing.
+        Those that start leave the queue. Policies without shares offer nothing. ``beside_background``: background
+        requests run, to which a tenant need not leave a share.
         """
 
     def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:

@@ -99,13 +99,17 @@ class Fair:
         for account in aside:
             self.accounts.enlist(account)
 
-    def fill_underserved(self, attempt: Attempt) -> None:
-        """Offer a sequence of each tenant below its guaranteed places, the least served tenant's first."""
-        if not self._shares.contested:
+    def fill_underserved(self, attempt: Attempt, *, beside_background: bool = False) -> None:
+        """Offer a sequence of each tenant below its guaranteed places.
+
+        Tenants without running sequences come first, then the least served ones: what another tenant's sequence loads
+        or evicts must not cost an idle tenant its adapter.
+        """
+        if not self._shares.contested and not (beside_background and self._shares.guarantees):
             return
         least = self.accounts.least()
         below = [a for a in self._shares.below_guarantee() if a.may_run and self._may_go_before(a, least)]
-        for account in sorted(below, key=_counter):
+        for account in sorted(below, key=lambda account: (account.running > 0, account.counter)):
             if self._offer(account, attempt) is Outcome.FULL:
                 break
 

@@ -83,7 +83,7 @@ class ArrivalPolicy:
     def remove(self, sequence: Sequence) -> None:
         self.queue.remove(sequence)
 
-    def fill_underserved(self, attempt: Attempt) -> None:
+    def fill_underserved(self, attempt: Attempt, *, beside_background: bool = False) -> None:
         """Offer nothing: places are not shared out between tenants."""
 
     def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:

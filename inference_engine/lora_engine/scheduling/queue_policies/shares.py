@@ -41,9 +41,14 @@ class Shares:
         self._total_weight = 0.0
 
     @property
+    def guarantees(self) -> bool:
+        """True if tenants below their guarantee get a place by pre-emption."""
+        return self._guaranteed > 0
+
+    @property
     def contested(self) -> bool:
         """True if a tenant runs and another one is active."""
-        return len(self._weights) > 1 and bool(self._running) and self._guaranteed > 0
+        return len(self._weights) > 1 and bool(self._running) and self.guarantees
 
     def update(self, account: Account) -> None:
         """Update an account's membership after its waiting or running sequences changed."""
