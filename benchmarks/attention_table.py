@@ -3,9 +3,9 @@
     python benchmarks/attention_table.py --out benchmarks/results/attention.jsonl
 
 Heads of Llama-3.1-8B and Llama-2-7B, bfloat16, pages of 16 tokens in random order, the same for both. A decode's
-floor is the keys and values it reads at 4.2 TB/s; a prefill's that, or its two products over the keys that its queries
-may see, at 784 TFLOP/s. Each measurement replays a CUDA graph that walks eight layers; the figure is the median time of
-one.
+floor is the keys and values it reads at a copy's rate on the card; a prefill's that, or its two products over the
+keys that its queries may see, at a large product's rate. Each measurement replays a CUDA graph that walks eight layers;
+the figure is the median time of one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from kernel_table import LAYERS, measure
-from rows import BANDWIDTH, MATRIX_RATE, Rows, parser_of, traffic
+from rows import Rows, bandwidth, matrix_rate, parser_of, traffic
 
 from lora_kernels.attention import (
     DecodeWorkspace,
@@ -155,11 +155,11 @@ def main() -> None:
             read = sequences * tokens * 2 * kv_heads * HEAD_DIM * 2
             for system, run in decode(sequences, tokens, heads, kv_heads).items():
                 case, us = f"decode {sequences} x {tokens}", measure(run)
-                rows.add(case, "attention_layer_us", us, "us", read / BANDWIDTH * 1e6, system, traffic(read, us))
+                rows.add(case, "attention_layer_us", us, "us", read / bandwidth() * 1e6, system, traffic(read, us))
         for sequences, tokens, context in PREFILL:
             seen = tokens * context + tokens * (tokens + 1) // 2
             read = sequences * (context + tokens) * 2 * kv_heads * HEAD_DIM * 2
-            floor = max(sequences * seen * 4 * heads * HEAD_DIM / MATRIX_RATE, read / BANDWIDTH)
+            floor = max(sequences * seen * 4 * heads * HEAD_DIM / matrix_rate(), read / bandwidth())
             for system, run in prefill(sequences, tokens, context, heads, kv_heads).items():
                 case = f"prefill {sequences} x {tokens} after {context}"
                 rows.add(case, "attention_layer_us", measure(run), "us", floor * 1e6, system)

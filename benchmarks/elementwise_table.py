@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from kernel_table import LAYERS, measure
-from rows import BANDWIDTH, Rows, parser_of, traffic
+from rows import Rows, bandwidth, parser_of, traffic
 
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, parameters_of, sample
@@ -103,7 +103,7 @@ def main() -> None:
     rows = Rows(arguments.out, "elementwise", "llama-3.1-8b")
 
     def add(case: str, metric: str, us: float, moved: int) -> None:
-        rows.add(case, metric, us, "us", moved / BANDWIDTH * 1e6, settings=traffic(moved, us))
+        rows.add(case, metric, us, "us", moved / bandwidth() * 1e6, settings=traffic(moved, us))
 
     for name, build in {"norm": norm, "rope": rope, "silu": silu, "embedding": embedding}.items():
         for tokens in TOKENS:

@@ -3,7 +3,7 @@
     python benchmarks/fp8_table.py --out benchmarks/results/fp8.jsonl [--shapes llama-3.1-8b] [--tokens 16 64]
 
 Each measurement replays a CUDA graph that walks eight layers, so that weights come from memory; the figure is the
-median time of one layer. The floor is the bytes of weights and activations at 4.2 TB/s. Then what quantises
+median time of one layer. The floor is the bytes of weights and activations at the rate of a copy. Then what quantises
 activations, beside the same without; and the error of every product against float32.
 """
 
@@ -19,7 +19,7 @@ from itertools import product
 import torch
 import triton
 from kernel_table import LAYERS, measure
-from rows import BANDWIDTH, Rows, parser_of
+from rows import Rows, bandwidth, parser_of
 
 from lora_kernels import fp8
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation
@@ -75,7 +75,7 @@ def one_count(rows: Rows, part: str, tokens: int, plain: list[torch.Tensor], mat
 
     def add(case: str, us: float, moves: float, **more: object) -> None:
         settings = {"tokens": tokens, "outputs": outputs, "inputs": inputs, **more}
-        rows.add(f"{part} {case} {tokens}", "us", us, "us", moves / BANDWIDTH * 1e6, settings=settings)
+        rows.add(f"{part} {case} {tokens}", "us", us, "us", moves / bandwidth() * 1e6, settings=settings)
 
     def ours(tiling: Tiling) -> float:
         def run(layer: int) -> None:

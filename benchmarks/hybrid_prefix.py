@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from offline_throughput import build_engine
-from rows import BANDWIDTH, Rows, parser_of
+from rows import Rows, bandwidth, parser_of
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -58,7 +58,7 @@ def main() -> None:
     rows.add("cold", "first_token_ms", cold, "ms")
     runs = [first_token_ms(engine, f"turn {index}", prefix + tokens(NEW)) for index in range(TURNS)]
     assert all(cached >= PREFIX - 16 for _, cached in runs[1:]), runs
-    floor = engine.loaded.model.weights.num_bytes() / BANDWIDTH * 1e3
+    floor = engine.loaded.model.weights.num_bytes() / bandwidth() * 1e3
     rows.add("behind the prefix", "first_token_ms", statistics.median(ms for ms, _ in runs[1:]), "ms", floor)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from rows import BANDWIDTH, Rows, parser_of, traffic
+from rows import Rows, bandwidth, parser_of, traffic
 
 from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
@@ -135,7 +135,7 @@ def main() -> None:
                 case_name = f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}"
                 both, read = result.pop("both_us"), result.pop("bytes")
                 settings = {**result, **traffic(read, both), "variant": variant.name}
-                rows.add(case_name, "lora_layer_us", both, "us", read / BANDWIDTH * 1e6, settings=settings)
+                rows.add(case_name, "lora_layer_us", both, "us", read / bandwidth() * 1e6, settings=settings)
 
 
 if __name__ == "__main__":

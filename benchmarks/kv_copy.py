@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rows import MATRIX_RATE, append, parser_of, row
+from rows import H200_MATRIX_RATE, append, parser_of, row
 
 RESULTS = Path(__file__).resolve().parent / "results"
 NETWORKS_GBIT = (10, 25, 100, 400)
@@ -65,7 +65,7 @@ def cases() -> list[Case]:
         Case("8B, prompts of 256", 32, measured_s("lorikeet", 64)),
         Case("8B, a prompt of 16,384", 32, measured_s("lorikeet", 1)),
         Case("8B in FP8, prompts of 256", 32, measured_s("lorikeet, fp8", 64)),
-        Case("70B over four GPUs, at its floor", 80, 2 * 70.6e9 / (4 * MATRIX_RATE)),
+        Case("70B over four GPUs, at its floor", 80, 2 * 70.6e9 / (4 * H200_MATRIX_RATE)),
     ]
 
 

@@ -3,7 +3,7 @@
     python benchmarks/merge_cost.py --out benchmarks/results/w1.jsonl
 
 Llama-3.1-8B shape. A merge writes every matrix that the adapter touches, from the pristine ones: its floor is the
-bytes read and written at 4.2 TB/s. A decode step of 16 requests, all of the merged adapter, beside the base's.
+bytes read and written at a copy's rate. A decode step of 16 requests, all of the merged adapter, beside the base's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from offline_throughput import ALL_LINEAR, MIXERS, build_engine, random_adapter
-from rows import BANDWIDTH, Rows, parser_of
+from rows import Rows, bandwidth, parser_of
 from step_times import decode_step_ms
 
 from lora_engine.adapters.source import LoadedAdapters
@@ -61,7 +61,7 @@ def main() -> None:
         source.add(packed)
         step = decode_step_ms(engine, name, BATCH, [packed.digest])
         touched = sum(out * into for into, out in (engine.loaded.model.shape.targets[target] for target in targets))
-        floor = touched * engine.model_config.num_layers * 2 * 2 / BANDWIDTH * 1e3
+        floor = touched * engine.model_config.num_layers * 2 * 2 / bandwidth() * 1e3
         rows.add(f"merged, {name}", "merge_ms", merge_ms(engine, packed.digest), "ms", floor)
         rows.add(f"merged, {name}", "step_ms", step, "ms")
 

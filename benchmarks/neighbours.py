@@ -40,7 +40,7 @@ class Flood:
 
     requests: int
     prompt: int = 64
-    output: int = 400
+    output: int = 400  # on average, from half to one and a half times as many, so that the flood has no phases
     choices: int = 1
     inputs: int = 0  # of an embedding request
     adapters: int = 0
@@ -133,7 +133,8 @@ class Traffic:
 
     def _add(self, flood: Flood) -> None:
         digest = self._adapters[self._sent % flood.adapters].digest if flood.adapters else ""
-        request = self._request("flood", flood.prompt, flood.output, digest, background=flood.background)
+        output = self._rnd.randint(flood.output - flood.output // 2, flood.output + flood.output // 2)
+        request = self._request("flood", flood.prompt, output, digest, background=flood.background)
         if flood.inputs:
             more = tuple(self._tokens(flood.prompt) for _ in range(flood.inputs - 1))
             request = replace(request, pooling=Pooling(PoolingKind.LAST), more_prompts=more)

@@ -7,15 +7,15 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-BANDWIDTH = 4.2e12  # bytes a second of a device copy, read and written, measured on an H200
-MATRIX_RATE = 784e12  # bf16 operations a second of a product of 8192 cubed, measured on an H200
+H200_BANDWIDTH = 4.2e12  # bytes a second, read and written, of a copy in its memory
+H200_MATRIX_RATE = 784e12  # bf16 operations a second of a product of 8192 cubed, measured on an H200
 Row = dict[str, Any]
 
 
@@ -119,6 +119,46 @@ def append(results: Path | None, rows: Iterable[Row], *, dry: bool = False) -> N
     if results is not None and not dry:
         with results.open("a") as file:
             file.writelines(line + "\n" for line in lines)
+
+
+@cache
+def bandwidth() -> float:
+    """Return the bytes a second, read and written, of a copy on this GPU, measured; without one, an H200's."""
+    import torch  # slow, and no benchmark of the platform needs it
+
+    if not torch.cuda.is_available():
+        return H200_BANDWIDTH
+    source = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / _seconds_of(lambda: target.copy_(source))
+
+
+@cache
+def matrix_rate() -> float:
+    """Return the bf16 operations a second of a product of 8192 cubed on this GPU, measured; without one, an H200's."""
+    import torch  # slow, and no benchmark of the platform needs it
+
+    if not torch.cuda.is_available():
+        return H200_MATRIX_RATE
+    left, right, product = (torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    return 2 * 8192**3 / _seconds_of(lambda: torch.mm(left, right, out=product))
+
+
+def _seconds_of(launch: Callable[[], object]) -> float:
+    """Return the seconds of one of twenty launches on the GPU, the quickest of five such series."""
+    import torch  # slow, and no benchmark of the platform needs it
+
+    series = []
+    for _ in range(5):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(20):
+            launch()
+        end.record()
+        end.synchronize()
+        series.append(begin.elapsed_time(end) / 20 / 1000)
+    torch.cuda.empty_cache()
+    return min(series)
 
 
 def traffic(num_bytes: float, us: float) -> dict[str, float]:

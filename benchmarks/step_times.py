@@ -4,9 +4,9 @@
 
 Decode: prompts of 256 tokens, then the median of the steps in which every sequence gets one token. Prefill: 64
 prompts of 256 tokens, until each has its first token; and one prompt of 16,384. Adapters on q,k,v,o, ranks
-8/16/32/64 round-robin. Floors: (base weights + keys and values read + distinct adapters' weights) / 4.2 TB/s for
-decode, two operations per parameter and token (and attention's, over a long prompt) at 784 TFLOP/s for prefill; both
-rates measured on an H200.
+8/16/32/64 round-robin. Floors: (base weights + keys and values read + distinct adapters' weights) / a copy's rate for
+decode, two operations per parameter and token (and attention's, over a long prompt) at a large product's rate for
+prefill; both rates are measured on the card.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 from offline_throughput import MIXED, MIXERS, MODELS, build_engine, random_adapter, system_name
-from rows import BANDWIDTH, MATRIX_RATE, Rows, parser_of
+from rows import Rows, bandwidth, matrix_rate, parser_of
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -89,7 +89,7 @@ def floor_ms(engine: Engine, source: LoadedAdapters, batch: int, digests: list[s
         kv += 2 * batch * sum(r.count * r.length * pages // r.page_elems for r in rows)
     used = set(digests[:batch])
     lora = sum(packed.num_bytes for d in used if (packed := source.get(d)) is not None)
-    return (base + kv + lora) / BANDWIDTH * 1e3
+    return (base + kv + lora) / bandwidth() * 1e3
 
 
 def main() -> None:
@@ -132,12 +132,12 @@ def main() -> None:
                 value = decode_step_ms(engine, case, batch, mine)
                 rows.add(case, "step_ms", value, "ms", floor_ms(engine, source, batch, mine), system, {"batch": batch})
         if case != "all distinct":
-            floor = 2 * parameters * 64 * PROMPT / MATRIX_RATE * 1e3
+            floor = 2 * parameters * 64 * PROMPT / matrix_rate() * 1e3
             rows.add(case, "prefill_ms", prefill_ms(engine, case, used), "ms", floor, system, {"prompts": 64})
     if engine.loaded.max_context > LONG_PROMPT:
         shape, geometry = engine.loaded.model.shape, engine.pool.geometry
         attention = 4 * shape.heads * shape.head_dim * geometry.num_layer_groups * LONG_PROMPT**2 / 2
-        floor = (2 * parameters * LONG_PROMPT + attention) / MATRIX_RATE * 1e3
+        floor = (2 * parameters * LONG_PROMPT + attention) / matrix_rate() * 1e3
         value = prefill_ms(engine, "long", [], 1, LONG_PROMPT)
         rows.add("base", "prefill_ms", value, "ms", floor, system, {"prompts": 1, "prompt": LONG_PROMPT})
 

@@ -14,8 +14,8 @@ first; what no time is left for is named at the end:
 - `8b full`, `70b full`: steps with both factors split, and again without what LoRA exchanges.
 
 Random weights; prompts of 256 tokens. The floor of a step is what rank 0 has to read: base weights, keys and values,
-its part of the adapters, at 4.2 TB/s. Graphs are captured when they are used, which counts for nothing. All adapters of
-a rank (of LoRA) have the same weights in host memory: the device copies each by itself.
+its part of the adapters, at a copy's rate on the card. Graphs are captured when they are used, which counts for
+nothing. All adapters of a rank (of LoRA) have the same weights in host memory: the device copies each by itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Any
 import torch
 import torch.multiprocessing
 from offline_throughput import CASES, MIXED, MIXERS, MODELS, Case, random_model
-from rows import BANDWIDTH, Rows, parser_of
+from rows import Rows, bandwidth, parser_of
 from step_times import DECODED, PROMPT, decode_step_ms, run, warm
 
 from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
@@ -227,7 +227,7 @@ def floor_ms(engine: Engine, used: list[PackedAdapter], batch: int) -> float:
     geometry, weights = engine.pool.geometry, engine.loaded.model.weights
     kv = batch * (PROMPT + DECODED // 2) * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layers
     lora = sum(packed.data.nbytes for packed in used)
-    return (weights.num_bytes() - weights.embedding.nbytes + kv + lora) / BANDWIDTH * 1e3
+    return (weights.num_bytes() - weights.embedding.nbytes + kv + lora) / bandwidth() * 1e3
 
 
 def requests_per_s(engine: Engine, case: Case, digests: list[str], requests: int, new: int) -> float:
