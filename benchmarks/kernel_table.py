@@ -18,7 +18,7 @@ from rows import Rows, bandwidth, parser_of, traffic
 from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.shrink import lora_shrink
-from lora_kernels.tables import MODULE_FIELDS, TARGETS, Group, SlotTables
+from lora_kernels.tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 KV_DIM, ROWS_PER_PAGE, LAYERS = 1024, 32, 8
@@ -57,10 +57,10 @@ def build(case: Case, group: Group) -> tuple[torch.Tensor, SlotTables, int]:
     tables = SlotTables(case.adapters + 1, LAYERS, pages_needed, "cuda")
     order = (torch.randperm(total - 1) + 1).tolist()
     for index, (fields, pages) in enumerate(layout):
-        modules = torch.zeros(LAYERS, len(TARGETS), MODULE_FIELDS, dtype=torch.int32)
+        modules = torch.zeros(LAYERS, ALL_TARGETS, MODULE_FIELDS, dtype=torch.int32)
         for offset, field in enumerate(fields):
             modules[:, group.first_target + offset, :3] = torch.tensor(field, dtype=torch.int32)
-        tables.write(index + 1, [order.pop() for _ in range(pages)], modules, torch.ones(LAYERS, len(TARGETS)))
+        tables.write(index + 1, [order.pop() for _ in range(pages)], modules, torch.ones(LAYERS, ALL_TARGETS))
     return pool, tables, read
 
 

@@ -109,7 +109,9 @@ class Engine:
             clock=clock,
             copies=StreamCopies(self.pool.data.device) if self.pool.data.is_cuda else InlineCopies(),
             on_end=self._report_end,
-            table=DeviceTable(self.loaded.tables) if self.loaded.tables is not None else None,
+            table=DeviceTable(self.loaded.tables, self.loaded.model.shape.targets)
+            if self.loaded.tables is not None
+            else None,
             merged_weights=self._merged_weights(),
             mirror=mirror,
         )

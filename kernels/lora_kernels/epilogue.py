@@ -12,7 +12,7 @@ import triton.language as tl
 
 from .expand import _target_of
 from .kernel_variants import block_columns, check_layout
-from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
+from .tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
 from .work_items import load_tile
 
 # Maximum number of output columns in a program's block.
@@ -37,6 +37,7 @@ def _epilogue_kernel(
     OUT_0: tl.constexpr,
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
+    OUT_3: tl.constexpr,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -44,7 +45,9 @@ def _epilogue_kernel(
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     if length == 0:
         return
-    target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
+    target, block, out_features, out_start = _target_of(
+        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, NUM_TARGETS
+    )
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + (FIRST + target) * FIELDS
     factor_row = tl.load(meta + 3) - 1
     offset_row = tl.load(meta + 4) - 1
@@ -99,19 +102,20 @@ def lora_epilogue(
     if not tiles.shape[0]:
         return
     check_layout(out, pool, kv_dim, sum(group.out_features), "out")
-    outs = (*group.out_features, 0, 0)[:3]
+    outs = (*group.out_features, 0, 0, 0)[:4]
     block_n = block_columns(kv_dim, _COLUMNS)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
     _epilogue_kernel[grid](
         out, pool, tiles, tables.pages, tables.modules, layer,
         out.stride(0), tables.pages.stride(0), tables.modules.stride(0),
-        LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
+        LAYER_STRIDE=ALL_TARGETS * MODULE_FIELDS,
         FIELDS=MODULE_FIELDS,
         FIRST=group.first_target,
         NUM_TARGETS=len(group.out_features),
         OUT_0=outs[0],
         OUT_1=outs[1],
         OUT_2=outs[2],
+        OUT_3=outs[3],
         KV_DIM=kv_dim,
         ROWS_PER_PAGE=pool.shape[1] // kv_dim,
         BLOCK_N=block_n,

@@ -24,7 +24,7 @@ from .kernel_variants import (
     num_splits,
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
-from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
+from .tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
 from .work_items import load_tile
 
 
@@ -35,11 +35,13 @@ def _target_of(
     OUT_0: tl.constexpr,
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
+    OUT_3: tl.constexpr,
     NUM_TARGETS: tl.constexpr,
 ):
     """Return the target of a block of output columns: its index, the block inside it, its width, its first column."""
     BLOCKS_0: tl.constexpr = (OUT_0 + BLOCK_N - 1) // BLOCK_N
     BLOCKS_1: tl.constexpr = (OUT_1 + BLOCK_N - 1) // BLOCK_N
+    BLOCKS_2: tl.constexpr = (OUT_2 + BLOCK_N - 1) // BLOCK_N
     target = 0
     out_features = OUT_0
     out_start = 0
@@ -55,6 +57,12 @@ def _target_of(
                     target = 2
                     out_features = OUT_2
                     out_start = OUT_0 + OUT_1
+                    if NUM_TARGETS > 3:
+                        if block >= BLOCKS_2:
+                            block -= BLOCKS_2
+                            target = 3
+                            out_features = OUT_3
+                            out_start = OUT_0 + OUT_1 + OUT_2
     return target, block, out_features, out_start
 
 
@@ -84,6 +92,7 @@ def _expand_gemv_kernel(
     OUT_0: tl.constexpr,
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
+    OUT_3: tl.constexpr,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -102,7 +111,9 @@ def _expand_gemv_kernel(
     if length == 0:
         grid_dependency_wait(PDL)
         return
-    target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
+    target, block, out_features, out_start = _target_of(
+        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, NUM_TARGETS
+    )
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
     if IN_PLACE and rank == 0:
@@ -257,6 +268,7 @@ def _expand_gemm_kernel(
     OUT_0: tl.constexpr,
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
+    OUT_3: tl.constexpr,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
     SHARDS: tl.constexpr,
@@ -276,7 +288,9 @@ def _expand_gemm_kernel(
     if length == 0:
         grid_dependency_wait(PDL)
         return
-    target, block, out_features, out_start = _target_of(tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, NUM_TARGETS)
+    target, block, out_features, out_start = _target_of(
+        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, NUM_TARGETS
+    )
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
     if IN_PLACE and rank == 0:
@@ -337,7 +351,7 @@ def lora_expand(
     if not tiles.shape[0] or not shape.max_rank:
         return
     check_layout(out, pool, kv_dim, sum(group.out_features), "out")
-    outs = (*group.out_features, 0, 0)[:3]
+    outs = (*group.out_features, 0, 0, 0)[:4]
     launch = EXPAND[shape.variant]
     block_n = block_columns(kv_dim, launch.columns)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
@@ -348,14 +362,15 @@ def lora_expand(
         out.stride(0), onto_stride, tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0)
     )  # fmt: skip
     common = dict(
-        LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
+        LAYER_STRIDE=ALL_TARGETS * MODULE_FIELDS,
         FIELDS=MODULE_FIELDS,
         FIRST=group.first_target,
-        NUM_ALL_TARGETS=len(TARGETS),
+        NUM_ALL_TARGETS=ALL_TARGETS,
         NUM_TARGETS=len(group.out_features),
         OUT_0=outs[0],
         OUT_1=outs[1],
         OUT_2=outs[2],
+        OUT_3=outs[3],
         KV_DIM=kv_dim,
         ROWS_PER_PAGE=pool.shape[1] // kv_dim,
         SHARDS=shards,

@@ -26,7 +26,7 @@ from .kernel_variants import (
     num_splits,
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
-from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
+from .tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
 from .work_items import count_work_items, find_work_item, load_tile
 
 
@@ -372,7 +372,7 @@ def lora_shrink(
     tables_of = (tables.pages, tables.modules, layer)
     strides = (x.stride(0), to.stride(1), to.stride(0), tables.pages.stride(0), tables.modules.stride(0))
     common = dict(
-        LAYER_STRIDE=len(TARGETS) * MODULE_FIELDS,
+        LAYER_STRIDE=ALL_TARGETS * MODULE_FIELDS,
         FIELDS=MODULE_FIELDS,
         FIRST=group.first_target,
         NUM_TARGETS=targets,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
-# Targets in the order of their index in every table. The targets of a group read the same input and are adjacent.
-TARGETS = (
-    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "in_proj_qkv", "in_proj_z",
-    "in_proj_b", "in_proj_a", "out_proj",
-)  # fmt: skip
+# Targets that read the same input are a group; their indices in every table are adjacent. Each group has as many as the
+# family with most modules there: q, k, v; o; gate, up; down; a gated delta layer's inputs, gates and output.
+GROUP_SIZES = (3, 1, 2, 1, 4, 2, 1)
+ALL_TARGETS = sum(GROUP_SIZES)
+FIRST_TARGETS = tuple(sum(GROUP_SIZES[:group]) for group in range(len(GROUP_SIZES)))
 # Fields of a module's entry: first pool row of A, first pool row of B, rank, and the first pool rows of the epilogue's
 # factor and offset plus one (0: no such vector).
 MODULE_FIELDS = 5
@@ -41,8 +41,8 @@ class SlotTables:
     def __init__(self, num_slots: int, num_layers: int, max_pages: int, device: torch.device | str) -> None:
         self.num_layers = num_layers
         self.pages = torch.zeros(num_slots, max_pages, dtype=torch.int32, device=device)
-        self.modules = torch.zeros(num_slots, num_layers, len(TARGETS), MODULE_FIELDS, dtype=torch.int32, device=device)
-        self.scales = torch.zeros(num_slots, num_layers, len(TARGETS), dtype=torch.float32, device=device)
+        self.modules = torch.zeros(num_slots, num_layers, ALL_TARGETS, MODULE_FIELDS, dtype=torch.int32, device=device)
+        self.scales = torch.zeros(num_slots, num_layers, ALL_TARGETS, dtype=torch.float32, device=device)
 
     def write(self, slot: int, pages: Sequence[int], modules: torch.Tensor, scales: torch.Tensor) -> None:
         """Point ``slot`` at an adapter: ``modules [layers, targets, 5]`` int32, ``scales [layers, targets]``.

@@ -102,6 +102,15 @@ def perturbed(kind: str, rnd: random.Random) -> Raw:
         raw[key] = copy.deepcopy(rnd.choice(VALUES[key]))
     if kind == "qwen3_5_text":
         raw.setdefault("full_attention_interval", rnd.choice([1, 2, 3]))
+    if kind == "olmo_hybrid" and rnd.random() < 0.5:
+        raw |= rnd.choice(
+            [
+                {"linear_allow_neg_eigval": False},
+                {"rope_theta": None},
+                {"rope_parameters": {"rope_type": "default", "rope_theta": None}},
+                {"linear_num_value_heads": None, "linear_value_head_dim": None},
+            ]
+        )
     if kind in ("gemma3_text", "olmo3") and raw.get("rope_parameters"):
         raw["rope_parameters"] = {rnd.choice(["full_attention", "sliding_attention"]): raw["rope_parameters"]}
     return raw
@@ -116,11 +125,15 @@ class Theirs:
         folder = self.kind.removesuffix("_text")
         module: Any = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
         name = next(name for name in vars(module) if name.endswith("RotaryEmbedding") and "Vision" not in name)
-        self._rotary = getattr(module, name)(self.config)
+        self._rotary = getattr(module, name)(self.config) if self._has_positions() else None
+
+    def _has_positions(self) -> bool:
+        return self.kind != "olmo_hybrid" or self.config.rope_parameters.get("rope_theta") is not None
 
     def table(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosine and sine of each pair of dimensions, ``[positions, pairs]``."""
         by_type = (self.config.layer_types[layer],) if self.kind in ("gemma3_text", "olmo3") else ()
+        assert self._rotary is not None
         cos, sin = self._rotary(torch.zeros(1), torch.arange(POSITIONS)[None], *by_type)
         chosen = slice(0, None, 2) if self.kind == "cohere2" else slice(0, cos.shape[-1] // 2)
         return cos[0][:, chosen], sin[0][:, chosen]
@@ -140,13 +153,13 @@ class Theirs:
         by_type = self.kind in ("gemma3_text", "olmo3")
         of_layers = [c.rope_parameters[kind] for kind in set(c.layer_types)] if by_type else [c.rope_parameters]
         yarn = [p for p in of_layers if p["rope_type"] == "yarn"]
-        stretched = [round(p["original_max_position_embeddings"] * p["factor"]) for p in yarn]
+        stretched = [round(p["original_max_position_embeddings"] * p["factor"]) for p in yarn if self._has_positions()]
         return max([c.max_position_embeddings, *stretched])
 
     def rotates(self, layer: int) -> bool:
         if self.kind == "smollm3":
             return bool(self.config.no_rope_layers[layer])
-        return self.kind != "cohere2" or self.window(layer) > 0
+        return self._has_positions() and (self.kind != "cohere2" or self.window(layer) > 0)
 
     def scale(self, head_dim: int) -> float:
         if self.kind == "granite":
@@ -194,7 +207,8 @@ def compare(raw: Raw, ours: ModelConfig, theirs: Theirs) -> None:
         types = {layer for layer, kind in enumerate(c.layer_types) if kind == "linear_attention"}
         sizes = c.linear_num_value_heads, c.linear_num_key_heads, c.linear_key_head_dim, c.linear_value_head_dim
         assert ours.delta_layers == types, raw
-        assert ours.delta == DeltaConfig(*sizes, c.linear_conv_kernel_dim - 1), raw
+        other = (1e-5, 2.0 if c.linear_allow_neg_eigval else 1.0) if kind == "olmo_hybrid" else (c.rms_norm_eps, 1.0)
+        assert ours.delta == DeltaConfig(*sizes, c.linear_conv_kernel_dim - 1, *other), raw
     for layer in range(min(c.num_hidden_layers, 4)):
         rope = ours.ropes[layer]
         assert (rope is not None) == theirs.rotates(layer), raw

@@ -35,9 +35,9 @@ from lora_kernels.fp8_tensors import FP8, LARGEST, Fp8Matrix
 from lora_kernels.kernel_variants import KernelVariant
 
 pytestmark = pytest.mark.usefixtures("few_programs")
-FAMILY = "qwen3.5-gated-delta"
+FAMILY, OTHER = "qwen3.5-gated-delta", "olmo-hybrid"
 LEAST = "lora_engine.scheduling.scheduler._LEAST_SNAPSHOT_TOKENS"
-# Of every linear projection of the family, in attention and in gated delta layers.
+# Of every linear projection of a family, in attention and in gated delta layers.
 KINDS: dict[str, dict[str, Any]] = {
     "delta-only": {
         "r": 6,
@@ -56,11 +56,40 @@ KINDS: dict[str, dict[str, Any]] = {
         "alpha_pattern": {"in_proj_b": 3},
     },
 }
+# Modules of gated delta layers and of attention have the same names.
+KINDS_OF_OTHER: dict[str, dict[str, Any]] = {
+    "delta-only": {
+        "r": 6,
+        "lora_alpha": 9,
+        "target_modules": [f"linear_attn.{part}_proj" for part in "qkvgabo"],
+    },
+    "both": {"r": 3, "lora_alpha": 9, "target_modules": ["q_proj", "g_proj", "o_proj"]},
+    "dora": {"r": 4, "lora_alpha": 8, "use_dora": True, "target_modules": "all-linear"},
+    "lora-bias": {"r": 4, "lora_alpha": 8, "lora_bias": True, "target_modules": ["k_proj", "b_proj", "o_proj"]},
+    "rslora-patterns": {
+        "r": 4,
+        "lora_alpha": 8,
+        "use_rslora": True,
+        "target_modules": "all-linear",
+        "rank_pattern": {"linear_attn.v_proj": 20, "layers.2.linear_attn.o_proj": 7, "self_attn.q_proj": 9},
+        "alpha_pattern": {"linear_attn.b_proj": 3, "o_proj": 5},
+    },
+}
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    return ReferenceFamilies(tmp_path_factory.mktemp("families"))(FAMILY)
+def families(tmp_path_factory: pytest.TempPathFactory) -> ReferenceFamilies:
+    return ReferenceFamilies(tmp_path_factory.mktemp("families"))
+
+
+@pytest.fixture(scope="module")
+def family(families: ReferenceFamilies) -> Family:
+    return families(FAMILY)
+
+
+@pytest.fixture(scope="module", params=[FAMILY, OTHER])
+def hybrid(request: pytest.FixtureRequest, families: ReferenceFamilies) -> Family:
+    return families(request.param)
 
 
 def prompt_of(length: int, seed: int) -> list[int]:
@@ -87,15 +116,20 @@ def cached(engine: Engine, family: Family, prompt: list[int], adapter: str = "")
     return count, tokens
 
 
-@pytest.mark.parametrize("step_tokens", [1, 2, 3, 16, 63, 65, 200])
-def test_prompts_may_be_cut_anywhere(family: Family, step_tokens: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "step_tokens"),
+    [*((FAMILY, step_tokens) for step_tokens in (1, 2, 3, 16, 63, 65, 200)), (OTHER, 1), (OTHER, 63)],
+)
+def test_prompts_may_be_cut_anywhere(families: ReferenceFamilies, name: str, step_tokens: int) -> None:
+    family = families(name)
     requests, adapters = workload(family, 6, seed=7)
     tokens, _ = run_all(build_engine(family, step_tokens=step_tokens), requests)
     for request in requests:
         family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
 
 
-def test_forced_preemption_changes_nothing(family: Family) -> None:
+def test_forced_preemption_changes_nothing(hybrid: Family) -> None:
+    family = hybrid
     requests, adapters = workload(family, 27, seed=3)
     kept = {"", "v-only-r1", "attention-r8", "mlp-r5"}
     requests = [
@@ -113,8 +147,9 @@ def test_forced_preemption_changes_nothing(family: Family) -> None:
 
 @pytest.mark.parametrize("adapter", ["", "all-linear-r16-rslora"])
 def test_a_conversation_goes_on_from_the_state_of_its_last_turn(
-    family: Family, adapter: str, monkeypatch: pytest.MonkeyPatch
+    hybrid: Family, adapter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    family = hybrid
     monkeypatch.setattr(LEAST, 16)
     engine = build_engine(family, step_tokens=64)
     prompt = prompt_of(100, 1)
@@ -205,7 +240,8 @@ def test_the_map_and_the_counts_of_pages(family: Family) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"deterministic": True}, {"mode": "merged"}, {"prefix_cache": False}], ids=str)
-def test_other_modes(family: Family, settings: dict[str, Any]) -> None:
+def test_other_modes(hybrid: Family, settings: dict[str, Any]) -> None:
+    family = hybrid
     requests, adapters = workload(family, 9, seed=8)
     if "mode" in settings:
         adapter = family.adapters["all-linear-r16-rslora"]
@@ -281,14 +317,14 @@ def test_weights_in_fp8(tmp_path: Path, scales: str) -> None:
     assert len(tokens["a"]) == 6
 
 
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> Family:
+@pytest.fixture(scope="module", params=[FAMILY, OTHER])
+def kinds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     """Adapters of each kind on gated delta layers, as PEFT writes them."""
     root = tmp_path_factory.mktemp("kinds")
-    model = save_model(FAMILY, root / "model", seed=1)
+    model = save_model(request.param, root / "model", seed=1)
     reference: Any = None
     adapters = {}
-    for name, settings in KINDS.items():
+    for name, settings in (KINDS if request.param == FAMILY else KINDS_OF_OTHER).items():
         torch.manual_seed(len(adapters))
         trained = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
         with torch.no_grad():
@@ -319,9 +355,10 @@ def test_kinds_of_adapters_on_gated_delta_layers(kinds: Family, count: int) -> N
         kinds.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
 
 
-def test_an_adapter_that_acts_from_its_invocation_on(family: Family, kinds: Family, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [FAMILY, OTHER])
+def test_an_adapter_that_acts_from_its_invocation_on(name: str, tmp_path: Path) -> None:
     """The tokens before it leave the base model's state, which others share."""
-    model = save_model(FAMILY, tmp_path / "model", seed=1)
+    model = save_model(name, tmp_path / "model", seed=1)
     settings = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "alora_invocation_tokens": [7, 8, 9]}
     trained = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
     trained.save_pretrained(str(tmp_path / "a"))
@@ -385,9 +422,11 @@ def test_a_late_mask_never_takes_a_step_back(family: Family, tmp_path: Path, mon
     assert tokens["a"] == in_time["a"] and len(tokens["b"]) == 40
 
 
-def test_the_triton_backend(family: Family) -> None:
+def test_the_triton_backend(hybrid: Family) -> None:
+    family = hybrid
     requests, adapters = workload(family, 9, seed=4)
-    requests = [dataclasses.replace(r, sampling=SamplingParams(max_tokens=3)) for r in requests[1:8:2]]
+    some = requests[1:8:2] if family.folder.parent.name == FAMILY else requests[1:4:2]
+    requests = [dataclasses.replace(r, sampling=SamplingParams(max_tokens=3)) for r in some]
     engine = build_engine(family, step_tokens=64, backend="triton", dtype="float32", cuda_graphs=False)
     tokens, _ = run_all(engine, requests)
     for request in requests:
@@ -462,3 +501,35 @@ def test_the_published_multimodal_checkpoint(tmp_path: Path) -> None:
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([[*prompt, *tokens["a"][:-1]]])).logits[0]
     assert tokens["a"] == logits.argmax(-1)[-8:].tolist()
+
+
+@pytest.mark.parametrize("form", ["published", "transformers"])
+def test_names_of_the_other_familys_checkpoints(tmp_path: Path, form: str) -> None:
+    """Published ones have three convolutions, other names of norms, and attention without positions."""
+    rope = {"rope_type": "default", "rope_theta": 1e4} if form == "transformers" else None
+    shape = {} if rope is None else {"rope_parameters": rope}
+    model = save_model(OTHER, tmp_path, **shape)
+    if form == "transformers":
+        whole = dict(model.state_dict())
+    else:
+        whole = load_file(tmp_path / "model.safetensors")
+        for layer in (0, 2, 4):
+            prefix = f"model.layers.{layer}.linear_attn."
+            names = [f"{prefix}{part}_conv1d.weight" for part in "qkv"]
+            parts = torch.cat([whole[name] for name in names]).split([24, 24, 96])
+            whole |= {name: part.contiguous() for name, part in zip(names, parts, strict=True)}
+    save_file(whole, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    engine = Engine(EngineConfig(model=tmp_path, pool_mb=16), LoadedAdapters())
+    prompt = prompt_of(60, 9)
+    tokens, _ = run_all(engine, [GenerationRequest("a", prompt, SamplingParams(max_tokens=8))])
+    ids = torch.tensor([prompt])
+    with torch.inference_mode():
+        wanted = model.float().generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=8,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    assert tokens["a"] == wanted[0, len(prompt) :].tolist()

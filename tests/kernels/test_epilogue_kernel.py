@@ -11,7 +11,7 @@ from lorikeet_testing.grids import grid
 from lora_kernels.epilogue import lora_epilogue
 from lora_kernels.kernel_variants import KernelVariant
 from lora_kernels.reference import epilogue
-from lora_kernels.tables import MODULE_FIELDS, TARGETS, Group, SlotTables
+from lora_kernels.tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
 from lora_kernels.work_items import Span, tiles_needed, token_tiles
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -35,7 +35,7 @@ class Vectors:
         self.tables = SlotTables(ADAPTERS + 1, LAYERS, PAGES, "cpu")
         free = rnd.sample(range(1, PAGES), PAGES - 1)
         for slot in range(1, ADAPTERS + 1):
-            modules, cursor = torch.zeros(LAYERS, len(TARGETS), MODULE_FIELDS, dtype=torch.int32), 0
+            modules, cursor = torch.zeros(LAYERS, ALL_TARGETS, MODULE_FIELDS, dtype=torch.int32), 0
             for group in GROUPS if slot < ADAPTERS else ():  # the last adapter is a plain one
                 for index, features in enumerate(group.out_features):
                     for field in rnd.choice([(3,), (4,), (3, 4), ()]) if slot > 1 else (3, 4):
@@ -43,7 +43,7 @@ class Vectors:
                         cursor += -(-features // KV_DIM)
             pages = [free.pop() for _ in range(-(-cursor // ROWS_PER_PAGE))]
             self.pool[:, pages] = torch.randn(LAYERS, len(pages), ROWS_PER_PAGE * KV_DIM).to(dtype)
-            self.tables.write(slot, pages, modules, torch.zeros(LAYERS, len(TARGETS)))
+            self.tables.write(slot, pages, modules, torch.zeros(LAYERS, ALL_TARGETS))
         self.pool = self.pool.to(DEVICE)
         self.tables.pages, self.tables.modules = self.tables.pages.to(DEVICE), self.tables.modules.to(DEVICE)
 

@@ -13,7 +13,7 @@ from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, LoraShape, ShrinkBuffers, SplitK
 from lora_kernels.reference import adapter_rows, lora_delta
 from lora_kernels.shrink import lora_shrink
-from lora_kernels.tables import MODULE_FIELDS, TARGETS, Group, SlotTables
+from lora_kernels.tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
 from lora_kernels.work_items import Span, tiles_needed, token_tiles
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -26,9 +26,10 @@ GROUPS = [
     Group("o", 3, 64, (96,)),
     Group("gate_up", 4, 96, (150, 150)),  # 150 is no multiple of a pool row
     Group("down", 6, 150, (96,)),
+    Group("delta_in", 7, 96, (64, 40, 150, 32)),
 ]
 # In the interpreter the sizes that are no multiple of a block stand for all, but for those of `make test-long`.
-EDGES = ("gate_up", "down")
+EDGES = ("delta_in", "down")
 EDGES_FIRST = [
     pytest.param(group, id=group.name, marks=() if FAST or group.name in EDGES else pytest.mark.long)
     for group in GROUPS
@@ -72,8 +73,8 @@ class Adapters:
         return [Span(*span, self.ranks[span[0]]) for span in spans]
 
     def _place(self, slot: int, free: list[int], rnd: random.Random, ranks: tuple[int, ...]) -> None:
-        modules = torch.zeros(LAYERS, len(TARGETS), MODULE_FIELDS, dtype=torch.int32)
-        scales = torch.zeros(LAYERS, len(TARGETS))
+        modules = torch.zeros(LAYERS, ALL_TARGETS, MODULE_FIELDS, dtype=torch.int32)
+        scales = torch.zeros(LAYERS, ALL_TARGETS)
         pool_rows = 0
         for layer in range(LAYERS):
             cursor = 0
@@ -104,7 +105,7 @@ def check(
     tiles = token_tiles(ranked, variant, 2 + tiles_needed(ranked, variant)).to(DEVICE)
     shape = LoraShape(variant, adapters.max_rank)
     for layer in range(LAYERS) if FAST else (LAYERS - 1,):
-        h = shape.workspace(tokens, 150, 3, DEVICE, dtype)
+        h = shape.workspace(tokens, 150, 4, DEVICE, dtype)
         h.partial.fill_(float("nan"))
         h.total.fill_(float("nan"))
         out, alone, biased = base.clone(), torch.full_like(base, float("nan")), torch.full_like(base, float("nan"))
@@ -215,7 +216,7 @@ def test_an_input_that_several_ranks_have_shrunk(variant: KernelVariant, shards:
         exchanged = shrunk_by(shards, x, adapters, group, slots)
         adapters.tables.modules[:, :, :, 2] //= shards  # of A; B has the rows of all ranks
         shape = LoraShape(variant, adapters.max_rank)
-        h, out = shape.workspace(9, 150, 3, DEVICE, DTYPES[0]), base.clone()
+        h, out = shape.workspace(9, 150, 4, DEVICE, DTYPES[0]), base.clone()
         lora_expand(h, adapters.pool[0], out, tiles, adapters.tables, 0, group, KV_DIM, shape, out, exchanged)
         adapters.tables.modules[:, :, :, 2] *= shards
         assert float((out.double() - base.double() - delta).norm()) <= TOLERANCE[DTYPES[0]] * float(delta.norm())
@@ -231,7 +232,7 @@ def test_results_do_not_depend_on_the_batch(variant: KernelVariant) -> None:
     def run(rows: torch.Tensor, spans: list[tuple[int, int, int]]) -> torch.Tensor:
         tiles = token_tiles(adapters.spans(spans), variant, 16).to(DEVICE)
         shape = LoraShape(variant, adapters.max_rank)
-        h = shape.workspace(len(rows), 150, 3, DEVICE, x.dtype)
+        h = shape.workspace(len(rows), 150, 4, DEVICE, x.dtype)
         out = torch.zeros(len(rows), sum(group.out_features), device=DEVICE, dtype=x.dtype)
         common = (tiles, adapters.tables, 0, group, KV_DIM, shape)
         lora_shrink(rows, adapters.pool[0], h, *common)
@@ -256,7 +257,7 @@ def test_a_few_programs_walk_all_work_items(variant: KernelVariant, monkeypatch:
 
     def shrunk(programs: int) -> torch.Tensor:
         monkeypatch.setitem(SHRINK, variant, replace(SHRINK[variant], programs=programs))
-        h = shape.workspace(9, 150, 3, DEVICE, x.dtype)
+        h = shape.workspace(9, 150, 4, DEVICE, x.dtype)
         h.partial.fill_(float("nan"))
         h.total.fill_(float("nan"))
         lora_shrink(x, adapters.pool[0], h, tiles, adapters.tables, 0, group, KV_DIM, shape)

@@ -12,19 +12,34 @@ from enum import StrEnum
 
 import torch
 
-# Targets that read the same input and are therefore shrunk together. A model that has the last name of a group as one
-# module has none of the others. The last three groups are those of a gated delta layer: its wide input projections, the
-# narrow ones of its gates, which no matrix in FP8 could hold beside them, and its output.
+# Targets that read the same input and are therefore shrunk together; a group lists the names of every family, of which
+# a model has those of one. A target is a module's name, with its block's where attention has a module of that name. The
+# last three groups are those of a gated delta layer: its wide input projections, the narrow ones of its gates, which no
+# matrix in FP8 could hold beside them, and its output.
 TARGET_GROUPS = (
-    ("q_proj", "k_proj", "v_proj", "qkv_proj"), ("o_proj",), ("gate_proj", "up_proj", "gate_up_proj"), ("down_proj",),
-    ("in_proj_qkv", "in_proj_z"), ("in_proj_b", "in_proj_a"), ("out_proj",),
+    ("q_proj", "k_proj", "v_proj", "qkv_proj"),
+    ("o_proj",),
+    ("gate_proj", "up_proj", "gate_up_proj"),
+    ("down_proj",),
+    (
+        "in_proj_qkv", "in_proj_z",
+        "linear_attn.q_proj", "linear_attn.k_proj", "linear_attn.v_proj", "linear_attn.g_proj",
+    ),
+    ("in_proj_b", "in_proj_a", "linear_attn.b_proj", "linear_attn.a_proj"),
+    ("out_proj", "linear_attn.o_proj"),
 )  # fmt: skip
+_NAMES = frozenset(target for group in TARGET_GROUPS for target in group)
 COLUMN_PARALLEL = frozenset(
-    {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}
+    {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", *TARGET_GROUPS[4], *TARGET_GROUPS[5]}
 )
 COLUMN_PARALLEL_GROUPS = frozenset(
     index for index, group in enumerate(TARGET_GROUPS) if not COLUMN_PARALLEL.isdisjoint(group)
 )
+
+
+def target_of(module: str) -> str:
+    """Return the target of a module of a layer, such as ``self_attn.q_proj``."""
+    return module if module in _NAMES else module.rpartition(".")[2]
 
 
 class LoraSharding(StrEnum):

@@ -62,6 +62,7 @@ class Checkpoint:
         self._headers: dict[Path, dict[str, Any]] = {}
         self._starts: dict[Path, int] = {}
         self._names: dict[str, str] = {}  # stored name of each renamed tensor
+        self._parts: dict[str, tuple[str, ...]] = {}  # names of the parts of each joined tensor
         self._open: dict[Path, Any] = {}
         self._extremes: dict[str, torch.Tensor] = {}
         if (folder / _INDEX).is_file():
@@ -97,6 +98,10 @@ class Checkpoint:
     def rename(self, name: str, as_name: str) -> None:
         """Make a tensor available under a second name."""
         self.files[as_name], self._names[as_name] = self.files[name], name
+
+    def join(self, names: tuple[str, ...], as_name: str) -> None:
+        """Make the rows of several tensors available as one tensor."""
+        self.files[as_name], self._parts[as_name] = self.files[names[0]], names
 
     def check(
         self,
@@ -151,6 +156,10 @@ class Checkpoint:
             )
 
     def tensor(self, name: str) -> torch.Tensor:
+        parts = self._parts.get(name)
+        return self._stored(name) if parts is None else torch.cat([self._stored(part) for part in parts])
+
+    def _stored(self, name: str) -> torch.Tensor:
         path = self.files[name]
         try:
             if path not in self._open:
@@ -196,7 +205,14 @@ class Checkpoint:
         self.files = {name: self._folder / file for name, file in files.items()}
 
     def entry(self, name: str) -> dict[str, Any]:
-        """Return a tensor's entry in its file's header."""
+        """Return a tensor's entry in its file's header; a joined tensor's has the shape of all its rows."""
+        if parts := self._parts.get(name):
+            entries = [self.entry(part) for part in parts]
+            first = entries[0]
+            rows = sum(entry["shape"][0] for entry in entries)
+            whole = all(entry["dtype"] == first["dtype"] for entry in entries)
+            dtype = first["dtype"] if whole else "several types"
+            return {"dtype": dtype, "shape": [rows, *first["shape"][1:]]}
         header, stored = self._header(self.files[name]), self._names.get(name, name)
         if stored not in header:
             raise UnsupportedModel(f"{self.files[name].name} lacks {stored}, which the index lists for it. {AGAIN}")

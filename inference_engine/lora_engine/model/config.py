@@ -9,15 +9,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from lora_engine.adapters.targets import target_of
 from lora_engine.errors import UnsupportedModel
 
-from .families import FAMILIES, Family, Settings
+from .families import FAMILIES, Family, GatedDelta, Settings
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_ropes
 
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
 _LAYER_TYPES = ("full_attention", "sliding_attention")
 _DELTA_TYPE = "linear_attention"
+DELTA_BLOCK = "linear_attn"  # name of a gated delta layer's mixer in checkpoints and adapters
 
 
 class LayerKind(StrEnum):
@@ -36,6 +38,8 @@ class DeltaConfig:
     key_dim: int
     value_dim: int
     taps: int  # inputs of the convolution before the current one
+    norm_eps: float
+    max_rate: float = 1.0
 
     @property
     def parts(self) -> tuple[int, int, int]:
@@ -136,7 +140,7 @@ class ModelConfig:
             logit_softcap=_number(settings, family.logit_softcap, 0.0),
             quantization=read_quantization(raw),
             delta_layers=delta_layers,
-            delta=_delta(settings) if delta_layers else None,
+            delta=_delta(settings, family.gated_delta) if delta_layers and family.gated_delta else None,
         )
 
     def kind(self, layer: int) -> LayerKind:
@@ -181,15 +185,14 @@ class ModelConfig:
         }
 
     def _delta_shapes(self, world: int) -> dict[str, tuple[int, int]]:
-        if (delta := self.delta) is None:
+        if (delta := self.delta) is None or (names := self.family.gated_delta) is None:
             return {}
-        hidden, values = self.hidden_size, delta.heads * delta.value_dim // world
+        hidden, values = self.hidden_size, delta.heads * delta.value_dim
+        parts = (delta.channels, values) if len(names.inputs) == 2 else (*delta.parts, values)
+        outputs = [*zip(names.inputs, parts, strict=True), *((gate, delta.heads) for gate in names.gates)]
         return {
-            "in_proj_qkv": (hidden, delta.channels // world),
-            "in_proj_z": (hidden, values),
-            "in_proj_b": (hidden, delta.heads // world),
-            "in_proj_a": (hidden, delta.heads // world),
-            "out_proj": (values, hidden),
+            **{target_of(f"{DELTA_BLOCK}.{name}"): (hidden, features // world) for name, features in outputs},
+            target_of(f"{DELTA_BLOCK}.{names.output}"): (values // world, hidden),
         }
 
 
@@ -284,13 +287,18 @@ def _layer_types(settings: Settings, family: Family, layers: int) -> list[str]:
     return types
 
 
-def _delta(settings: Settings) -> DeltaConfig:
+def _delta(settings: Settings, family: GatedDelta) -> DeltaConfig:
+    heads = _whole(settings, "num_attention_heads")
+    key_heads = _whole(settings, "linear_num_key_heads", heads)
+    key_dim = _whole(settings, "linear_key_head_dim", int(0.75 * _whole(settings, "hidden_size") / key_heads))
     delta = DeltaConfig(
-        heads=_whole(settings, "linear_num_value_heads"),
-        key_heads=_whole(settings, "linear_num_key_heads"),
-        key_dim=_whole(settings, "linear_key_head_dim"),
-        value_dim=_whole(settings, "linear_value_head_dim"),
+        heads=_whole(settings, "linear_num_value_heads", heads),
+        key_heads=key_heads,
+        key_dim=key_dim,
+        value_dim=_whole(settings, "linear_value_head_dim", 2 * key_dim),
         taps=_whole(settings, "linear_conv_kernel_dim") - 1,
+        norm_eps=_number(settings, "rms_norm_eps") if family.norm_eps is None else family.norm_eps,
+        max_rate=2.0 if _switch(settings, family.doubled_rate) else 1.0,
     )
     if delta.heads % delta.key_heads or not delta.taps:
         raise UnsupportedModel(

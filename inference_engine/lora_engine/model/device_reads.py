@@ -41,7 +41,7 @@ class DeviceCheckpoint(Checkpoint):
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._buffers = threading.local()
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def _stored(self, name: str) -> torch.Tensor:
         path, entry = self.files[name], self.entry(name)
         start, stop = entry["data_offsets"]
         out = torch.empty(stop - start, dtype=torch.uint8, device=self._device)
@@ -84,7 +84,7 @@ def _buffer(device: torch.device) -> torch.Tensor:
 class ShapesOnly(Checkpoint):
     """A checkpoint on the meta device: tensors with the headers' shapes and dtypes, without contents."""
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def _stored(self, name: str) -> torch.Tensor:
         entry = self.entry(name)
         return torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]], device="meta")
 

@@ -49,18 +49,17 @@ def read_ropes(
     """
     full, sliding = _parameters(settings, family)
     truncate = bool(full.get("truncate", True)) if not family.rope.by_layer_type else True
+    rotates = family.rotates or (lambda settings, layer, slides: True)
+    try:  # by layer: None if it does not rotate, else whether it slides
+        kinds = [window > 0 if rotates(settings, layer, window > 0) else None for layer, window in enumerate(windows)]
+    except (AttributeError, KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+        raise UnsupportedModel(f"config.json: which layers rotate cannot be read ({error!r}); {_AGAIN}") from None
     read = {
         slides: _rope(parameters, settings, family, head_dim, max_position, truncate)
         for slides, parameters in ((False, full), (True, sliding))
-        if slides in {window > 0 for window in windows}
+        if slides in kinds
     }
-    rotates = family.rotates or (lambda settings, layer, slides: True)
-    try:
-        ropes = tuple(
-            read[window > 0] if rotates(settings, layer, window > 0) else None for layer, window in enumerate(windows)
-        )
-    except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
-        raise UnsupportedModel(f"config.json: which layers rotate cannot be read ({error!r}); {_AGAIN}") from None
+    ropes = tuple(None if slides is None else read[slides] for slides in kinds)
     # transformers keeps the original length of a YaRN model; the served length is that times the factor.
     stretched = [round(r.original_max_position * r.factor) for r in read.values() if r.kind == "yarn"]
     return ropes, max([max_position, *stretched])

@@ -54,14 +54,13 @@ class DeltaLayers:
     pages: int
 
     @classmethod
-    def of(
-        cls, delta: DeltaConfig, layers: Iterable[int], eps: float, page: PoolGeometry, itemsize: int
-    ) -> DeltaLayers:
+    def of(cls, delta: DeltaConfig, layers: Iterable[int], page: PoolGeometry, itemsize: int) -> DeltaLayers:
         """Place the states of ``layers``: those of a layer group one after the other, each on pages of its own.
 
         ``page`` is the pool's geometry, ``itemsize`` the bytes of its elements.
         """
-        shape = DeltaShape(delta.heads, delta.key_heads, delta.key_dim, delta.value_dim, eps)
+        sizes = delta.heads, delta.key_heads, delta.key_dim, delta.value_dim
+        shape = DeltaShape(*sizes, delta.norm_eps, delta.max_rate)
         length, used, states = segment(shape.channels), Counter[int](), {}
         for layer in sorted(layers):
             group = page.layer_group(layer)
@@ -161,4 +160,4 @@ class ModelShape:
         """Return the gated delta layers with their states' places in pages; None without such layers."""
         if self.delta is None:
             return None
-        return DeltaLayers.of(self.delta, self.delta_layers, self.eps, geometry, self.dtype.itemsize)
+        return DeltaLayers.of(self.delta, self.delta_layers, geometry, self.dtype.itemsize)

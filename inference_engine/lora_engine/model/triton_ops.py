@@ -24,7 +24,7 @@ from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
 from lora_kernels.launches import compute_cache_keys
 from lora_kernels.shrink import lora_shrink, sums_of_shrink
-from lora_kernels.tables import TARGETS, Group, SlotTables
+from lora_kernels.tables import FIRST_TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 from .batch import LoraSpan, StepBatch
@@ -452,11 +452,11 @@ def table_index(span: LoraSpan) -> int:
 def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
     """Return the target groups with this rank's sizes, in the order of ``TARGET_GROUPS``."""
     groups = []
-    for group in TARGET_GROUPS:
+    for first, group in zip(FIRST_TARGETS, TARGET_GROUPS, strict=True):
         targets = [target for target in group if target in shape.targets]
         outs = tuple(shape.targets[target][1] for target in targets)
         ins = shape.targets[targets[0]][0] if targets else 0  # a model without recurrent layers has none of theirs
-        groups.append(Group("_".join(targets), TARGETS.index(group[0]), ins, outs))
+        groups.append(Group("_".join(targets), first, ins, outs))
     return tuple(groups)
 
 

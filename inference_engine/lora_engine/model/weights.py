@@ -11,10 +11,11 @@ from typing import Protocol
 
 import torch
 
+from lora_engine.adapters.targets import target_of
 from lora_kernels.fp8_tensors import Fp8Matrix, columns_of, concatenated, fits, quantise, rows_of
 
 from .checkpoint import Checkpoint, ScaleNames, Shape, Tensors
-from .config import LayerKind, ModelConfig
+from .config import DELTA_BLOCK, LayerKind, ModelConfig
 from .device_reads import THREADS, DeviceCheckpoint, ShapesOnly
 from .parallel import Parallel
 from .vocabulary import Vocabulary
@@ -166,10 +167,10 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
     whole = family.qk_norm == "all"
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}."
-        for name in (family.attention_norm, family.attention_out_norm, family.mlp_norm, family.mlp_out_norm):
+        kind = config.kind(layer)
+        for name in family.norms(gated_delta=kind is LayerKind.GATED_DELTA):
             if name:
                 shapes[f"{prefix}{name}.weight"] = (hidden,)
-        kind = config.kind(layer)
         if kind is LayerKind.GATED_DELTA:
             shapes |= _delta_shapes(config, prefix)
         elif family.qk_norm:
@@ -177,7 +178,7 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
             shapes[f"{prefix}self_attn.k_norm.weight"] = (config.num_kv_heads * head_dim if whole else head_dim,)
         for block, bias in _biases(config, kind).items():
             for module in modules_of(config, block, kind):
-                wide, tall = config.target_shapes()[module.rsplit(".", 1)[1]]
+                wide, tall = config.target_shapes()[target_of(module)]
                 shapes[f"{prefix}{module}.weight"] = (tall, wide)
                 if bias:
                     shapes[f"{prefix}{module}.bias"] = (tall,)
@@ -186,16 +187,16 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
 
 def _delta_shapes(config: ModelConfig, prefix: str) -> dict[str, Shape]:
     """Return the shapes of a gated delta layer's tensors beside its wide projections."""
-    delta = config.delta
-    assert delta is not None, "the layer is a gated delta layer"
-    return {
-        f"{prefix}linear_attn.in_proj_b.weight": (delta.heads, config.hidden_size),
-        f"{prefix}linear_attn.in_proj_a.weight": (delta.heads, config.hidden_size),
-        f"{prefix}linear_attn.conv1d.weight": (delta.channels, 1, delta.taps + 1),
-        f"{prefix}linear_attn.A_log": (delta.heads,),
-        f"{prefix}linear_attn.dt_bias": (delta.heads,),
-        f"{prefix}linear_attn.norm.weight": (delta.value_dim,),
+    delta, names = config.delta, config.family.gated_delta
+    assert delta is not None and names is not None, "the layer is a gated delta layer"
+    shapes: dict[str, Shape] = {f"{gate}.weight": (delta.heads, config.hidden_size) for gate in names.gates}
+    shapes |= {
+        "conv1d.weight": (delta.channels, 1, delta.taps + 1),
+        "A_log": (delta.heads,),
+        "dt_bias": (delta.heads,),
+        f"{names.norm}.weight": (delta.value_dim,),
     }
+    return {f"{prefix}{DELTA_BLOCK}.{name}": shape for name, shape in shapes.items()}
 
 
 def _biases(config: ModelConfig, kind: LayerKind) -> dict[str, bool]:
@@ -213,7 +214,7 @@ def biased_targets(config: ModelConfig) -> frozenset[str]:
     """Return the names of modules that have biases."""
     kinds = {config.kind(layer) for layer in range(config.num_layers)}
     return frozenset(
-        module.rpartition(".")[2]
+        target_of(module)
         for kind in kinds
         for block, bias in _biases(config, kind).items()
         if bias
@@ -223,8 +224,9 @@ def biased_targets(config: ModelConfig) -> frozenset[str]:
 
 def modules_of(config: ModelConfig, block: str, kind: LayerKind = LayerKind.ATTENTION) -> list[str]:
     """Return the modules whose concatenated rows are the matrix of a block, in layers of a kind."""
-    if kind is LayerKind.GATED_DELTA and block in _DELTA_MODULES:
-        return [f"linear_attn.{name}" for name in _DELTA_MODULES[block]]
+    delta = config.family.gated_delta
+    if kind is LayerKind.GATED_DELTA and delta is not None and block in ("mixer_in", "mixer_out"):
+        return [f"{DELTA_BLOCK}.{name}" for name in (delta.inputs if block == "mixer_in" else (delta.output,))]
     names = {"mixer_in": ("q_proj", "k_proj", "v_proj"), "mixer_out": ("o_proj",),
              "gate_up": ("gate_proj", "up_proj"), "down": ("down_proj",)}[block]  # fmt: skip
     if block == "mixer_in" and config.family.fused_qkv:
@@ -233,9 +235,6 @@ def modules_of(config: ModelConfig, block: str, kind: LayerKind = LayerKind.ATTE
         names = ("gate_up_proj",)
     part = "self_attn" if block in ("mixer_in", "mixer_out") else "mlp"
     return [f"{part}.{name}" for name in names]
-
-
-_DELTA_MODULES = {"mixer_in": ("in_proj_qkv", "in_proj_z"), "mixer_out": ("out_proj",)}
 
 
 def load_weights(
@@ -253,7 +252,7 @@ def load_weights(
     Layers' matrices are in FP8 if the files have them in FP8, or if ``quantised``. Raises ``UnsupportedModel`` with the
     cause and the fix.
     """
-    checkpoint = _open(folder, device, by_threads)
+    checkpoint = _open(folder, config, device, by_threads)
     tied = config.tie_embeddings
     if tied and LM_HEAD in checkpoint.files and EMBEDDING not in checkpoint.files:
         checkpoint.rename(LM_HEAD, EMBEDDING)
@@ -276,7 +275,7 @@ def stream_weights(
 
     ``served`` are weights from the same files; their embedding and head are reused if they are whole and on ``device``.
     """
-    checkpoint = _open(folder, device, by_threads=True)
+    checkpoint = _open(folder, config, device, by_threads=True)
     in_fp8, _ = _fp8_tensors(checkpoint, config)
     loader = _Loader(checkpoint, config, device, served.embedding.dtype, Parallel(), False, in_fp8)
     embedding, head = served.embedding, served.lm_head
@@ -301,10 +300,22 @@ def embedding_and_head(folder: Path, weights: ModelWeights) -> tuple[torch.Tenso
     return embedding, embedding if tied else checkpoint.tensor(LM_HEAD).to(weights.embedding.dtype)
 
 
-def _open(folder: Path, device: torch.device, by_threads: bool) -> Checkpoint:
+def _open(folder: Path, config: ModelConfig, device: torch.device, by_threads: bool) -> Checkpoint:
     if device.type == "meta":
-        return ShapesOnly(folder)
-    return DeviceCheckpoint(folder, device) if by_threads and device.type == "cuda" else Checkpoint(folder)
+        checkpoint: Checkpoint = ShapesOnly(folder)
+    else:
+        on_device = by_threads and device.type == "cuda"
+        checkpoint = DeviceCheckpoint(folder, device) if on_device else Checkpoint(folder)
+    for layer in range(config.num_layers):
+        prefix = f"model.layers.{layer}."
+        for stored, name in config.family.stored_names.items():
+            if f"{prefix}{stored}.weight" in checkpoint.files:
+                checkpoint.rename(f"{prefix}{stored}.weight", f"{prefix}{name}.weight")
+        for name, parts in config.family.joined_tensors.items():
+            names = tuple(prefix + part for part in parts)
+            if all(part in checkpoint.files for part in names):
+                checkpoint.join(names, prefix + name)
+    return checkpoint
 
 
 def _fp8_tensors(
@@ -351,7 +362,7 @@ class _Random:
     def tensor(self, name: str) -> torch.Tensor:
         shape = self._shapes[name]
         values = torch.randn(*shape, generator=self._generator, device=self._device, dtype=self._dtype)
-        if name.endswith("linear_attn.norm.weight"):  # no family has an offset there
+        if DELTA_BLOCK in name and len(shape) == 1 and name.endswith(".weight"):  # no family has an offset there
             return values.mul_(0.1).add_(1.0)
         norm = len(shape) == 1 and name.endswith(".weight")
         return values.mul_(0.1).add_(self._norm) if norm else values.mul_(0.02)
@@ -437,45 +448,49 @@ class _Loader:
             self._config.kind(index),
         )
         biases, qk_norm = _biases(config, kind), family.qk_norm and kind is LayerKind.ATTENTION
+        norms = family.norms(gated_delta=kind is LayerKind.GATED_DELTA)
 
         def norm(name: str) -> torch.Tensor | None:
             return self.norm(f"{prefix}{name}.weight") if name else None
 
         return LayerWeights(
-            attention_norm=norm(family.attention_norm),
+            attention_norm=norm(norms[0]),
             mixer_in=self._columns(prefix, "mixer_in", kind),
             mixer_in_bias=self._column_bias(prefix, "mixer_in") if biases["mixer_in"] else None,
             q_norm=norm("self_attn.q_norm" if qk_norm else ""),
             k_norm=norm("self_attn.k_norm" if qk_norm else ""),
             mixer_out=self._row(prefix, "mixer_out", kind),
             mixer_out_bias=self._row_bias(prefix, "mixer_out") if biases["mixer_out"] else None,
-            attention_out_norm=norm(family.attention_out_norm),
-            mlp_norm=norm(family.mlp_norm),
+            attention_out_norm=norm(norms[1]),
+            mlp_norm=norm(norms[2]),
             gate_up=self._columns(prefix, "gate_up", kind),
             gate_up_bias=self._column_bias(prefix, "gate_up") if config.mlp_bias else None,
             down=self._row(prefix, "down", kind),
             down_bias=self._row_bias(prefix, "down") if config.mlp_bias else None,
-            mlp_out_norm=norm(family.mlp_out_norm),
-            delta=self._delta(prefix) if kind is LayerKind.GATED_DELTA else None,
+            mlp_out_norm=norm(norms[3]),
+            delta=self._delta(f"{prefix}{DELTA_BLOCK}.") if kind is LayerKind.GATED_DELTA else None,
         )
 
     def _delta(self, prefix: str) -> DeltaParameters:
+        names = self._config.family.gated_delta
+        assert names is not None, "the layer is a gated delta layer"
+
         def parameter(name: str) -> torch.Tensor:
-            placed = self._tensors.tensor(f"{prefix}linear_attn.{name}").to(self._device, torch.float32).contiguous()
-            self._tensors.placed(f"{prefix}linear_attn.{name}", placed)
+            placed = self._tensors.tensor(prefix + name).to(self._device, torch.float32).contiguous()
+            self._tensors.placed(prefix + name, placed)
             return placed
 
         def of_rank(name: str, rows: torch.Tensor) -> torch.Tensor:
             return torch.cat([rows[start:stop] for start, stop in self._rows_of_rank(name, len(rows))])
 
-        gates = [f"{prefix}linear_attn.in_proj_{gate}.weight" for gate in "ba"]
+        gates = [f"{prefix}{gate}.weight" for gate in names.gates]
         of_gates = [of_rank(name, self._plain(self._module(name))) for name in gates]
         return DeltaParameters(
             gates=self._put(gates[0], torch.cat(of_gates)),
             convolution=of_rank("conv1d.weight", parameter("conv1d.weight").squeeze(1)).to(self._dtype),
             a_log=of_rank("A_log", parameter("A_log")),
             dt_bias=of_rank("dt_bias", parameter("dt_bias")),
-            norm=parameter("norm.weight").to(self._dtype),
+            norm=parameter(f"{names.norm}.weight").to(self._dtype),
         )
 
     def _columns(self, prefix: str, block: str, kind: LayerKind) -> Matrix:
@@ -570,7 +585,7 @@ class StoredModules:
         self._in_fp8, _ = _fp8_tensors(self._checkpoint, config)
         kinds = {config.kind(layer) for layer in range(config.num_layers)}
         self._modules = {
-            module.rpartition(".")[2]: module
+            target_of(module): module
             for kind in kinds
             for block in MATRICES
             for module in modules_of(config, block, kind)

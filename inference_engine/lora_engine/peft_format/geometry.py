@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-DELTA_TARGETS = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
+_DELTA_FUSED = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
+# Named with their block, since attention has modules of the same names.
+_DELTA_SPLIT = tuple(f"linear_attn.{part}_proj" for part in "qkvgbao")
 _ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})
 
 
@@ -32,19 +34,31 @@ class BaseGeometry:
     delta_channels: int = 0  # outputs of in_proj_qkv
     delta_values: int = 0  # outputs of in_proj_z
     delta_heads: int = 0  # outputs of in_proj_b and in_proj_a
+    split_delta: int = (
+        0  # 1: a gated delta layer has the modules q_proj, k_proj, v_proj, g_proj, b_proj, a_proj, o_proj
+    )
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the modules that can have LoRA, in the order in which they are computed."""
-        return (*self._attention(), *(DELTA_TARGETS if "d" in self.layer_kinds else ()), *self._mlp())
+        return (*self._attention(), *(self._delta() if "d" in self.layer_kinds else ()), *self._mlp())
+
+    def target_of(self, block: str, module: str) -> str | None:
+        """Return the target that is ``module`` of a layer's ``block`` (such as self_attn), None if there is none."""
+        named = f"{block}.{module}"
+        target = named if named in _DELTA_SPLIT else module
+        return target if target in self.targets and module_name(target) == named else None
 
     def targets_of(self, layer: int) -> tuple[str, ...]:
         """Names of a layer's modules that can have LoRA."""
         recurrent = layer < len(self.layer_kinds) and self.layer_kinds[layer] == "d"
-        return (*(DELTA_TARGETS if recurrent else self._attention()), *self._mlp())
+        return (*(self._delta() if recurrent else self._attention()), *self._mlp())
 
     def _attention(self) -> tuple[str, ...]:
         return (*(("qkv_proj",) if self.fused_qkv else TARGETS[:3]), "o_proj")
+
+    def _delta(self) -> tuple[str, ...]:
+        return _DELTA_SPLIT if self.split_delta else _DELTA_FUSED
 
     def _mlp(self) -> tuple[str, ...]:
         return (*(("gate_up_proj",) if self.fused_gate_up else TARGETS[4:6]), "down_proj")
@@ -53,6 +67,7 @@ class BaseGeometry:
         """Return ``(in_features, out_features)`` of a target projection."""
         q = self.num_attention_heads * self.head_dim
         kv = self.num_key_value_heads * self.head_dim
+        delta_keys = (self.delta_channels - self.delta_values) // 2
         return {
             "q_proj": (self.hidden_size, 2 * q if self.gated_queries else q),
             "k_proj": (self.hidden_size, kv),
@@ -68,6 +83,13 @@ class BaseGeometry:
             "in_proj_b": (self.hidden_size, self.delta_heads),
             "in_proj_a": (self.hidden_size, self.delta_heads),
             "out_proj": (self.delta_values, self.hidden_size),
+            "linear_attn.q_proj": (self.hidden_size, delta_keys),
+            "linear_attn.k_proj": (self.hidden_size, delta_keys),
+            "linear_attn.v_proj": (self.hidden_size, self.delta_values),
+            "linear_attn.g_proj": (self.hidden_size, self.delta_values),
+            "linear_attn.b_proj": (self.hidden_size, self.delta_heads),
+            "linear_attn.a_proj": (self.hidden_size, self.delta_heads),
+            "linear_attn.o_proj": (self.delta_values, self.hidden_size),
         }[target]
 
 
@@ -86,5 +108,12 @@ def module_key(layer: int, target: str, root: str = "model") -> str:
 
     ``root`` differs where that model was part of a larger one, e.g. ``model.language_model``.
     """
-    block = "self_attn" if target in _ATTENTION else "linear_attn" if target in DELTA_TARGETS else "mlp"
-    return f"{root}.layers.{layer}.{block}.{target}"
+    return f"{root}.layers.{layer}.{module_name(target)}"
+
+
+def module_name(target: str) -> str:
+    """Return a target's module with its block, such as ``self_attn.q_proj``."""
+    if target in _DELTA_SPLIT:
+        return target
+    block = "self_attn" if target in _ATTENTION else "linear_attn" if target in _DELTA_FUSED else "mlp"
+    return f"{block}.{target}"

@@ -32,7 +32,7 @@ from .safetensors_file import SafetensorsFile, TensorEntry
 from .vectors import ModuleVector, VectorChecks
 
 _NAME = re.compile(
-    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(?:self_attn|linear_attn|mlp)\.([a-z_]+)\.lora_([AB])\.weight",
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp)\.([a-z_]+)\.lora_([AB])\.weight",
     re.ASCII,
 )
 _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -258,14 +258,12 @@ class _Inspection:
         if self._embedding_layers.collect(entry) or self._vectors.take(entry):
             return
         match = _NAME.fullmatch(entry.name)
-        if match is None or match[2] not in self._geometry.targets:
+        if match is None or (target := self._geometry.target_of(match[2], match[3])) is None:  # e.g. mlp.q_proj
             self._foreign(entry.name)
             return
-        layer, target, side = int(match[1]), match[2], match[3]
+        layer, side = int(match[1]), match[4]
         in_model = layer < self._geometry.num_layers
-        if entry.name != _tensor_name(_Module(layer, target), side):  # e.g. mlp.q_proj
-            self._foreign(entry.name)
-        elif in_model and target not in self._geometry.targets_of(layer):  # e.g. attention in a recurrent layer
+        if in_model and target not in self._geometry.targets_of(layer):  # e.g. attention in a recurrent layer
             self._misfit("shape_mismatch", f"{self._geometry.name} has no {target} in layer {layer}", entry)
         elif layer >= self._geometry.num_layers:
             what = (

@@ -13,7 +13,7 @@ from .safetensors_file import TensorEntry
 
 MAGNITUDE, LORA_BIAS, BIAS = "magnitude", "lora_bias", "bias"
 _NAME = re.compile(
-    r"base_model\.model\.(model\.layers\.(0|[1-9]\d{0,4})\.(?:self_attn|linear_attn|mlp)\.([a-z_]+))\."
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp)\.([a-z_]+)\."
     r"(lora_magnitude_vector(?:\.weight)?|lora_B\.bias|(?:base_layer\.)?bias)",
     re.ASCII,
 )
@@ -49,10 +49,10 @@ class VectorChecks:
     def take(self, entry: TensorEntry) -> bool:
         """Take a tensor that is a vector; returns False for others."""
         match = _NAME.fullmatch(entry.name)
-        if match is None or match[3] not in self._geometry.targets or int(match[2]) >= self._geometry.num_layers:
+        if match is None or int(match[1]) >= self._geometry.num_layers:
             return False
-        layer, target = int(match[2]), match[3]
-        if match[1] != module_key(layer, target):
+        layer, target = int(match[1]), self._geometry.target_of(match[2], match[3])
+        if target is None:
             return False
         place = (layer, target, _kind(match[4]))
         if place in self._entries:

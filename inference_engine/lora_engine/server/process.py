@@ -351,6 +351,7 @@ def _delta_sizes(model: ModelConfig) -> dict[str, Any]:
         "delta_channels": delta.channels,
         "delta_values": delta.heads * delta.value_dim,
         "delta_heads": delta.heads,
+        "split_delta": int(len(model.family.gated_delta.inputs) > 2) if model.family.gated_delta else 0,
     }
 
 

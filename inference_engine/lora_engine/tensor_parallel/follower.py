@@ -135,7 +135,7 @@ class Follower:
         self._commands = commands
         self._model, self._pool = loaded.model, loaded.pool
         self._offsets = group_offsets(loaded.targets.shapes)
-        self._table = DeviceTable(loaded.tables) if loaded.tables is not None else None
+        self._table = DeviceTable(loaded.tables, loaded.model.shape.targets) if loaded.tables is not None else None
         self._copies = StreamCopies(loaded.pool.data.device) if loaded.pool.data.is_cuda else InlineCopies()
         self._runner = build_runner(config, loaded)
         self._slots: dict[int, AdapterSlot] = {}

@@ -123,6 +123,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "linear_value_head_dim": 24,
         },
     ),
+    "olmo-hybrid": (
+        "olmo_hybrid",
+        {
+            "num_hidden_layers": 5,
+            "layer_types": ["linear_attention", "full_attention"] * 2 + ["linear_attention"],
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 12,
+            "rope_parameters": {"rope_type": "default", "rope_theta": None},
+            "linear_value_head_dim": 24,
+        },
+    ),
     "cohere2-parallel": ("cohere2", {"sliding_window": 24, "layer_types": _SLIDING_FULL, "logit_scale": 0.3}),
 }
 

@@ -12,13 +12,14 @@ from . import (
     mistral,
     olmo2,
     olmo3,
+    olmo_hybrid,
     phi3,
     qwen2,
     qwen3,
     qwen3_5,
     smollm3,
 )
-from .family import Family, Norm, Rope, Settings
+from .family import Family, GatedDelta, Norm, Rope, Settings
 
 _MODULES = (
     llama,
@@ -33,6 +34,7 @@ _MODULES = (
     granite,
     olmo2,
     olmo3,
+    olmo_hybrid,
     smollm3,
     glm,
     glm4,
@@ -40,4 +42,4 @@ _MODULES = (
 )
 FAMILIES: dict[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in _MODULES}
 
-__all__ = ["FAMILIES", "Family", "Norm", "Rope", "Settings"]
+__all__ = ["FAMILIES", "Family", "GatedDelta", "Norm", "Rope", "Settings"]

@@ -51,6 +51,26 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True)
+class GatedDelta:
+    """The gated delta layers of a family, which config.json calls linear_attention: the names of their modules.
+
+    ``inputs`` are the modules of queries, keys, values and z, in this order: two or four. ``attention_norm``,
+    ``mlp_norm`` and so on are the norms of such a layer where they are not the family's, see ``Family``.
+    """
+
+    inputs: tuple[str, ...] = ("in_proj_qkv", "in_proj_z")
+    gates: tuple[str, str] = ("in_proj_b", "in_proj_a")
+    output: str = "out_proj"
+    norm: str = "norm"  # of the output by head
+    norm_eps: float | None = None  # None: that of the other norms
+    doubled_rate: Switch = False  # rates are up to two, so that eigenvalues of a state's change may be negative
+    attention_norm: str | None = None
+    attention_out_norm: str | None = None
+    mlp_norm: str | None = None
+    mlp_out_norm: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """A model family; all fields but the first three default to the value of most families."""
 
@@ -67,7 +87,7 @@ class Family:
     parallel_mlp: bool = False  # attention and MLP read the same input
     qk_norm: str = ""  # "head": queries and keys are normed by head; "all": all heads together
     gated_queries: bool = False  # q_proj computes for each head its query and a gate of its output
-    gated_delta: bool = False  # layers of the type linear_attention are Gated DeltaNet, with its usual settings
+    gated_delta: GatedDelta | None = None  # layers of the type linear_attention
     # Projections.
     fused_qkv: bool = False  # one module qkv_proj in checkpoints and adapters
     fused_gate_up: bool = False  # one module gate_up_proj
@@ -75,6 +95,9 @@ class Family:
     o_bias: Switch = False
     mlp_bias: Switch = False
     activation: str = "hidden_act"  # name of the setting
+    # Other names in checkpoints: of modules in a layer, and of a layer's tensors that are stored in parts, by row.
+    stored_names: Mapping[str, str] = field(default_factory=dict)
+    joined_tensors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Scales and caps.
     attention_scale: Callable[[Settings], float] | None = None  # None: 1 / sqrt(head_dim)
     query_growth: bool = False  # queries grow with the logarithm of their position
@@ -90,6 +113,15 @@ class Family:
     rotates: Callable[[Settings, int, bool], bool] | None = None  # (settings, layer, slides); None: every layer does
     refused: Mapping[str, str] = field(default_factory=dict)  # unsupported settings, which must not be true: meaning
     multimodal: str = ""  # model_type of checkpoints that contain this model beside a vision tower
+
+    def norms(self, *, gated_delta: bool) -> tuple[str, str, str, str]:
+        """Return the names of a layer's norms: before and after its mixer, before and after its MLP ("": none)."""
+        names = (self.attention_norm, self.attention_out_norm, self.mlp_norm, self.mlp_out_norm)
+        if not gated_delta or (delta := self.gated_delta) is None:
+            return names
+        others = (delta.attention_norm, delta.attention_out_norm, delta.mlp_norm, delta.mlp_out_norm)
+        first, second, third, fourth = (a if b is None else b for a, b in zip(names, others, strict=True))
+        return first, second, third, fourth
 
 
 def every_nth_full(

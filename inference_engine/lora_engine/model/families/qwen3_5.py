@@ -1,4 +1,4 @@
-from .family import Family, Norm, Rope, every_nth_full
+from .family import Family, GatedDelta, Norm, Rope, every_nth_full
 
 FAMILY = Family(
     model_type="qwen3_5_text",
@@ -14,7 +14,7 @@ FAMILY = Family(
     norm=Norm(offset=1.0, rounded_first=False),
     qk_norm="head",
     gated_queries=True,
-    gated_delta=True,
+    gated_delta=GatedDelta(),
     qkv_bias="attention_bias",
     o_bias="attention_bias",
     layer_types=every_nth_full("full_attention_interval", 4, other="linear_attention"),
