@@ -148,7 +148,7 @@ def _seconds_of(launch: Callable[[], object]) -> float:
     """Return the seconds of one of twenty launches on the GPU, the quickest of five such series."""
     import torch  # slow, and no benchmark of the platform needs it
 
-    series = []
+    series: list[float] = []
     for _ in range(5):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
