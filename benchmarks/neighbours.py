@@ -32,6 +32,7 @@ from lora_engine.request import GenerationRequest, Pooling, PoolingKind, Samplin
 
 ADAPTERS = 96
 GUARDED, UNGUARDED = 0.5, 0.0
+TURN_S = 0.25  # of one share
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Traffic:
         self._live: set[str] = set()
         self.flood: Flood | None = None
         self.slowest_step = 0.0
+        self._adding_s = 0.0  # time of making the flood's requests, which is not the engine's
 
     def guard(self, share: float) -> None:
         """Switch the guard between runs, since a start of the engine takes longer than they do."""
@@ -109,22 +111,23 @@ class Traffic:
         if with_adapter:
             self.engine.drop_adapter(self._quiet.digest)
         request = self._request("quiet", prompt, 4, self._quiet.digest if with_adapter else "")
-        self.slowest_step, began = 0.0, time.perf_counter()
+        self.slowest_step, self._adding_s, began = 0.0, 0.0, time.perf_counter()
         self.engine.add_request(request)
         while time.perf_counter() < began + patience:
             output = self.step()
             if any(delta.request_id == request.request_id for delta in output.deltas):
                 break
-        waited = time.perf_counter() - began
+        waited = time.perf_counter() - began - self._adding_s
         self.engine.abort(request.request_id)
         self.step()
         return waited
 
     def step(self) -> StepOutput:
-        flood = self.flood
+        flood, begun = self.flood, time.perf_counter()
         while flood is not None and len(self._live) < flood.requests:
             self._add(flood)
         began = time.perf_counter()
+        self._adding_s += began - begun
         output = self.engine.step()
         self.slowest_step = max(self.slowest_step, time.perf_counter() - began)
         for end in output.finished:
@@ -176,9 +179,10 @@ def measure(traffic: Traffic, rows: Rows, name: str, seconds: float, patience: f
     traffic.guard(GUARDED)
     traffic.begin(flood, seconds / 4)
     rates: dict[float, list[float]] = {GUARDED: [], UNGUARDED: []}
-    for share in (UNGUARDED, GUARDED, GUARDED, UNGUARDED):  # contexts grow meanwhile
+    turns = round(seconds / 2 / TURN_S / 4)
+    for share in (UNGUARDED, GUARDED, GUARDED, UNGUARDED) * turns:  # contexts grow, and prompts come together
         traffic.guard(share)
-        rates[share].append(traffic.run(seconds / 8))
+        rates[share].append(traffic.run(TURN_S))
     guarded, unguarded = (statistics.mean(rates[share]) for share in (GUARDED, UNGUARDED))
     rows.add(name, "tokens_per_s", guarded, "1/s")
     rows.add(name, "tokens_per_s_without_guard", unguarded, "1/s")

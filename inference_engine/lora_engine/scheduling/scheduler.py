@@ -188,6 +188,7 @@ class Scheduler:
             self._allocator.release(pages)
 
     def _continue_running(self, plan: StepPlan, budget: int) -> int:
+        pauses = self._pause_background(budget)
         # Decoding sequences first: a long prompt's next chunk must not delay the next token of all others.
         for sequence in self._decoders.begin_step():
             if self._allocator.free and not sequence.ends_by_length:
@@ -200,7 +201,7 @@ class Scheduler:
         plan.chunks.update(self._decoders.chunks)
         plan.work = Work(len(self._decoders), 0, self._decoders.context)
         budget -= len(self._decoders)
-        decodes = [sequence for sequence in self._others if sequence.remaining <= 1]
+        decodes = [s for s in self._others if s.remaining <= 1 and not (pauses and s.request.slo.background)]
         prefills = [sequence for sequence in self._others if sequence.remaining > 1 and not self._comes_last(sequence)]
         for sequence in decodes:
             budget -= self._continue(sequence, plan, budget)
@@ -210,6 +211,21 @@ class Scheduler:
         self.waiting.stepped()
         self._served(plan, decodes + prefills)
         return budget
+
+    def _pause_background(self, budget: int) -> bool:
+        """Let background sequences wait with their next token if foreground prompts would take all tokens of the step.
+
+        Returns whether they do. The prompts then need as many steps as without them, and shorter ones.
+        """
+        if not self.waiting.runs_background:
+            return False
+        prompts = sum(s.remaining for s in self._others if s.remaining > 1 and not s.request.slo.background)
+        decodes = len(self._decoders) + sum(s.remaining <= 1 for s in self._others)
+        if not prompts or prompts + decodes <= budget:
+            return False
+        for sequence in [s for s in self._decoders.chunks if s.request.slo.background]:
+            self.defer(sequence)
+        return True
 
     def _continue_background(self, plan: StepPlan, budget: int) -> None:
         """Give background prompts the step's tokens that waiting foreground requests leave."""

@@ -89,3 +89,24 @@ def test_random_traffic_of_both_classes(order: str, seed: int) -> None:
     ids = [e.request.request_id for e in engine.ended]
     assert len(ids) == len(set(ids)) == engine.core.arrivals
     assert all(e.outcome == "finished" for e in engine.ended)
+
+
+def test_it_waits_while_a_foreground_prompt_fills_steps() -> None:
+    """A long prompt takes no more steps beside background sequences than alone, and these then go on."""
+    steps = []
+    for background in (0, 8):
+        engine = SimulatedEngine(machine(400), max_running=16, step_tokens=32)
+        for number in range(background):
+            engine.submit(request(f"b{number}", "batcher", output=200, background=True))
+        for _ in range(20):
+            engine.step()
+        engine.submit(request("now", "other", prompt=32 * 5, output=4))
+        before, state = engine.steps, engine.core.requests["now"]
+        while state.first_token is None:
+            engine.step()
+            engine.core.check()
+        steps.append(engine.steps - before)
+        while engine.has_work():
+            engine.step()
+        assert len(engine.ended) == background + 1
+    assert steps[0] == steps[1]
