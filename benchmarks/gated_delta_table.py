@@ -67,7 +67,7 @@ class Layers:
         self.pool = torch.zeros(LAYERS, sequences * pages + 1, PAGE_BYTES // 2, device="cuda", dtype=torch.bfloat16)
         self.table = (torch.randperm(sequences * pages, device="cuda") + 1).int().view(sequences, pages)
         self.out, self.convolved = random(tokens, VALUES), random(tokens, SHAPE.channels)
-        self.positions = torch.full((sequences,), 100, dtype=torch.int32, device="cuda")
+        self.lengths = torch.full((sequences,), 101, dtype=torch.int32, device="cuda")
         length = tokens // sequences
         tables = chunk_table([(i * length, (i + 1) * length, 100) for i in range(sequences)])
         self.spans, self.chunks = (table.cuda() for table in tables)
@@ -76,11 +76,11 @@ class Layers:
 
     def decode(self, layer: int) -> None:
         pool = self.pool[layer].view(torch.float32)
-        delta_tokens(self.x[layer], self.weights, pool, self.table, self.positions, STATES, SHAPE, self.out)
+        delta_tokens(self.x[layer], self.weights, pool, self.table, self.lengths, STATES, SHAPE, self.out)
 
     def decode_convolution(self, layer: int) -> None:
         convolve_tokens(
-            self.x[layer].qkv, self.convolution, None, self.pool[layer], self.table, self.positions, TAP_ROWS,
+            self.x[layer].qkv, self.convolution, None, self.pool[layer], self.table, self.lengths, TAP_ROWS,
             self.convolved, silu=True,
         )  # fmt: skip
 
@@ -90,7 +90,7 @@ class Layers:
             self.x[layer], self.weights, pool, self.table, self.spans, self.chunks, self.first_chunks, STATES, SHAPE,
             self.out,
         )  # fmt: skip
-        norm_and_gate(self.out, self.x[layer].z, self.weights.norm, SHAPE)
+        norm_and_gate(self.out, self.x[layer].z, self.weights.norm, self.spans, SHAPE)
 
     def prefill_convolution(self, layer: int) -> None:
         convolve_spans(

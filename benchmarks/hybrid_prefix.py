@@ -22,7 +22,6 @@ from rows import Rows, bandwidth, parser_of
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.execution.graph_set import GraphSet
 from lora_engine.request import GenerationRequest, SamplingParams
 
 PREFIX, NEW, TURNS = 16_384, 32, 8
@@ -44,7 +43,6 @@ def main() -> None:
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=32_768, max_running=16, step_tokens=4096, prefix_cache=True
     )
-    GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]
     engine, rnd = build_engine("qwen3.5-9b", config, LoadedAdapters()), random.Random(1)
 
     def tokens(count: int) -> list[int]:

@@ -7,7 +7,7 @@ adapter that is in host memory only, come one after another, each with nothing o
 alone, then behind each flood, with the guard (``guaranteed_share``) and without. Without, a request that has no token
 after `--patience` seconds is aborted and counted with that. The bound is 1.5 times the time alone, which has the
 adapter's load, and the longest step meanwhile twice. Each flood's tokens per second, prompts and answers, are measured
-while nobody else is there, by turns with the guard and without.
+while nobody else is there, in alternation with the guard and without.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def measure(traffic: Traffic, rows: Rows, name: str, seconds: float, patience: f
     traffic.guard(GUARDED)
     traffic.begin(flood, seconds / 4)
     rates: dict[float, list[float]] = {GUARDED: [], UNGUARDED: []}
-    turns = round(seconds / 2 / TURN_S / 4)
-    for share in (UNGUARDED, GUARDED, GUARDED, UNGUARDED) * turns:  # contexts grow, and prompts come together
+    rounds = round(seconds / 2 / TURN_S / 4)
+    for share in (UNGUARDED, GUARDED, GUARDED, UNGUARDED) * rounds:  # contexts grow, and prompts come together
         traffic.guard(share)
         rates[share].append(traffic.run(TURN_S))
     guarded, unguarded = (statistics.mean(rates[share]) for share in (GUARDED, UNGUARDED))

@@ -21,6 +21,8 @@ from .state_pages import DeltaShape, StateRows
 
 # Tokens of a chunk.
 CHUNK = 64
+# Fields of a span in a span table: first row, last row exclusive, context.
+SPAN_FIELDS = 3
 # Value columns of a program that walks over a span's chunks.
 _SCAN_COLUMNS = 32
 
@@ -72,7 +74,7 @@ def _normed_and_gated(out, z, weight, EPS: tl.constexpr, VALUE_DIM: tl.constexpr
 
 @triton.jit(do_not_specialize=["table_stride"])
 def _decode_kernel(
-    qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, pool_ptr, table_ptr, positions_ptr, out_ptr,
+    qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, pool_ptr, table_ptr, lengths_ptr, out_ptr,
     qkv_stride, gate_stride, z_stride, table_stride, out_stride,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, SCALE: tl.constexpr, EPS: tl.constexpr, BETA_SCALE: tl.constexpr,
@@ -87,7 +89,7 @@ def _decode_kernel(
     )  # fmt: skip
     ok = values_ok[:, None] & keys_ok[None, :]
     # A state that no token has written may be another sequence's NaN.
-    state = tl.load(pointers, mask=ok & (tl.load(positions_ptr + row) > 0), other=0.0)
+    state = tl.load(pointers, mask=ok & (tl.load(lengths_ptr + row) > 1), other=0.0)
     qkv_ptr += row * qkv_stride
     key_head = head // (HEADS // KEY_HEADS) * KEY_DIM
     q = tl.load(qkv_ptr + key_head + keys, mask=keys_ok, other=0.0).to(tl.float32)
@@ -149,6 +151,8 @@ def _chunk_kernel(
     """Compute what a chunk's tokens need of each other: new values before the state's part, and scores."""
     chunk, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     start, stop = tl.load(chunks_ptr + chunk * FIELDS), tl.load(chunks_ptr + chunk * FIELDS + 1)
+    if start >= stop:  # padding
+        return
     t, keys, values = tl.arange(0, CHUNK), tl.arange(0, KEY_PAD), tl.arange(0, VALUE_PAD)
     tokens, ok = (start + t).to(tl.int64), start + t < stop
     dtype: tl.constexpr = w_ptr.dtype.element_ty
@@ -232,10 +236,12 @@ def _scan_kernel(
 
 @triton.jit
 def _norm_kernel(
-    x_ptr, z_ptr, norm_ptr, x_stride, z_stride,
+    x_ptr, z_ptr, norm_ptr, spans_ptr, x_stride, z_stride,
     HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_PAD: tl.constexpr, HEADS_PAD: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    if row < tl.load(spans_ptr):
+        return
     heads, values = tl.program_id(1) * HEADS_PAD + tl.arange(0, HEADS_PAD), tl.arange(0, VALUE_PAD)
     ok = (heads < HEADS)[:, None] & (values < VALUE_DIM)[None, :]
     columns = heads[:, None] * VALUE_DIM + values[None, :]
@@ -307,22 +313,22 @@ def delta_tokens(
     weights: DeltaWeights,
     pool: torch.Tensor,
     table: torch.Tensor,
-    positions: torch.Tensor,
+    lengths: torch.Tensor,
     rows: StateRows,
     shape: DeltaShape,
     out: torch.Tensor,
 ) -> None:
     """Process one token of each sequence: update its state and write ``out [sequences, heads * value_dim]``.
 
-    ``pool [pages, page_elems]`` of one layer group as float32, ``table [sequences, state pages]`` int32, ``positions
-    [sequences]`` int32: at position 0 the state counts as zero.
+    ``pool [pages, page_elems]`` of one layer group as float32, ``table [sequences, state pages]`` int32, ``lengths
+    [sequences]`` int32 with this token: at 1 the state counts as zero.
     """
     sizes = _check(inputs, weights, shape, rows)
     if not len(out):
         return
     qkv, a, b, z = inputs.qkv, inputs.a, inputs.b, inputs.z
     _decode_kernel[(len(out), shape.heads)](
-        qkv, a, b, z, weights.a_log, weights.dt_bias, weights.norm, pool, table, positions, out,
+        qkv, a, b, z, weights.a_log, weights.dt_bias, weights.norm, pool, table, lengths, out,
         qkv.stride(0), a.stride(0), z.stride(0), table.stride(0), out.stride(0),
         EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5,
         num_warps=8 if sizes["KEY_PAD"] * sizes["VALUE_PAD"] >= 128 * 128 else 4,
@@ -345,7 +351,8 @@ def delta_spans(
     """Process spans of prompts: update each span's state and write its rows of ``out [tokens, heads * value_dim]``.
 
     ``spans`` and ``chunks`` are those of ``chunk_table``, ``first_chunks [spans]`` int32 the index of each span's first
-    chunk, ``table [spans, state pages]`` int32. Where the context is 0 the state counts as zero.
+    chunk, ``table [spans, state pages]`` int32. Where the context is 0 the state counts as zero. Empty spans and chunks
+    are padding: their table rows may name any page that nothing reads.
     """
     sizes = _check(inputs, weights, shape, rows)
     if not len(spans):
@@ -378,13 +385,17 @@ def delta_spans(
     )  # fmt: skip
 
 
-def norm_and_gate(out: torch.Tensor, z: torch.Tensor, norm: torch.Tensor, shape: DeltaShape) -> None:
-    """Compute ``rms_norm(out) * norm * silu(z)`` by head, in place; both ``[tokens, heads * value_dim]``."""
+def norm_and_gate(
+    out: torch.Tensor, z: torch.Tensor, norm: torch.Tensor, spans: torch.Tensor, shape: DeltaShape
+) -> None:
+    """Compute ``rms_norm(out) * norm * silu(z)`` by head, in place, from the first row of ``spans`` on; both ``[tokens,
+    heads * value_dim]``.
+    """
     if not len(out):
         return
     value_pad = triton.next_power_of_2(shape.value_dim)
     heads_pad = min(triton.next_power_of_2(shape.heads), max(1, 2048 // value_pad))
     _norm_kernel[(len(out), triton.cdiv(shape.heads, heads_pad))](
-        out, z, norm, out.stride(0), z.stride(0),
+        out, z, norm, spans, out.stride(0), z.stride(0),
         HEADS=shape.heads, VALUE_DIM=shape.value_dim, VALUE_PAD=value_pad, HEADS_PAD=heads_pad, EPS=shape.eps,
     )  # fmt: skip

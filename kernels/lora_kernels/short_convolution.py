@@ -33,7 +33,7 @@ def state_offsets(
 
 @triton.jit(do_not_specialize=["table_stride"])
 def _decode_kernel(
-    x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, positions_ptr, out_ptr, x_stride, table_stride, out_stride,
+    x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, lengths_ptr, out_ptr, x_stride, table_stride, out_stride,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr,
     PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, HAS_BIAS: tl.constexpr,
     SILU: tl.constexpr, BLOCK: tl.constexpr,
@@ -48,7 +48,7 @@ def _decode_kernel(
     acc = x.to(tl.float32) * tl.load(weight_ptr + TAPS, mask=ok, other=0.0).to(tl.float32)
     if HAS_BIAS:
         acc += tl.load(bias_ptr + channels, mask=ok, other=0.0).to(tl.float32)
-    has_state = ok & (tl.load(positions_ptr + row) > 0)
+    has_state = ok & (tl.load(lengths_ptr + row) > 1)
     for tap in tl.static_range(TAPS):
         offsets = state_offsets(
             table_ptr, channels, tap, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS, ok
@@ -100,6 +100,8 @@ def _prefill_kernel(
 ):  # fmt: skip
     chunks_ptr += tl.program_id(0) * FIELDS
     start, stop, first = tl.load(chunks_ptr), tl.load(chunks_ptr + 1), tl.load(chunks_ptr + 2)
+    if start >= stop:  # padding
+        return
     context, span = tl.load(chunks_ptr + 3), tl.load(chunks_ptr + 4)
     channels = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     tokens = start + tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
@@ -176,7 +178,7 @@ def convolve_tokens(
     bias: torch.Tensor | None,
     pool: torch.Tensor,
     table: torch.Tensor,
-    positions: torch.Tensor,
+    lengths: torch.Tensor,
     rows: StateRows,
     out: torch.Tensor,
     *,
@@ -185,7 +187,7 @@ def convolve_tokens(
     """Convolve one token of each sequence, ``x [sequences, channels]``, and shift their states.
 
     ``weight [channels, taps + 1]``, ``pool [pages, page_elems]`` of one layer group in ``x``'s dtype, ``table
-    [sequences, state pages]`` int32, ``positions [sequences]`` int32: at position 0 the state counts as zero.
+    [sequences, state pages]`` int32, ``lengths [sequences]`` int32 with this token: at 1 the state counts as zero.
     ``out`` is like x.
     """
     constants = _constants(x, weight, bias, rows)
@@ -193,7 +195,7 @@ def convolve_tokens(
         return
     block = min(_DECODE_CHANNELS, triton.next_power_of_2(x.shape[1]))
     _decode_kernel[(len(x), triton.cdiv(x.shape[1], block))](
-        x, weight, weight if bias is None else bias, pool, table, positions, out,
+        x, weight, weight if bias is None else bias, pool, table, lengths, out,
         x.stride(0), table.stride(0), out.stride(0),
         HAS_BIAS=bias is not None, SILU=silu, BLOCK=block, num_warps=max(1, min(4, block // 64)), **constants,
     )  # fmt: skip
@@ -217,7 +219,8 @@ def convolve_spans(
 
     ``spans [spans, 3]`` int32 has the first and last row (exclusive) and the context of each, ``chunks`` their parts of
     at most ``chunk`` tokens (``gated_delta.chunk_table``), ``table [spans, state pages]`` int32. Where the context is 0
-    the state counts as zero. ``out`` is like ``x``; rows outside spans are not written.
+    the state counts as zero. ``out`` is like ``x``; rows outside spans are not written. Empty spans and chunks are
+    padding, as in ``gated_delta.delta_spans``.
     """
     constants = _constants(x, weight, bias, rows)
     if not len(spans):

@@ -9,7 +9,7 @@ import random
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,6 +21,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
+import lora_engine.model.graph_shapes as graph_shapes
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.constraints import Constraint, Kind
@@ -452,6 +453,46 @@ def test_decode_graphs(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs.choose(GraphShape(4), [])
     tokens, _ = run_all(engine, requests)
     assert len(graphs) == 2
+    for request in requests:
+        family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
+
+
+def test_graphs_of_steps_with_prompts(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts beside decode rows and alone, some of them later parts, with and without an adapter; pages hold NaN."""
+    monkeypatch.setattr("lora_engine.execution.graph_runner.StepGraph", RunEveryTime)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
+    monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(graph_shapes, "_MIXED_ROWS", (32,))  # an interpreter's rows take long
+    monkeypatch.setattr(graph_shapes, "_MIXED_DECODES", {0: (24,)})
+    engine = build_engine(family, step_tokens=20, max_running=3, backend="triton", dtype="float32", prefix_cache=False)
+    model, pool = engine.loaded.model, engine.pool
+    engine.runner = runner = GraphRunner(model, pool, 3, engine.loaded.max_context)
+    shapes = [shape for shape in runner.inputs.mixed if shape.lora is None or shape.groups == ALL_GROUPS]
+    for shape in shapes:
+        runner.graphs.add(shape)
+    pool.data[:, 1:].fill_(float("nan"))  # all but the padding page
+    adapters = {"a": "", "b": "all-linear-r16-rslora", "c": ""}
+    requests = [
+        GenerationRequest(
+            name,
+            prompt_of(length, length),
+            SamplingParams(max_tokens=3),
+            family.adapters[adapters[name]].digest if adapters[name] else "",
+        )
+        for name, length in (("a", 5), ("b", 31), ("c", 9))
+    ]
+    engine.add_request(requests[0])
+    tokens: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    for number in itertools.count():
+        for delta in engine.step().deltas:
+            tokens[delta.request_id] += delta.token_ids
+        if number < 2:
+            engine.add_request(requests[number + 1])
+        elif not engine.has_work():
+            break
+    replays = {shape: cast(RunEveryTime, runner.graphs[shape]).replays for shape in shapes}
+    assert sum(replays.values()) >= 3
+    assert all(any(replays[shape] for shape in replays if shape.decodes == decodes) for decodes in (0, 3))
     for request in requests:
         family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
 

@@ -99,18 +99,26 @@ def pages_of(shape: DeltaShape, sequences: int) -> Pages:
 
 
 def run_spans(
-    lengths: list[int], contexts: list[int], x: DeltaInputs, weights: DeltaWeights, shape: DeltaShape, pages: Pages
+    lengths: list[int],
+    contexts: list[int],
+    x: DeltaInputs,
+    weights: DeltaWeights,
+    shape: DeltaShape,
+    pages: Pages,
+    padding: int = 0,
 ) -> torch.Tensor:
+    """Run spans, and behind them as many empty ones, whose state is on page 0."""
     starts = [sum(lengths[:i]) for i in range(len(lengths))]
     spans, chunks = chunk_table(
         [(start, start + n, context) for start, n, context in zip(starts, lengths, contexts, strict=True)]
     )
     firsts = torch.tensor([sum(-(-n // CHUNK) for n in lengths[:i]) for i in range(len(lengths))], dtype=torch.int32)
+    spans, chunks, firsts, table = (
+        F.pad(part.cpu(), [*[0, 0] * (part.dim() - 1), 0, padding]).to(DEVICE)
+        for part in (spans, chunks, firsts, pages.table)
+    )
     out = torch.full_like(x.z, float("nan"))
-    delta_spans(
-        x, weights, pages.pool, pages.table, spans.to(DEVICE), chunks.to(DEVICE), firsts.to(DEVICE), pages.rows, shape,
-        out,
-    )  # fmt: skip
+    delta_spans(x, weights, pages.pool, table, spans, chunks, firsts, pages.rows, shape, out)
     return out
 
 
@@ -125,8 +133,11 @@ def test_prompts_in_chunks_then_single_tokens(shape: DeltaShape, dtype: torch.dt
     assert error(out, torch.cat([want for want, _ in wants]).flatten(1)) < TOLERANCE[dtype]
     # A second chunk of each, behind what is in the pool.
     more, again = [3, CHUNK, 2], inputs_of(CHUNK + 5, shape, dtype)
-    out = run_spans(more, lengths, again, weights, shape, pages)
-    norm_and_gate(out, again.z, weights.norm, shape)
+    out = run_spans(more, lengths, again, weights, shape, pages, padding=2)
+    before = out[:2].clone()
+    norm_and_gate(out, again.z, weights.norm, torch.tensor([[2, 3, 0]], dtype=torch.int32, device=DEVICE), shape)
+    assert torch.equal(out[:2], before)  # rows before the first span
+    norm_and_gate(out[:2], again.z[:2], weights.norm, torch.zeros(1, 3, dtype=torch.int32, device=DEVICE), shape)
     states = []
     for i in range(3):
         part = again.rows(sum(more[:i]), sum(more[: i + 1]))
@@ -137,9 +148,9 @@ def test_prompts_in_chunks_then_single_tokens(shape: DeltaShape, dtype: torch.dt
         states.append(state)
     # One more token of each, and a sequence's first: its pages hold what another one left.
     single = inputs_of(3, shape, dtype)
-    positions = torch.tensor([10, 0, 10], dtype=torch.int32, device=DEVICE)
+    seen = torch.tensor([11, 1, 11], dtype=torch.int32, device=DEVICE)
     out = torch.full_like(single.z, float("nan"))
-    delta_tokens(single, weights, pages.pool, pages.table, positions, pages.rows, shape, out)
+    delta_tokens(single, weights, pages.pool, pages.table, seen, pages.rows, shape, out)
     for i in range(3):
         want, state = by_token(single.rows(i, i + 1), weights, shape, None if i == 1 else states[i])
         assert error(out[i : i + 1], gated(want, single.rows(i, i + 1), weights, shape)) < 2 * TOLERANCE[dtype]
@@ -193,16 +204,16 @@ def test_the_convolution(channels: int, width: int, bias: bool, silu: bool, dtyp
         lengths = [len(part) for part in inputs]
         starts = [sum(lengths[:i]) for i in range(3)]
         table = chunk_table([(s, s + n, c) for s, n, c in zip(starts, lengths, contexts, strict=True)])
-        spans, chunks = (part.to(DEVICE) for part in table)
+        spans, chunks, places = (F.pad(part.cpu(), (0, 0, 0, 1)).to(DEVICE) for part in (*table, pages.table))
         x = torch.cat(inputs)
         out = torch.full_like(x, float("nan"))
-        convolve_spans(x, weight, offset, pages.pool, pages.table, spans, chunks, CHUNK, rows, out, silu=silu)
+        convolve_spans(x, weight, offset, pages.pool, places, spans, chunks, CHUNK, rows, out, silu=silu)
         for i in range(3):
             whole = [inputs[i]] if inputs is parts else [parts[i], inputs[i]]
             assert error(out[starts[i] : starts[i] + lengths[i]], wanted(whole)[-lengths[i] :]) < TOLERANCE[dtype]
     out = torch.full_like(last, float("nan"))
-    positions = torch.tensor([71, 0, 7], dtype=torch.int32, device=DEVICE)
-    convolve_tokens(last, weight, offset, pages.pool, pages.table, positions, rows, out, silu=silu)
+    seen = torch.tensor([72, 1, 8], dtype=torch.int32, device=DEVICE)
+    convolve_tokens(last, weight, offset, pages.pool, pages.table, seen, rows, out, silu=silu)
     for i in range(3):
         whole = [last[i : i + 1]] if i == 1 else [parts[i], more[i], last[i : i + 1]]
         assert error(out[i : i + 1], wanted(whole)[-1:]) < TOLERANCE[dtype]

@@ -88,7 +88,8 @@ def test_random_rows_beside_greedy_ones(vocab: int, dtype: torch.dtype) -> None:
     )  # fmt: skip
     tokens = choose(logits, rows, truncated=False)
     best = logits.float().argmax(dim=-1).tolist()
-    assert [tokens[row] for row in (0, 3, 5)] == [best[row] for row in (0, 3, 5)]
+    assert [tokens[row] for row in (0, 3)] == [best[row] for row in (0, 3)]
+    assert logits[5, tokens[5]] == logits[5].max()  # in half precision several may be the best
 
 
 FLAT, PEAKED = 0.1, 3.0

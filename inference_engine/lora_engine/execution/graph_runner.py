@@ -29,6 +29,7 @@ from lora_engine.execution.step_inputs import StepInputs, sources
 from lora_engine.memory import PagePool
 from lora_engine.memory.pinned import pinned
 from lora_engine.model.batch import LoraSpan
+from lora_engine.model.gated_delta_triton import SpanTables, most_chunks, span_rows
 from lora_engine.model.graph_shapes import (
     MAX_PROMPTS,
     GraphShape,
@@ -43,7 +44,9 @@ from lora_engine.model.transformer import Transformer
 from lora_engine.model.triton_ops import LoraPlan, TritonOps, TritonPlan, covering, split_spans
 from lora_engine.scheduling.sequence import Chunk
 from lora_kernels.attention import PREFILL_TILE_FIELDS, decode_splits, most_key_splits, tokens_a_tile
+from lora_kernels.gated_delta import SPAN_FIELDS
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
+from lora_kernels.short_convolution import CHUNK_FIELDS
 from lora_kernels.work_items import TILE_FIELDS, write_tiles
 
 
@@ -71,12 +74,17 @@ class _Parts:
     second_tiles: slice  # second LoRA launch: delta correction, or a mixed step's decode rows
     prompt_tiles: slice  # attention tiles, in mixed steps
     logit_rows: slice  # only in mixed steps
+    spans: slice  # of prompts for recurrent layers, in mixed steps of models that have some; so are the next two
+    chunks: slice
+    first_chunks: slice
     tables: slice
     rows: int  # rows of the block table, prompts' last
 
     @classmethod
-    def of(cls, shape: GraphShape, prompt_tiles: int) -> _Parts:
-        """Return the layout for a shape; ``prompt_tiles`` is the maximum of attention tiles in a mixed step."""
+    def of(cls, shape: GraphShape, prompt_tiles: int, chunks: int) -> _Parts:
+        """Return the layout for a shape; ``prompt_tiles`` and ``chunks`` (0: no recurrent layers) are the maxima of
+        attention tiles and of recurrent layers' chunks in a mixed step.
+        """
         size, prompts = shape.size, shape.decodes is not None
         lengths = (
             FIELDS * size,
@@ -84,10 +92,16 @@ class _Parts:
             TILE_FIELDS * (size if shape.decodes is None else shape.decodes),
             PREFILL_TILE_FIELDS * prompt_tiles if prompts else 0,
             shape.sampling_rows if prompts else 0,
+            SPAN_FIELDS * MAX_PROMPTS if prompts and chunks else 0,
+            CHUNK_FIELDS * chunks if prompts else 0,
+            MAX_PROMPTS if prompts and chunks else 0,
         )
-        fields, tiles, second, of_prompts, rows = (slice(*ends) for ends in pairwise([0, *accumulate(lengths)]))
         tables = size if shape.decodes is None else shape.decodes + MAX_PROMPTS
-        return cls(fields, tiles, second, of_prompts, rows, slice(rows.stop, None), tables)
+        fields, tiles, second, of_prompts, rows, spans, of_spans, first_chunks = (
+            slice(*ends) for ends in pairwise([0, *accumulate(lengths)])
+        )
+        of_tables = slice(first_chunks.stop, None)
+        return cls(fields, tiles, second, of_prompts, rows, spans, of_spans, first_chunks, of_tables, tables)
 
     def count(self, width: int) -> int:
         """Return the number of values, with block tables of ``width`` pages."""
@@ -105,7 +119,7 @@ class GraphInputs:
         self._kv_heads = model.shape.kv_heads
         self._prefill = ops.prefill if isinstance(ops.prefill, TritonPrefill) else None
         self._states = pool.geometry.state_pages
-        can_mix = self._prefill and not ops.invariant and ops.exchange is None and not self._states
+        can_mix = self._prefill and not ops.invariant and ops.exchange is None
         self.mixed = mixed_graphs(largest) if can_mix else []
         # The pages of a sequence's state come first in its row of the table.
         self.width = pool.geometry.pages_for_sequence(max_context)
@@ -122,6 +136,9 @@ class GraphInputs:
         self.table = zeros(largest + MAX_PROMPTS, self.width)
         self.prompt_tiles = zeros(self._most_prompt_tiles(rows), PREFILL_TILE_FIELDS)
         self.logit_rows = zeros(largest + MAX_PROMPTS)
+        self.spans = zeros(MAX_PROMPTS, SPAN_FIELDS)
+        self.chunks = zeros(self._most_chunks(rows), CHUNK_FIELDS)
+        self.first_chunks = zeros(MAX_PROMPTS)
         # Buffers for the variants with the most partial sums.
         grouped = LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant)
         self._shrunk = {False: ops.shrink_workspace(grouped, largest)}
@@ -143,10 +160,14 @@ class GraphInputs:
             lora.append(LoraPlan(tiles, shape.delta_correction, self._shrunk[False]))
         if shape.decode_lora:
             lora.append(LoraPlan(self.second_tiles[:decodes], shape.decode_lora, self._shrunk[False], decodes))
-        prefill = None
+        prefill = recurrent_prompts = None
         if is_mixed and self._prefill:
             tables = self.table[decodes : decodes + MAX_PROMPTS]
-            prefill = self._prefill.over(tables, self.prompt_tiles[: self._most_prompt_tiles(size)], split_keys=True)
+            tiles = self.prompt_tiles[: self._most_prompt_tiles(size)]
+            prefill = self._prefill.over(tables[:, self._states :], tiles, split_keys=True)
+            if self._states:
+                chunks = self.chunks[: self._most_chunks(size)]
+                recurrent_prompts = SpanTables(self.spans, chunks, self.first_chunks, tables[:, : self._states])
         return TritonPlan(
             pool=self._pool,
             positions=self.fields[Field.POSITION, :size],
@@ -162,6 +183,7 @@ class GraphInputs:
             epilogues=shape.epilogues,
             padded=is_mixed,
             state_table=self.table[:decodes, : self._states] if self._states else None,
+            recurrent_prompts=recurrent_prompts,
         )
 
     def run(
@@ -174,7 +196,11 @@ class GraphInputs:
         return model.greedy(model.hidden(self.token_ids(shape.size, last_tokens), rows, self.plan(shape), layers), out)
 
     def parts(self, shape: GraphShape) -> _Parts:
-        return _Parts.of(shape, self._most_prompt_tiles(shape.size))
+        return _Parts.of(shape, self._most_prompt_tiles(shape.size), self._most_chunks(shape.size))
+
+    def _most_chunks(self, tokens: int) -> int:
+        """Return the maximum number of recurrent layers' chunks of prompts with ``tokens`` tokens; 0 without such."""
+        return most_chunks(tokens, MAX_PROMPTS) if self._states else 0
 
     def _most_prompt_tiles(self, tokens: int) -> int:
         """Return the maximum number of attention tiles of prompts with ``tokens`` tokens, splits of keys included."""
@@ -199,6 +225,10 @@ class GraphInputs:
             tensor[: len(values)].copy_(values)
         if shape.decodes is not None:
             self.logit_rows[: shape.sampling_rows].copy_(contents[parts.logit_rows])
+            if self._states:
+                self.spans.copy_(contents[parts.spans].view(self.spans.shape))
+                self.chunks[: self._most_chunks(shape.size)].copy_(contents[parts.chunks].view(-1, CHUNK_FIELDS))
+                self.first_chunks.copy_(contents[parts.first_chunks])
         tables = contents[parts.tables].view(parts.rows, -1)
         self.table[: parts.rows, : tables.shape[1]].copy_(tables)
 
@@ -210,7 +240,8 @@ class GraphInputs:
     def blank(self) -> None:
         """Set all rows to padding: a capture runs the model once, and must not write to the last step's slots."""
         for tensor in (
-            self.fields, self.tiles, self.second_tiles, self.table, self.prompt_tiles, self.logit_rows,
+            self.fields, self.tiles, self.second_tiles, self.table, self.prompt_tiles, self.logit_rows, self.spans,
+            self.chunks, self.first_chunks,
         ):  # fmt: skip
             tensor.zero_()
         self.fields[Field.SEQ_LEN] = 1
@@ -390,7 +421,8 @@ class GraphRunner(Runner):
     ) -> torch.Tensor:
         """Return the contents of a mixed step for a graph of this shape, page-locked."""
         inputs = StepInputs.of(chunks, self.pool.geometry, self._decodes, self._last_row, merged=False)
-        contents, parts = self._contents_of(shape, max(len(chunk.sequence.pages) for chunk in chunks))
+        states = self.pool.geometry.state_pages
+        contents, parts = self._contents_of(shape, states + max(len(chunk.sequence.pages) for chunk in chunks))
         host, tokens = contents.numpy(), len(inputs.token_ids)
         fields = host[parts.fields].reshape(FIELDS, shape.size)
         fields[Field.TOKEN_ID, :tokens] = inputs.token_ids
@@ -399,11 +431,20 @@ class GraphRunner(Runner):
         fields[Field.SEQ_LEN, :decodes] = inputs.positions[:decodes] + 1
         fields[Field.SOURCE, :decodes] = inputs.sources[:decodes]
         tables = host[parts.tables].reshape(parts.rows, -1)
-        tables[:decodes, : inputs.block_table.shape[1]] = inputs.block_table
+        tables[:decodes, states : states + inputs.block_table.shape[1]] = inputs.block_table
+        if inputs.state_table is not None:
+            tables[:decodes, :states] = inputs.state_table
         queries = []
         for number, prompt in enumerate(inputs.prefill):
-            tables[(shape.decodes or 0) + number, : len(prompt.pages)] = prompt.pages
+            row = tables[(shape.decodes or 0) + number]
+            row[states : states + len(prompt.pages)] = prompt.pages
+            if prompt.state_pages is not None:
+                row[:states] = prompt.state_pages
             queries.append((number, prompt.start, prompt.stop - prompt.start, prompt.context))
+        if states:
+            of_spans = span_rows([(prompt.start, prompt.stop, prompt.context) for prompt in inputs.prefill])
+            for part, rows in zip((parts.spans, parts.chunks, parts.first_chunks), of_spans, strict=True):
+                host[part][: rows.numel()] = rows.numpy().ravel()
         of_attention = self.inputs.attention_tiles(queries)
         host[parts.prompt_tiles][: len(of_attention)] = of_attention
         host[parts.logit_rows][: len(inputs.logit_rows)] = inputs.logit_rows

@@ -27,31 +27,33 @@ from .weights import DeltaParameters
 
 @dataclass(frozen=True, slots=True)
 class SpanTables:
-    """The prompts of a step for the kernels: int32 tables on the device (see ``chunk_table``).
+    """The prompts of a step for the kernels: int32 tables on the device (see ``span_rows``).
 
-    ``table [spans, state pages]``. Rows of prompts begin at ``first_row`` of the batch.
+    ``table [spans, state pages]``.
     """
 
     spans: torch.Tensor
     chunks: torch.Tensor
     first_chunks: torch.Tensor
     table: torch.Tensor
-    first_row: int
 
     @classmethod
     def of(cls, spans: Sequence[PrefillSpan], device: torch.device) -> SpanTables:
-        rows = [(span.start, span.stop, span.context) for span in spans]
-        by_span, chunks = chunk_table(rows)
-        counts = torch.tensor([-(-(stop - start) // CHUNK) for start, stop, _ in rows], dtype=torch.int32)
-        first_chunks = (counts.cumsum(0) - counts).int()
+        rows = span_rows([(span.start, span.stop, span.context) for span in spans])
+        by_span, chunks, first_chunks = (to_device(tensor, device) for tensor in rows)
         table = torch.stack([span.state_pages for span in spans if span.state_pages is not None]).int()
-        return cls(
-            to_device(by_span, device),
-            to_device(chunks, device),
-            to_device(first_chunks, device),
-            table,
-            spans[0].start,
-        )
+        return cls(by_span, chunks, first_chunks, table)
+
+
+def span_rows(spans: Sequence[tuple[int, int, int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the tables of ``chunk_table``, and the index of each span's first chunk ``[spans]`` int32."""
+    counts = torch.tensor([-(-(stop - start) // CHUNK) for start, stop, _ in spans], dtype=torch.int32)
+    return *chunk_table(spans), (counts.cumsum(0) - counts).int()
+
+
+def most_chunks(tokens: int, spans: int) -> int:
+    """Return the maximum number of chunks of so many spans with ``tokens`` tokens together."""
+    return tokens // CHUNK + spans
 
 
 def gated_delta(
@@ -63,22 +65,26 @@ def gated_delta(
     decodes: tuple[torch.Tensor, torch.Tensor],
     prompts: SpanTables | None,
     layers: DeltaLayers,
+    padded: bool = False,
 ) -> torch.Tensor:
-    """Compute ``Ops.gated_delta``. ``decodes`` are the state pages ``[rows, state pages]`` and positions ``[rows]`` of
-    the decode rows, which come first.
+    """Compute ``Ops.gated_delta``. ``decodes`` are the state pages ``[rows, state pages]`` of the decode rows, which
+    come first, and the lengths ``[rows]`` of their sequences.
+
+    ``padded``: rows beyond those of sequences exist and must stay finite. The first of the prompts' rows may be among
+    the decode rows, with length 1; what is computed for them as such is overwritten.
     """
     shape, state, pages = layers.shape, layers.states[layer], pool.layer(layer)
-    states, (table, positions) = pages.view(torch.float32), decodes
+    states, (table, lengths) = pages.view(torch.float32), decodes
     mixed, z = projected.split((shape.channels, shape.heads * shape.value_dim), dim=1)
     rate, decay = gates.split(shape.heads, dim=1)
-    convolved, out = torch.empty_like(mixed), torch.empty_like(z)
+    convolved, out = torch.empty_like(mixed), (torch.zeros_like if padded else torch.empty_like)(z)
     x = DeltaInputs(convolved, decay, rate, z)
     small = DeltaWeights(weights.a_log, weights.dt_bias, weights.norm)
     if n := len(table):
         convolve_tokens(
-            mixed[:n], weights.convolution, None, pages, table, positions, state.convolution, convolved[:n], silu=True
+            mixed[:n], weights.convolution, None, pages, table, lengths, state.convolution, convolved[:n], silu=True
         )
-        delta_tokens(x.rows(0, n), small, states, table, positions, state.recurrent, shape, out[:n])
+        delta_tokens(x.rows(0, n), small, states, table, lengths, state.recurrent, shape, out[:n])
     if prompts is not None:
         tables = prompts.spans, prompts.chunks
         convolve_spans(
@@ -86,6 +92,5 @@ def gated_delta(
             silu=True,
         )  # fmt: skip
         delta_spans(x, small, states, prompts.table, *tables, prompts.first_chunks, state.recurrent, shape, out)
-        first = prompts.first_row
-        norm_and_gate(out[first:], z[first:], weights.norm, shape)
+        norm_and_gate(out, z, weights.norm, prompts.spans, shape)
     return out

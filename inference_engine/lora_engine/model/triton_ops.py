@@ -329,8 +329,10 @@ class TritonOps:
         if self._delta is None:
             self._delta = self.shape.delta_states(plan.pool.geometry)
         assert self._delta is not None and plan.state_table is not None, "the model has gated delta layers"
-        decodes = plan.state_table, plan.positions[: plan.num_decode]
-        return gated_delta(layer, weights, projected, gates, plan.pool, decodes, plan.recurrent_prompts, self._delta)
+        return gated_delta(
+            layer, weights, projected, gates, plan.pool, (plan.state_table, plan.seq_lens), plan.recurrent_prompts,
+            self._delta, plan.padded,
+        )  # fmt: skip
 
     def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:
         """Compute attention of decode rows ``q``, ``out`` ``[num_decode, heads * head_dim]`` over a layer's pages."""

@@ -34,7 +34,7 @@ def main() -> None:
     heads = elements(32, dtype=torch.float32)
     weights = DeltaWeights(heads, elements(32, dtype=bf16), elements(128, dtype=bf16))
     pool, table = elements(64, 32768, dtype=bf16), elements(tokens, taps.end_page, dtype=i32)
-    positions, spans, chunks = elements(tokens, dtype=i32), elements(1, 3, dtype=i32), elements(4, 5, dtype=i32)
+    lengths, spans, chunks = elements(tokens, dtype=i32), elements(1, 3, dtype=i32), elements(4, 5, dtype=i32)
     states_pool, weight = elements(64, 16384, dtype=torch.float32), elements(channels, 4, dtype=bf16)
     out, convolved = elements(tokens, 4096, dtype=bf16), elements(tokens, channels, dtype=bf16)
     launches: dict[str, Launch] = {}
@@ -43,11 +43,11 @@ def main() -> None:
         launches[f"{launch.kernel.__module__.rpartition('.')[2]}.{launch.name}"] = launch
 
     with compiling(take):
-        convolve_tokens(x.qkv, weight, None, pool, table, positions, taps, convolved, silu=True)
+        convolve_tokens(x.qkv, weight, None, pool, table, lengths, taps, convolved, silu=True)
         convolve_spans(x.qkv, weight, None, pool, table, spans, chunks, CHUNK, taps, convolved, silu=True)
-        delta_tokens(x, weights, states_pool, table, positions, states, shape, out)
+        delta_tokens(x, weights, states_pool, table, lengths, states, shape, out)
         delta_spans(x, weights, states_pool, table, spans, chunks, elements(1, dtype=i32), states, shape, out)
-        norm_and_gate(out, x.z, weights.norm, shape)
+        norm_and_gate(out, x.z, weights.norm, spans, shape)
     print(json.dumps({name: launch.compile().asm["ptx"] for name, launch in launches.items()}))
 
 
