@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.adapters.imports.hub_policy import HUB_PREFIX
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint
 from control_plane.gateway.dispatch.errors import ApiError
-from control_plane.gateway.openai.parameters import MAX_STOPS, StopString, from_validation
+from control_plane.gateway.openai.parameters import MAX_STOPS, StopString, validate
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.wire import engine_pb2 as pb
 
@@ -139,10 +139,7 @@ def read_request(body: Mapping[str, Any]) -> LoraxRequest:
             if known.pop(name) not in UNSUPPORTED[name]:
                 raise _unsupported(name)
         values["parameters"] = known
-    try:
-        return LoraxRequest.model_validate(values)
-    except ValidationError as error:
-        raise from_validation(error) from None
+    return validate(LoraxRequest, values)
 
 
 def _unsupported(name: str) -> ApiError:

@@ -13,7 +13,7 @@ from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 from django.utils import timezone
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.core.cancellation import to_completion
 from control_plane.core.db import run_db
@@ -24,7 +24,7 @@ from control_plane.gateway.batches import actions, files
 from control_plane.gateway.batches.models import ENDPOINTS, Batch, StoredFile
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.callers import caller_of
-from control_plane.gateway.openai.parameters import from_validation
+from control_plane.gateway.openai.parameters import validate
 from control_plane.gateway.openai.serving import endpoint
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.tenants.models import Tenant
@@ -161,10 +161,7 @@ async def batch_cancel(request: HttpRequest, name: str) -> HttpResponseBase:
 
 def _read_batch(request: HttpRequest) -> NewBatch:
     body = {name: value for name, value in read_object(request.body, nul=True).items() if value is not None}
-    try:
-        params = NewBatch.model_validate(body)
-    except ValidationError as error:
-        raise from_validation(error) from None
+    params = validate(NewBatch, body)
     if params.endpoint not in ENDPOINTS:
         raise invalid(f"endpoint must be one of {', '.join(ENDPOINTS)}.", "Choose one of them.", "endpoint")
     return params

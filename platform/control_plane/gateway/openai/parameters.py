@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Self, TypeVar
@@ -15,6 +16,7 @@ from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.prompt_parts import MAX_PROMPT_LOGPROBS, MAX_STREAMED, PromptParts
 from control_plane.gateway.openai.structured_outputs import ConstraintParameters
+from control_plane.gateway.openai.validation_texts import is_type_fault, texts
 from lora_engine.wire import engine_pb2 as pb
 
 # Parameters accepted with any value and ignored: they do not affect the text, or are hints that may be ignored. The
@@ -307,7 +309,7 @@ def checked(kind: type[M], body: Mapping[str, Any], harmless: frozenset[str] = H
     try:
         model = kind.model_validate(known)
     except ValidationError as error:
-        raise together(problems + problems_of(error) + _contradictions(kind, known, error)) from None
+        raise together(problems + problems_of(error, known) + _contradictions(kind, known, error)) from None
     if problems:
         raise together(problems)
     return model
@@ -319,10 +321,11 @@ def _contradictions(kind: type[BaseModel], values: Mapping[str, Any], error: Val
     unknown = {item["loc"] for item in items if item["type"] == "extra_forbidden" and len(item["loc"]) == 1}
     if len(unknown) < len(items):
         return []
+    known = {name: value for name, value in values.items() if (name,) not in unknown}
     try:
-        kind.model_validate({name: value for name, value in values.items() if (name,) not in unknown})
+        kind.model_validate(known)
     except ValidationError as more:
-        return problems_of(more)
+        return problems_of(more, known)
     return []
 
 
@@ -336,9 +339,12 @@ def _unsupported(name: str) -> ApiError:
     )
 
 
-def from_validation(error: ValidationError) -> ApiError:
-    """Return one error for all problems, with OpenAI's wording and codes."""
-    return together(problems_of(error))
+def validate(kind: type[M], body: Mapping[str, Any]) -> M:
+    """Validate ``body`` without regard to the rules for unsupported parameters. Raises ``ApiError``."""
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        raise together(problems_of(error, body)) from None
 
 
 def together(problems: Sequence[ApiError]) -> ApiError:
@@ -358,37 +364,36 @@ def together(problems: Sequence[ApiError]) -> ApiError:
     )
 
 
-def problems_of(error: ValidationError) -> list[ApiError]:
-    """Return the problems of a body, unknown parameters first.
+def problems_of(error: ValidationError, body: Mapping[str, Any]) -> list[ApiError]:
+    """Return the problems of ``body``, unknown parameters first.
 
     For a value of a union, each member reports an error. The most specific one is kept: what is wrong with a value of
-    the right type, then what is wrong deepest inside.
+    the right type, then what is wrong deepest inside. If no member has the value's type, one problem names all types.
     """
-    by_param: dict[str, ErrorDetails] = {}
-    items = error.errors(include_url=False, include_context=False, include_input=False)
-    for item in sorted(items, key=lambda item: (item["type"] != "extra_forbidden", _is_of_type(item))):
-        by_param.setdefault(path(item["loc"])[:LONGEST_PARAM], item)
+    by_param: dict[str, list[ErrorDetails]] = {}
+    items = error.errors(include_url=False)
+    for item in sorted(items, key=lambda item: (item["type"] != "extra_forbidden", is_type_fault(item))):
+        by_param.setdefault(path(item, body)[:LONGEST_PARAM], []).append(item)
     return [
-        _problem(item, param)
-        for param, item in by_param.items()
-        if not any(_is_more_specific(other, by_param[other], param, item) for other in by_param if other != param)
+        _problem(items, param)
+        for param, items in by_param.items()
+        if not any(
+            _is_more_specific(other, by_param[other][0], param, items[0]) for other in by_param if other != param
+        )
     ]
-
-
-def _is_of_type(item: ErrorDetails) -> bool:
-    return item["type"].endswith("_type")
 
 
 def _is_more_specific(param: str, item: ErrorDetails, than_param: str, than_item: ErrorDetails) -> bool:
     """Return whether the first of two errors about overlapping values is more specific."""
     is_inside = param.startswith((f"{than_param}.", f"{than_param}["))
     is_around = than_param.startswith((f"{param}.", f"{param}["))
-    if _is_of_type(item) != _is_of_type(than_item):
-        return (is_inside or is_around) and _is_of_type(than_item)
+    if is_type_fault(item) != is_type_fault(than_item):
+        return (is_inside or is_around) and is_type_fault(than_item)
     return is_inside
 
 
-def _problem(item: ErrorDetails, param: str) -> ApiError:
+def _problem(items: Sequence[ErrorDetails], param: str) -> ApiError:
+    item = items[0]
     if item["type"] == "extra_forbidden":
         message, fix = unknown_texts([param], "parameter", "The API guide lists the known parameters.")
         return invalid(message, fix, param, "unknown_parameter")
@@ -396,26 +401,42 @@ def _problem(item: ErrorDetails, param: str) -> ApiError:
         return invalid(
             f"Missing required parameter: '{param}'.", f"Add '{param}'.", param, "missing_required_parameter"
         )
-    what = str(item["msg"]).removeprefix("Value error, ")
+    what, fix = texts(items, f"'{param}'")
+    if item["loc"][-1:] == (_KEY,):
+        return invalid(f"Invalid name in '{param}': {what}.", fix, param)
     if param:
-        return invalid(f"Invalid value for '{param}': {what}.", "The API guide lists the allowed values.", param)
+        return invalid(f"Invalid value for '{param}': {what}.", fix, param)
     first = what.split(maxsplit=1)[0]  # by convention, the parameter that contradicts the others
     at_fault = first if first.partition(".")[0] in _parameter_names() else None
     return invalid(f"Invalid request: {what}.", "Change one of them; the API guide lists the allowed values.", at_fault)
 
 
-def path(location: tuple[int | str, ...]) -> str:
-    """Write ``("messages", 0, "content", "str")`` as ``messages[0].content``: names of union members are left out."""
-    text = ""
-    for part in location:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif part.isidentifier() and part not in _UNION_MEMBERS and part not in _model_names():
-            text += f".{part}" if text else part
-    return text
+def path(item: ErrorDetails, body: object) -> str:
+    """Write the location ``("messages", 0, "content", "str")`` of a fault in ``body`` as ``messages[0].content``.
+
+    Names of union members, which are no keys of ``body``, are left out.
+    """
+    text, value = "", body
+    for part in item["loc"]:
+        if value is item["input"] and item["type"] != "missing":  # the rest are names of union members
+            break
+        if (isinstance(value, list) and isinstance(part, int)) or (isinstance(value, Mapping) and part in value):
+            value = value[part]  # type: ignore[index]
+            text += _step(part, at_top=not text)
+    is_absent_name = item["type"] == "missing" and isinstance(value, Mapping)
+    return text + (_step(item["loc"][-1], at_top=not text) if is_absent_name else "")
 
 
-_UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "constrained"})
+def _step(part: int | str, *, at_top: bool) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    if part.isidentifier() or (at_top and part.isprintable()):
+        return part if at_top else f".{part}"
+    return f"[{json.dumps(part, ensure_ascii=False)}]"
+
+
+# Pydantic's mark of an error about the key of an object, at the end of its location.
+_KEY = "[key]"
 
 
 @cache
@@ -428,12 +449,6 @@ def _models() -> tuple[type[BaseModel], ...]:
         left += subclasses
         models += [model for model in subclasses if model.__module__.startswith("control_plane.gateway.")]
     return tuple(models)
-
-
-@cache
-def _model_names() -> frozenset[str]:
-    """Return the names of models, which pydantic uses as names of union members."""
-    return frozenset(model.__name__ for model in _models())
 
 
 @cache

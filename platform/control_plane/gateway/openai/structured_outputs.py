@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint
+from control_plane.gateway.openai.validation_texts import NAME_PATTERN
 from lora_engine.constraints import Constraint, Kind
 
 # Texts to choose from in one constraint.
@@ -23,7 +24,7 @@ class NamedSchema(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    name: str = Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_-]+$")
+    name: str = Field(min_length=1, max_length=64, pattern=NAME_PATTERN)
     description: str | None = Field(default=None, max_length=4096)
     schema_: JsonSchema | None = Field(default=None, alias="schema")
     strict: bool | None = None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.models import ApiEndpoint
@@ -22,7 +22,7 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import MAX_MESSAGES, ChatMessage
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import from_validation
+from control_plane.gateway.openai.parameters import validate
 from control_plane.gateway.openai.prompt_parts import text_of
 from control_plane.gateway.openai.serving import endpoint, undispatched
 from lora_engine.wire import engine_pb2 as pb
@@ -132,10 +132,7 @@ async def detokenize(request: HttpRequest) -> HttpResponseBase:
 
 def _read(kind: type[R], request: HttpRequest) -> R:
     body = {name: value for name, value in read_object(request.body, nul=True).items() if value is not None}
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        raise from_validation(error) from None
+    return validate(kind, body)
 
 
 async def _counted(request: HttpRequest, model: str) -> Admission:
