@@ -25,7 +25,7 @@ from control_plane.adapters.registry.queries import (
 from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.http.lists import MAX_ROWS, ListQuerySerializer
-from control_plane.core.http.serializers import NameField, ProblemSerializer
+from control_plane.core.http.serializers import FormField, NameField, ProblemSerializer
 from control_plane.fleet.hosts.models import StagingPhase
 
 MODEL_KINDS = ["base", "adapter"]
@@ -34,6 +34,10 @@ MODEL_KINDS = ["base", "adapter"]
 def kept_until(archived_at: datetime | None) -> datetime | None:
     """Return the time at which content archived at `archived_at` is deleted."""
     return archived_at + timedelta(seconds=current().archive_keep_s) if archived_at else None
+
+
+# The form of tokens and credentials, for errors.
+_SECRET = "the text as it was issued, without spaces and line breaks"
 
 
 class PlacementSerializer(serializers.Serializer[Any]):
@@ -441,23 +445,33 @@ class NewImportSerializer(serializers.Serializer[Any]):
 
 class HubTokenSerializer(serializers.Serializer[Any]):
     set = serializers.BooleanField(read_only=True)
-    token = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=500, write_only=True)
+    token = FormField(r"^[\x21-\x7e]+\Z", form=_SECRET, max_length=500, write_only=True)
 
 
 class BucketCredentialsSerializer(serializers.Serializer[Any]):
     """The credentials for a bucket. The keys are never shown."""
 
-    bucket = serializers.RegexField(
-        rf"^{BUCKET_FORM}\Z", max_length=63, help_text="Its name. What was kept for it before is replaced."
+    bucket = FormField(
+        rf"^{BUCKET_FORM}\Z",
+        form="3 to 63 lower-case letters, digits, dots and hyphens",
+        max_length=63,
+        help_text="Its name. What was kept for it before is replaced.",
     )
     endpoint = serializers.CharField(
         max_length=300, required=False, allow_blank=True, default="", help_text="Empty for Amazon S3."
     )
-    region = serializers.RegexField(r"^[a-z0-9-]+\Z", max_length=64, required=False, default="us-east-1")
-    access_key_id = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=200, write_only=True)
-    secret_access_key = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=500, write_only=True)
-    session_token = serializers.RegexField(
+    region = FormField(
+        r"^[a-z0-9-]+\Z",
+        form="lower-case letters, digits and hyphens",
+        max_length=64,
+        required=False,
+        default="us-east-1",
+    )
+    access_key_id = FormField(r"^[\x21-\x7e]+\Z", form=_SECRET, max_length=200, write_only=True)
+    secret_access_key = FormField(r"^[\x21-\x7e]+\Z", form=_SECRET, max_length=500, write_only=True)
+    session_token = FormField(
         r"^[\x21-\x7e]*\Z",
+        form=_SECRET,
         max_length=8000,
         required=False,
         allow_blank=True,
@@ -496,7 +510,9 @@ class HubModelsSerializer(serializers.Serializer[Any]):
 
     enabled = serializers.BooleanField()
     organizations = serializers.ListField(
-        child=serializers.RegexField(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", max_length=96),
+        child=FormField(
+            r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", form="an organization's name on the Hub", max_length=96
+        ),
         max_length=100,
         required=False,
         default=list,

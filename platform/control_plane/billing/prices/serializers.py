@@ -3,7 +3,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.billing.prices.models import HIGHEST
-from control_plane.core.http.serializers import NameField
+from control_plane.core.http.serializers import FormField, NameField
 
 
 class AmountField(serializers.IntegerField):
@@ -30,7 +30,7 @@ class NewPricesSerializer(_BatchAmountsSerializer):
         default=None,
         help_text="Of the base model that is to have this list of its own; null = the installation's list.",
     )
-    currency = serializers.RegexField(r"^[A-Z]{3}\Z", help_text="ISO 4217, like USD.")
+    currency = FormField(r"^[A-Z]{3}\Z", form="three capital letters, such as USD", help_text="ISO 4217, like USD.")
     input_per_million = AmountField(help_text="Millionths of the currency for a million prompt tokens.")
     cached_input_per_million = AmountField(help_text="Of those that were found in the prefix cache.")
     output_per_million = AmountField()
@@ -45,7 +45,7 @@ class NewPricesSerializer(_BatchAmountsSerializer):
                 {"storage_per_gb_month": "A base model's list has no price of storage: the installation's has it."}
             )
         if not of_base and storage is None:
-            raise serializers.ValidationError({"storage_per_gb_month": "This field is required; 0 if storage is free."})
+            raise serializers.ValidationError({"storage_per_gb_month": "Send a price; 0 if storage is free."})
         return attrs
 
 

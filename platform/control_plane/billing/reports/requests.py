@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from control_plane.billing.reports.models import Cadence, Grain
 from control_plane.billing.usage.sums import Span, last_days
+from control_plane.core.http.serializers import require_valid
 
 LONGEST_DAYS = 366
 
@@ -41,9 +42,9 @@ class SpanQuery(serializers.Serializer[dict[str, Any]]):
 
 
 def read_span(params: Any) -> SpanQuery:
-    """Return the span of a query or a body. Raises ValidationError (400)."""
+    """Return the span of a query or a body. Raises LorikeetError (400)."""
     query = SpanQuery(data=params)
-    query.is_valid(raise_exception=True)
+    require_valid(query)
     return query
 
 

@@ -9,7 +9,7 @@ from control_plane.billing.usage.models import ApiEndpoint, Outcome, UsageEvent
 from control_plane.billing.usage.payloads import base_model_of, spans_json
 from control_plane.billing.usage.series import RANGES
 from control_plane.billing.usage.sums import COUNTED
-from control_plane.core.http.serializers import MomentField
+from control_plane.core.http.serializers import FormField, MomentField
 
 HELP = {
     "device_us": "Share of the devices' time, in microseconds.",
@@ -96,8 +96,13 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
         min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
     )
     base_model = _text(200, "On which it ran, by its name now.")
-    key = serializers.RegexField(
-        _KEY, required=False, default="", allow_blank=True, help_text='An API key\'s id, or "console".'
+    key = FormField(
+        _KEY,
+        form="the id of an API key, or console",
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text='An API key\'s id, or "console".',
     )
     outcome = serializers.ChoiceField(choices=Outcome.choices, required=False, default="", allow_blank=True)
     error = _text(64, "An error's code.")

@@ -20,6 +20,7 @@ from rest_framework.response import Response
 from control_plane.core.db import is_duplicate
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.access import View
+from control_plane.core.http.field_texts import fault_of
 from control_plane.core.http.request_id import current_request_id
 from control_plane.core.storage_errors import as_storage_error
 from control_plane.core.unavailable import as_unavailable
@@ -105,18 +106,8 @@ def _from_drf(exc: exceptions.APIException) -> Response:
 
 
 def _validation_body(exc: exceptions.ValidationError) -> dict[str, Any]:
-    param, message = _first_problem(exc.detail)
-    return error_body("invalid_request", message, "Correct the named field; /api/docs describes it.", param)
-
-
-def _first_problem(detail: Any, path: str = "") -> tuple[str | None, str]:
-    if isinstance(detail, dict):
-        field, inner = next(iter(detail.items()))
-        name = "" if field == "non_field_errors" else str(field)
-        return _first_problem(inner, ".".join(filter(None, [path, name])))
-    if isinstance(detail, list):
-        return _first_problem(detail[0], path)
-    return (path or None), str(detail)
+    fault = fault_of(exc.detail)
+    return error_body("invalid_request", fault.message, fault.fix, fault.param)
 
 
 READS = ("GET", "HEAD")

@@ -5,6 +5,8 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.field_texts import fault_of
 from control_plane.core.http.known_names import require_known
 from control_plane.core.names import name_problem
 
@@ -45,6 +47,13 @@ class NameField(serializers.CharField):
         self.validators.append(_validate_name)
 
 
+class FormField(serializers.RegexField):
+    """A text of a regular form. `form` describes it in an error, such as "three capital letters"."""
+
+    def __init__(self, regex: str, *, form: str, **options: Any) -> None:
+        super().__init__(regex, error_messages={"invalid": f"Send {form}."}, **options)
+
+
 class MomentField(serializers.DateTimeField):
     """A time that can be queried: the database fails some days before the first year and after the last one."""
 
@@ -61,22 +70,29 @@ class MomentField(serializers.DateTimeField):
 def validated(kind: type[serializers.Serializer[Any]], data: Any) -> Any:
     """Return the validated fields of a body or form.
 
-    Raises ValidationError (400), which names the field at fault, or LorikeetError (400) for a field that is unknown.
+    Raises LorikeetError (400), which names the field at fault, also for a field that is unknown.
     """
     serializer = kind(data=data)
     require_known_fields(serializer, data)
-    serializer.is_valid(raise_exception=True)
+    require_valid(serializer)
     return serializer.validated_data
 
 
 def read_query(kind: type[serializers.Serializer[Any]], request: Request) -> Any:
-    """Return the query parameters of a request that are fields of `kind`, validated. Raises ValidationError (400).
+    """Return the query parameters of a request that are fields of `kind`, validated. Raises LorikeetError (400).
 
     `ApiView` has refused the parameters that the address does not declare.
     """
     serializer = kind(data=request.query_params.dict())
-    serializer.is_valid(raise_exception=True)
+    require_valid(serializer)
     return serializer.validated_data
+
+
+def require_valid(serializer: serializers.BaseSerializer[Any]) -> None:
+    """Validate the serializer's data. Raises LorikeetError (400) for the first field at fault."""
+    if not serializer.is_valid():
+        fault = fault_of(serializer.errors, serializer)
+        raise LorikeetError("invalid_request", fault.message, fault.fix, param=fault.param)
 
 
 def require_known_fields(serializer: serializers.BaseSerializer[Any], data: Any, path: str = "") -> None:

@@ -4,17 +4,21 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.core.http.serializers import FormField
 from control_plane.core.jobs import clocks
 from control_plane.fleet.joining.joining import ADDRESS_FORM, NAME_FORM
 from control_plane.fleet.joining.models import JoinToken
 
+# The form of a host's name, for errors.
+_NAME = "a host's name: letters, digits, dots, hyphens and underscores, beginning with a letter or digit"
 TOKEN_STATES = ["open", "used", "expired", "withdrawn"]
 LONGEST_TOKEN_S = 30 * 86_400
 
 
 class NewJoinTokenSerializer(serializers.Serializer[Any]):
-    host = serializers.RegexField(
+    host = FormField(
         f"^(?:{NAME_FORM})?$",
+        form=_NAME,
         max_length=63,
         required=False,
         default="",
@@ -53,9 +57,12 @@ class CreatedJoinTokenSerializer(JoinTokenSerializer):
 
 class JoinSerializer(serializers.Serializer[Any]):
     token = serializers.CharField(max_length=200)
-    name = serializers.RegexField(f"^{NAME_FORM}$", max_length=63)
-    address = serializers.RegexField(
-        f"^{ADDRESS_FORM}$", max_length=300, help_text="Where the control plane reaches the engine: host:port."
+    name = FormField(f"^{NAME_FORM}$", form=_NAME, max_length=63)
+    address = FormField(
+        f"^{ADDRESS_FORM}$",
+        form="host:port, such as gpu1.example.org:9000",
+        max_length=300,
+        help_text="Where the control plane reaches the engine: host:port.",
     )
     certificate_request = serializers.CharField(max_length=8000, help_text="PKCS #10, PEM, of a key of P-256.")
 
