@@ -58,7 +58,7 @@ def test_keys_of_a_bucket_are_piped_with_or_without_a_session(
 
 def test_an_error_names_its_field(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     error = {
-        "message": "Invalid value for 'name': it is empty.",
+        "message": "It is empty.",
         "fix": "Correct it.",
         "param": "name",
         "code": "invalid_request",
@@ -70,7 +70,7 @@ def test_an_error_names_its_field(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
     monkeypatch.setattr(command_line, "Client", lambda: SimpleNamespace(tenant=refuse))
     assert main(["keys"]) == errors.FAILED
-    assert capsys.readouterr().err == "Invalid value for 'name': it is empty.\nCorrect it.\n(field name)\n(request req_1)\n"
+    assert capsys.readouterr().err == "It is empty.\nCorrect it.\n(field name)\n(request req_1)\n"
     assert main(["keys", "list", "--json"]) == errors.FAILED
     assert json.loads(capsys.readouterr().err) == {"error": error}
 
