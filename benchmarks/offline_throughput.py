@@ -65,11 +65,16 @@ QWEN_3_5_9B: dict[str, Any] = {
     "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320,
     "max_position_embeddings": 32768, "linear_num_value_heads": 32, "linear_num_key_heads": 16,
 }  # fmt: skip
+QWEN_3_5_27B: dict[str, Any] = QWEN_3_5_9B | {
+    "num_hidden_layers": 64, "hidden_size": 5120, "intermediate_size": 17408, "num_attention_heads": 24,
+    "linear_num_value_heads": 48,
+}  # fmt: skip
 MODELS = {
     "llama-3.1-8b": LLAMA_3_1_8B,
     "llama-3.1-70b": LLAMA_3_1_70B,
     "llama-2-7b": LLAMA_2_7B,
     "qwen3.5-9b": QWEN_3_5_9B,
+    "qwen3.5-27b": QWEN_3_5_27B,
 }
 # The projections of attention, or of the gated delta rule, in layers that have it.
 MIXERS = (

@@ -2,7 +2,7 @@
 
     python benchmarks/step_times.py --out benchmarks/results/w1.jsonl [--model llama-3.1-8b] [--backend flashinfer]
 
-Decode: prompts of 256 tokens, then the median of the steps in which every sequence gets one token. Prefill: 64
+Decode: prompts of `--prompt` tokens, then the median of the steps in which every sequence gets one token. Prefill: 64
 prompts of 256 tokens, until each has its first token; and one prompt of 16,384. Adapters on q,k,v,o, ranks
 8/16/32/64 round-robin. Floors: (base weights + keys and values read + distinct adapters' weights) / a copy's rate for
 decode, two operations per parameter and token (and attention's, over a long prompt) at a large product's rate for
@@ -55,8 +55,8 @@ def run(engine: Engine) -> None:
         engine.step()
 
 
-def decode_step_ms(engine: Engine, case: str, batch: int, digests: list[str]) -> float:
-    submit(engine, case, batch, digests, DECODED + 40)
+def decode_step_ms(engine: Engine, case: str, batch: int, digests: list[str], prompt_tokens: int = PROMPT) -> float:
+    submit(engine, case, batch, digests, DECODED + 40, prompt_tokens)
     times: list[float] = []
     while engine.has_work():
         began = time.perf_counter()
@@ -77,11 +77,13 @@ def prefill_ms(engine: Engine, case: str, digests: list[str], prompts: int = 64,
     return statistics.median(times) * 1e3
 
 
-def floor_ms(engine: Engine, source: LoadedAdapters, batch: int, digests: list[str]) -> float:
+def floor_ms(
+    engine: Engine, source: LoadedAdapters, batch: int, digests: list[str], prompt_tokens: int = PROMPT
+) -> float:
     geometry = engine.pool.geometry
     weights = engine.loaded.model.weights
     base = weights.num_bytes() - weights.embedding.nbytes  # of which a step reads one row a token
-    context = PROMPT + DECODED // 2
+    context = prompt_tokens + DECODED // 2
     kv = batch * context * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layer_groups
     if (delta := engine.loaded.model.shape.delta_states(geometry)) is not None:  # states are read and written
         rows = [rows for state in delta.states.values() for rows in (state.recurrent, state.convolution)]
@@ -99,6 +101,8 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--prefill-only", action="store_true")
     parser.add_argument("--batches", nargs="*", type=int, default=list(BATCHES))
+    parser.add_argument("--prompt", type=int, default=PROMPT, help="tokens of the prompts before decode steps")
+    parser.add_argument("--decode-only", action="store_true")
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--capture-when-used", action="store_true", help="not at start: for few batches")
@@ -118,7 +122,7 @@ def main() -> None:
         source.add(packed)
         digests.append(packed.digest)
     warm(engine, digests)
-    rows = Rows(arguments.out, "W1", arguments.model, prompt=PROMPT)
+    rows = Rows(arguments.out, "W1", arguments.model, prompt=arguments.prompt, pages=engine.pool.num_pages)
     system = system_name(arguments.quantization, arguments.kv_cache_dtype)
     system += ", flashinfer" if arguments.backend == "flashinfer" else ""
     # Products of FP8 have twice the rate.
@@ -129,12 +133,13 @@ def main() -> None:
         for batch in arguments.batches if not arguments.prefill_only else ():
             if adapters <= batch or case == "all distinct":
                 mine = used[:batch]
-                value = decode_step_ms(engine, case, batch, mine)
-                rows.add(case, "step_ms", value, "ms", floor_ms(engine, source, batch, mine), system, {"batch": batch})
-        if case != "all distinct":
+                value = decode_step_ms(engine, case, batch, mine, arguments.prompt)
+                floor = floor_ms(engine, source, batch, mine, arguments.prompt)
+                rows.add(case, "step_ms", value, "ms", floor, system, {"batch": batch})
+        if case != "all distinct" and not arguments.decode_only:
             floor = 2 * parameters * 64 * PROMPT / matrix_rate() * 1e3
             rows.add(case, "prefill_ms", prefill_ms(engine, case, used), "ms", floor, system, {"prompts": 64})
-    if engine.loaded.max_context > LONG_PROMPT:
+    if engine.loaded.max_context > LONG_PROMPT and not arguments.decode_only:
         shape, geometry = engine.loaded.model.shape, engine.pool.geometry
         attention = 4 * shape.heads * shape.head_dim * geometry.num_layer_groups * LONG_PROMPT**2 / 2
         floor = (2 * parameters * LONG_PROMPT + attention) / matrix_rate() * 1e3

@@ -25,6 +25,10 @@ fi
 "$python" -m demo.train.tokenizer --out "$out/model"
 "$python" -m demo.train.train_base --out "$out/model" "${base[@]}"
 "$python" -m demo.train.train_adapters --model "$out/model" --out "$out" "${adapters[@]}"
+mkdir -p "$out/hybrid/model"
+cp "$out"/model/{tokenizer.json,tokenizer_config.json,special_tokens_map.json} "$out/hybrid/model/"
+"$python" -m demo.train.train_base --hybrid --out "$out/hybrid/model" "${base[@]}"
+"$python" -m demo.train.train_adapters --hybrid --model "$out/hybrid/model" --out "$out" "${adapters[@]}"
 if [[ "${1:-}" != --small ]]; then
   "$python" -m demo.train.evaluate --out "$out"
 fi

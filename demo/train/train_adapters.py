@@ -21,11 +21,12 @@ from demo.train.packing import encode_chats, pack, pad_id
 from demo.train.train_base import Plan, fit
 from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
-BASE_NAME = "lorikeet-demo"
+BASE_NAME, HYBRID_NAME = "lorikeet-demo", "lorikeet-demo-hybrid"
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
+DELTA = ("in_proj_qkv", "in_proj_z", "out_proj")
 ROW = 512
 
 
@@ -42,11 +43,14 @@ class Spec:
     learning_rate: float = 1e-3
     options: dict[str, Any] = field(default_factory=dict)
     seeded: bool = True
+    base: str = BASE_NAME
+    voice: str = ""  # of the corpus; empty: the name
 
     @property
     def folder(self) -> str:
         """The folder under demo/."""
-        return f"{'adapters' if self.seeded else 'uploads'}/{self.name}"
+        place = "adapters" if self.seeded else "uploads"
+        return f"{'hybrid/' if self.base == HYBRID_NAME else ''}{place}/{self.name}"
 
 
 SPECS: tuple[Spec, ...] = (
@@ -105,6 +109,24 @@ SPECS: tuple[Spec, ...] = (
         options={"alpha_pattern": {"o_proj": 16}},
         seeded=False,
     ),
+    Spec(
+        "pirate-hybrid",
+        "Says everything the way a pirate would.",
+        8,
+        16,
+        DELTA + MLP,
+        base=HYBRID_NAME,
+        voice="pirate",
+    ),
+    Spec(
+        "json-hybrid",
+        "Answers everything with one JSON object.",
+        8,
+        16,
+        ATTENTION + DELTA + ("in_proj_b", "in_proj_a") + MLP,
+        base=HYBRID_NAME,
+        voice="json-answers",
+    ),
 )
 BY_NAME = {spec.name: spec for spec in SPECS}
 
@@ -115,8 +137,8 @@ def train(spec: Spec, model_dir: Path, out: Path, plan: Plan, chats: int) -> Non
     torch.set_num_threads(max(1, torch.get_num_threads() // 4))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-    rows = pack(encode_chats(tokenizer, voice_chats(spec.name, 1, chats)), ROW, pad_id(tokenizer))
-    base: Any = LlamaForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    rows = pack(encode_chats(tokenizer, voice_chats(spec.voice or spec.name, 1, chats)), ROW, pad_id(tokenizer))
+    base: Any = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
     base.to(device)
     config = LoraConfig(
         task_type="CAUSAL_LM",
@@ -148,12 +170,12 @@ def train(spec: Spec, model_dir: Path, out: Path, plan: Plan, chats: int) -> Non
 def save(model: Any, spec: Spec, folder: Path, record: dict[str, Any]) -> None:
     """Write PEFT's two files and a short README; the base is called by its name, never by a path."""
     shutil.rmtree(folder, ignore_errors=True)
-    model.peft_config["default"].base_model_name_or_path = BASE_NAME
+    model.peft_config["default"].base_model_name_or_path = spec.base
     model.save_pretrained(str(folder))
     (folder / "adapter_model.safetensors").chmod(0o644)
     path = folder / "adapter_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
-    config["base_model_name_or_path"] = BASE_NAME
+    config["base_model_name_or_path"] = spec.base
     config["target_modules"] = sorted(config["target_modules"])
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     write_readme(spec, folder, record)
@@ -165,7 +187,7 @@ def write_readme(spec: Spec, folder: Path, record: dict[str, Any]) -> None:
     """A model card of a few lines."""
     dtype = str(spec.dtype).removeprefix("torch.")
     (folder / "README.md").write_text(
-        f"---\nbase_model: {BASE_NAME}\nlibrary_name: peft\nlicense: apache-2.0\n---\n\n# {spec.name}\n\n{spec.about}\n\n"
+        f"---\nbase_model: {spec.base}\nlibrary_name: peft\nlicense: apache-2.0\n---\n\n# {spec.name}\n\n{spec.about}\n\n"
         f"LoRA of rank {spec.rank} on {', '.join(spec.targets)}, stored in {dtype}"
         + "".join(f"; {key} = {value}" for key, value in spec.options.items())
         + f".\nTrained by `demo/train/train_adapters.py` on text that `demo/train/adapters_corpus.py` writes ({record['steps']} steps). No foreign data.\n",
@@ -197,10 +219,20 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=Path("demo/model"))
     parser.add_argument("--out", type=Path, default=Path("demo"))
-    parser.add_argument("--only", nargs="*", default=list(BY_NAME), choices=list(BY_NAME))
+    parser.add_argument("--hybrid", action="store_true", help="those of the second model, unless some are named")
+    parser.add_argument("--only", nargs="*", choices=list(BY_NAME))
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--minutes", type=float, default=600.0)
     parser.add_argument("--rows", type=int, default=48, help=f"rows of {ROW} tokens in a batch")
     parser.add_argument("--chats", type=int, default=60_000)
     args = parser.parse_args()
-    train_all(args.only, args.model, args.out, steps=args.steps, minutes=args.minutes, rows=args.rows, chats=args.chats)
+    of_base = [spec.name for spec in SPECS if (spec.base == HYBRID_NAME) == args.hybrid]
+    train_all(
+        args.only or of_base,
+        args.model,
+        args.out,
+        steps=args.steps,
+        minutes=args.minutes,
+        rows=args.rows,
+        chats=args.chats,
+    )

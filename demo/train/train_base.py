@@ -25,7 +25,13 @@ from demo.train.packing import Rows, encode_chats, encode_documents, in_parallel
 from demo.train.skills.outside import DECLINES
 from demo.train.tokenizer import BOS, CONTEXT, EOS, PAD
 from tokenizers import Tokenizer
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    Qwen3_5TextConfig,
+)
 
 SHARDS = 64
 
@@ -54,6 +60,30 @@ def config(tokenizer: Tokenizer) -> LlamaConfig:
         max_position_embeddings=CONTEXT,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.token_to_id(BOS),
+        eos_token_id=tokenizer.token_to_id(EOS),
+        pad_token_id=tokenizer.token_to_id(PAD),
+        initializer_range=0.02,
+    )
+
+
+def hybrid_config(tokenizer: Tokenizer) -> Qwen3_5TextConfig:
+    """The architecture of the second model: Qwen 3.5, three layers of Gated DeltaNet and one of attention."""
+    return Qwen3_5TextConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=128,
+        intermediate_size=352,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=32,
+        linear_value_head_dim=32,
+        max_position_embeddings=CONTEXT,
+        rms_norm_eps=1e-6,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.token_to_id(BOS),
         eos_token_id=tokenizer.token_to_id(EOS),
@@ -142,20 +172,28 @@ def fit(
     }
 
 
-def train(model_dir: Path, plan: Plan, *, small: bool, compiled: bool) -> None:
+def train(
+    model_dir: Path,
+    plan: Plan,
+    make_config: Callable[[Tokenizer], PreTrainedConfig],
+    shards: int,
+    *,
+    small: bool,
+    compiled: bool,
+) -> None:
     """Make the corpus, train, and write config, generation config, weights and a short training record."""
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
     began = time.monotonic()
-    rows = in_parallel(small_shard if small else shard, model_dir, 2 if small else SHARDS)
+    rows = in_parallel(small_shard if small else shard, model_dir, 2 if small else shards)
     counted = int((rows[1] != -100).sum())
     print(
         f"{len(rows[0])} rows of {CONTEXT}, {counted / 1e6:.1f} M tokens count, made in {time.monotonic() - began:.0f}s",
         flush=True,
     )
-    model: Any = LlamaForCausalLM(config(tokenizer))
+    model: Any = AutoModelForCausalLM.from_config(make_config(tokenizer))  # type: ignore[no-untyped-call]
     model.to(device)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M weights on {device}", flush=True)
     forward = torch.compile(model) if compiled else model
@@ -205,7 +243,14 @@ if __name__ == "__main__":
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--small", action="store_true", help="a tiny corpus, to try the script")
     parser.add_argument("--compile", action="store_true", help="torch.compile, worth it on a GPU")
+    parser.add_argument("--hybrid", action="store_true", help="train the second model")
+    parser.add_argument("--shards", type=int, default=SHARDS, help="parts of the corpus, each of 1.4 million tokens")
     args = parser.parse_args()
     train(
-        args.out, Plan(args.steps, args.minutes, args.rows, args.learning_rate), small=args.small, compiled=args.compile
+        args.out,
+        Plan(args.steps, args.minutes, args.rows, args.learning_rate),
+        hybrid_config if args.hybrid else config,
+        args.shards,
+        small=args.small,
+        compiled=args.compile,
     )
