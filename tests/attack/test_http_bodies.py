@@ -58,10 +58,22 @@ BAD: dict[str, tuple[bytes, str]] = {
     "many names": (b"{" + b",".join(b'"%d":1' % number for number in range(json_body.KEYS + 1)) + b"}", "keys"),
     "many values": (b'{"a": [' + b"1," * (json_body.VALUES + 1) + b"1]}", "values"),
     "many arrays": (b'{"a": [' + b"[]," * (json_body.CONTAINERS + 1) + b"1]}", "arrays"),
-    "many strings that do not end": (b'"' + b'\\"' * (1 << 20) + b"{" * (json_body.CONTAINERS + 1), "Unterminated"),
+    "many strings that do not end": (
+        b'"' + b'\\"' * (1 << 20) + b"{" * (json_body.CONTAINERS + 1),
+        "a string without end at line 1",
+    ),
     "an array": (b"[]", "array"),
-    "nothing": (b"", "JSON"),
-    "two": (b"{}{}", "Extra data"),
+    "nothing": (b"", "is empty"),
+    "white space": (b" \n", "is empty"),
+    "no value": (b'{"a": 1, "b": }', "a value is expected at line 1, column 15"),
+    "no name": (b"{a: 1}", "a name in double quotes is expected at line 1, column 2"),
+    "no colon": (b'{"a" 1}', "a colon is expected at line 1"),
+    "no comma": (b'{"a": 1 "b": 2}', "a comma or an end is expected at line 1"),
+    "two objects": (b'{"a": 1}\n{}', "more follows after the end at line 2, column 1"),
+    "an unknown escape": (b'{"a": "\\x"}', "an unknown escape"),
+    "half an escape": (b'{"a": "\\u12"}', "an incomplete escape"),
+    "a line break in a string": (b'{"a": "\n"}', "a control character in a string"),
+    "two": (b"{}{}", "more follows after the end"),
 }
 
 

@@ -18,7 +18,7 @@ from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest
 from control_plane.gateway.openai.parameters import checked, validate
 from control_plane.gateway.openai.tokenizing import DetokenizeRequest, TokenizeRequest
-from control_plane.gateway.openai.validation_texts import KNOWN_ERRORS, PATTERNS
+from control_plane.gateway.openai.validation_texts import GUIDE, KNOWN_ERRORS, PATTERNS
 from control_plane.gateway.responses import request as responses
 
 Json = dict[str, Any]
@@ -129,6 +129,7 @@ def test_no_error_of_a_body_is_in_pydantics_words(kind: type[BaseModel], met: se
             assert error.fix and not PYDANTIC.search(error.fix), error.fix
             for problem in problems(error):
                 named = problem["param"] is None or problem["param"] in problem["message"]
+                assert GUIDE not in error.fix, problem
                 assert named and not PYDANTIC.search(problem["message"]), problem
     assert count >= 20
 
@@ -156,18 +157,21 @@ MESSAGES = [{"role": "user", "content": "hi"}]
         ({"n": 1.5}, "n", "it is 1.5, not a whole number", "Send a whole number for 'n'."),
         ({"stream": 1}, "stream", "it is 1, not a boolean", "Send a boolean for 'stream'."),
         ({"stop": 5}, "stop", "it is 5, not a string or an array", "Send a string or an array for 'stop'."),
-        ({"stop": ["a", ""]}, "stop[1]", "it is empty", "Send at least 1 character in 'stop[1]'."),
+        ({"stop": ["a", ""]}, "stop[1]", "it is empty", "Send at least 1 character for 'stop[1]'."),
         ({"stop": ["x"] * 17}, "stop", "it holds 17 items; the limit is 16", "Send at most 16 items in 'stop'."),
         ({"cache_salt": "x" * 300}, "cache_salt", "it is 300 characters long; the limit is 256",
          "Send a shorter string for 'cache_salt'."),
         ({"logit_bias": {"5": 200}}, 'logit_bias["5"]', "it is 200, more than the maximum 100",
          """Send a number of at most 100 for 'logit_bias["5"]'."""),
-        ({"tool_choice": "any"}, "tool_choice", """it is "any", not one of 'none', 'auto' or 'required'""",
-         "Send 'none', 'auto' or 'required' for 'tool_choice'."),
+        ({"tool_choice": "any"}, "tool_choice",
+         """it is "any", not one of 'none', 'auto' or 'required', or an object""",
+         "Send 'none', 'auto' or 'required', or an object for 'tool_choice'."),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content",
          "it is 5, not a string or an array", "Send a string or an array for 'messages[0].content'."),
         ({"messages": [{"role": "user", "content": {"str": 1}}]}, "messages[0].content",
          "it is an object, not a string or an array", "Send a string or an array for 'messages[0].content'."),
+        ({"messages": [{"role": "user"}]}, "messages[0]", "content is missing",
+         "Add content, or with role assistant tool_calls."),
         ({"messages": "hi"}, "messages", """it is "hi", not an array""", "Send an array for 'messages'."),
         ({"messages": []}, "messages", "it is empty", "Send at least 1 item in 'messages'."),
         ({"messages": [*MESSAGES, 7]}, "messages[1]", "it is 7, not an object", "Send an object for 'messages[1]'."),
@@ -183,10 +187,16 @@ def test_sentences_about_values(fields: Json, param: str, message: str, fix: str
     assert (error.param, error.message, error.fix) == (param, f"Invalid value for '{param}': {message}.", fix)
 
 
+def test_a_prompt_of_another_type_may_also_be_an_array() -> None:
+    with pytest.raises(ApiError) as caught:
+        checked(CompletionRequest, {"model": "support", "prompt": 5})
+    assert caught.value.message == "Invalid value for 'prompt': it is 5, not a string or an array."
+
+
 def test_names_in_an_object_of_any_names() -> None:
     with pytest.raises(ApiError) as caught:
         responses.read_request({"model": "support", "input": "hi", "metadata": {"x" * 65: "y"}})
-    assert caught.value.message.startswith("Invalid name in 'metadata.xxx")
+    assert caught.value.message.startswith("Invalid name in 'metadata': it is 65 characters long")
     with pytest.raises(ApiError) as caught:
         checked(ChatCompletionRequest, {"model": "support", "messages": MESSAGES, "a b": 1})
     assert caught.value.message == "Unknown parameter: 'a b'."

@@ -9,6 +9,7 @@ from typing import Any
 from control_plane.adapters.registry.models import EvaluationMetric
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError
+from control_plane.core.http.json_body import syntax_problem
 
 FIELDS = {"prompt", "messages", "expected"}
 
@@ -40,7 +41,7 @@ def _item(number: int, line: str, metric: EvaluationMetric) -> dict[str, Any]:
     try:
         item = json.loads(line)
     except (ValueError, RecursionError) as error:
-        at = f": {error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        at = f": {syntax_problem(error)} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         raise _bad_line(number, f"it is not JSON{at}") from None
     if not isinstance(item, dict):
         raise _bad_line(number, "it is not a JSON object")

@@ -51,19 +51,43 @@ def read_object(body: bytes | str, *, nul: bool = False) -> dict[str, Any]:
 def read_value(body: bytes | str, *, nul: bool = False) -> Any:
     """Return the body's JSON value of any type. Raises JsonError."""
     text = _decode(body) if isinstance(body, bytes) else body
+    if not text.strip():
+        raise JsonError("is empty")
     _bound(text)
     try:
         value = (_CAREFUL if _LONG_NUMBER.search(text) else _DECODER).decode(text)
     except RecursionError:
         _too_deep()
-    except ValueError as error:
-        raise JsonError(f"is not valid JSON: {str(error)[:200]}") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise JsonError(f"is not valid JSON: {syntax_problem(error)} at {place}") from None
     if text.count("[") + text.count("{") > DEPTH:
         _bound_depth(value)
     # Half pairs and NUL can only come as escapes: unescaped they are not valid UTF-8 and JSON.
     if "\\" in text and _SUSPECT.search(text):
         _check_strings(value, nul=nul)
     return value
+
+
+# Python's messages of JSON errors, and what they mean.
+_PROBLEMS = {
+    "Expecting value": "a value is expected",
+    "Expecting property name enclosed in double quotes": "a name in double quotes is expected",
+    "Expecting ':' delimiter": "a colon is expected",
+    "Expecting ',' delimiter": "a comma or an end is expected",
+    "Extra data": "more follows after the end",
+    "Illegal trailing comma before end of array": "a comma stands before the end of an array",
+    "Illegal trailing comma before end of object": "a comma stands before the end of an object",
+    "Invalid \\escape": "there is an unknown escape",
+    "Invalid \\uXXXX escape": "there is an incomplete escape",
+    "Invalid control character at": "there is a control character in a string",
+    "Unterminated string starting at": "there is a string without end",
+}
+
+
+def syntax_problem(error: json.JSONDecodeError) -> str:
+    """Return the end of a sentence about text that is not JSON, instead of Python's words."""
+    return next((text for start, text in _PROBLEMS.items() if error.msg.startswith(start)), "there is a syntax error")
 
 
 _SUSPECT = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")

@@ -51,9 +51,11 @@ Check = Callable[[Mapping[str, Any]], None]
 class NoSuchBatchError(NotFoundError):
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"No such Batch object: {name[:64]}", "GET /v1/batches lists those that are there.", code="batch_not_found",
+            f"No such Batch object: {name[:64]}.",
+            "GET /v1/batches lists the batches that exist.",
+            code="batch_not_found",
             param="batch_id",
-        )  # fmt: skip
+        )
 
 
 def create_batch(

@@ -31,7 +31,7 @@ class NoSuchFileError(NotFoundError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"No such File object: {name[:64]}", "GET /v1/files lists those that are there.", code="file_not_found",
+            f"No such File object: {name[:64]}.", "GET /v1/files lists the files that exist.", code="file_not_found",
             param="file_id",
         )  # fmt: skip
 

@@ -86,8 +86,10 @@ async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBas
         # The thread reads the request's body, which is closed when this returns.
         fields, sent = await to_completion(asyncio.to_thread(_form, request))
         try:
-            if fields.get("purpose") != "batch":
-                raise invalid("purpose must be batch.", "Only files for batches are stored here.", "purpose")
+            if "purpose" not in fields:
+                raise invalid("The form holds no purpose.", "Send batch as the field purpose.", "purpose")
+            if fields["purpose"] != "batch":
+                raise invalid("Only files for batches are stored here.", "Send batch as the field purpose.", "purpose")
             keep_s = _expires_after(fields)
             if sent is None:
                 raise invalid("The form holds no file.", "Send the JSON Lines file as the field file.", "file")
@@ -103,7 +105,12 @@ async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBas
 def _form(request: HttpRequest) -> tuple[dict[str, str], UploadedFile[Any] | None]:
     """Return the text fields and the file. Raises ApiError or LorikeetError (400, 415), also for an unknown field."""
     if request.content_type != "multipart/form-data":
-        raise ApiError(415, "unsupported_media_type", "A file is sent as multipart/form-data.", "Set Content-Type.")
+        raise ApiError(
+            415,
+            "unsupported_media_type",
+            "A file is sent as multipart/form-data.",
+            "Set Content-Type, with the boundary.",
+        )
     try:
         texts, sent = request.POST, request.FILES
     except (MultiPartParserError, SuspiciousOperation, BadRequest):

@@ -99,18 +99,18 @@ class ChatMessage(BaseModel):
     @model_validator(mode="after")
     def _fits_its_role(self) -> Self:
         if self.tool_calls and self.role != "assistant":
-            raise ValueError(f"tool_calls belong to the assistant's messages, not to those of role {self.role}")
+            raise ValueError(f"tool_calls belong to role assistant, not to role {self.role}; leave tool_calls out")
         for name in ("reasoning", "reasoning_content", "refusal"):
             if getattr(self, name) and self.role != "assistant":
-                raise ValueError(f"{name} belongs to the assistant's messages, not to those of role {self.role}")
+                raise ValueError(f"{name} belongs to role assistant, not to role {self.role}; leave {name} out")
         if self.role != "assistant" and any(isinstance(part, ContentPartRefusal) for part in self._parts):
-            raise ValueError(
-                f"parts of type refusal belong to the assistant's messages, not to those of role {self.role}"
-            )
-        if (self.tool_call_id is not None) != (self.role == "tool"):
-            raise ValueError("messages of role tool, and only they, need a tool_call_id")
+            raise ValueError(f"refusal parts belong to role assistant, not to role {self.role}; send text parts")
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("tool_call_id is missing, which a message of role tool needs; add the id of the call")
+        if self.role != "tool" and self.tool_call_id is not None:
+            raise ValueError(f"tool_call_id belongs to role tool, not to role {self.role}; leave tool_call_id out")
         if self.content is None and self.refusal is None and not self.tool_calls:
-            raise ValueError("content is missing")
+            raise ValueError("content is missing; add content, or with role assistant tool_calls")
         return self
 
     @property
@@ -156,7 +156,7 @@ class ChatCompletionRequest(Parameters):
     @classmethod
     def _bounded(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value and (size := len(encode(value))) > MAX_TEMPLATE_CHARS:
-            raise ValueError(f"it is {size} characters long; the limit is {MAX_TEMPLATE_CHARS}")
+            raise ValueError(f"it is {size} characters long; send at most {MAX_TEMPLATE_CHARS}")
         return value
 
     @model_validator(mode="after")
@@ -167,7 +167,7 @@ class ChatCompletionRequest(Parameters):
     @model_validator(mode="after")
     def _top_logprobs_need_logprobs(self) -> Self:
         if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("top_logprobs needs logprobs to be true")
+            raise ValueError("top_logprobs needs logprobs; set logprobs to true, or leave top_logprobs out")
         return self
 
     @model_validator(mode="after")
@@ -175,7 +175,7 @@ class ChatCompletionRequest(Parameters):
         if not self.continue_final_message:
             return self
         if self.add_generation_prompt is not False:
-            raise ValueError("continue_final_message needs add_generation_prompt to be false")
+            raise ValueError("continue_final_message excludes a generation prompt; set add_generation_prompt to false")
         return self
 
     @property

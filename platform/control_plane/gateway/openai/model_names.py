@@ -26,7 +26,7 @@ def _name(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     if not 0 < len(value) <= MAX_PARTS:
-        raise ValueError(f"a list of models has 1 to {MAX_PARTS} of them")
+        raise ValueError(f"it holds {len(value)} models; send 1 to {MAX_PARTS} of them")
     return "+".join(_part(part, alone=len(value) == 1) for part in value)
 
 
@@ -34,15 +34,15 @@ def _part(part: Any, *, alone: bool) -> str:
     if isinstance(part, str):
         part = {"model": part}
     if not isinstance(part, dict) or not isinstance(part.get("model"), str) or not part.keys() <= {"model", "weight"}:
-        raise ValueError('each model of a list is a name, or {"model": name, "weight": number}')
+        raise ValueError('it holds something else than models; send names, or {"model": name, "weight": number}')
     name: str = part["model"]
     weight = part.get("weight", 1)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not _has_few_decimals(weight):
-        raise ValueError("a weight is a number with at most four decimals")
+        raise ValueError("it holds a weight that cannot be used; send a number with at most four decimals")
     if alone and weight == 1:
         return name
     if not name or "+" in name or ":" in name:
-        raise ValueError("each model of a list with several, or with a weight, is the name of one adapter")
+        raise ValueError("it combines something else than adapters; send the name of one adapter in each place")
     return name if weight == 1 else f"{name}:{weight:.4f}".rstrip("0").rstrip(".")
 
 

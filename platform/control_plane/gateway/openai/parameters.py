@@ -166,7 +166,7 @@ class Parameters(ConstraintParameters):
     @classmethod
     def _is_a_name(cls, value: str) -> str:
         if not value.isprintable():
-            raise ValueError("it holds characters that no model name has")
+            raise ValueError("it holds characters that no model name has; send a name that GET /v1/models lists")
         return value
 
     @field_validator("logit_bias")
@@ -174,25 +174,25 @@ class Parameters(ConstraintParameters):
     def _token_ids(cls, value: dict[str, float] | None) -> dict[str, float] | None:
         for key in value or {}:
             if not (key.isdecimal() and int(key) < 1 << 32):
-                raise ValueError(f'"{key[:20]}" is not a token id')
+                raise ValueError(f'"{key[:20]}" is not a token id; send token ids as names')
         return value
 
     @model_validator(mode="after")
     def _options_need_a_stream(self) -> Self:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is only allowed when stream is true")
+            raise ValueError("stream_options is only allowed when stream is true; set stream to true, or leave it out")
         return self
 
     @model_validator(mode="after")
     def _counts_come_at_the_end_too(self) -> Self:
         if self.continuous_usage and not self.include_usage:
-            raise ValueError("stream_options.continuous_usage_stats needs include_usage")
+            raise ValueError("stream_options.continuous_usage_stats needs include_usage; set include_usage to true")
         return self
 
     @model_validator(mode="after")
     def _room_for_the_least_answer(self) -> Self:
         if self.min_tokens and self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise ValueError("min_tokens is larger than max_tokens")
+            raise ValueError("min_tokens is larger than max_tokens; set min_tokens to at most max_tokens")
         return self
 
     @model_validator(mode="after")
@@ -401,14 +401,14 @@ def _problem(items: Sequence[ErrorDetails], param: str) -> ApiError:
         return invalid(
             f"Missing required parameter: '{param}'.", f"Add '{param}'.", param, "missing_required_parameter"
         )
-    what, fix = texts(items, f"'{param}'")
-    if item["loc"][-1:] == (_KEY,):
+    what, fix = texts(items, f"the names in '{param}'" if _is_about_key(item) else f"'{param}'")
+    if _is_about_key(item):
         return invalid(f"Invalid name in '{param}': {what}.", fix, param)
     if param:
         return invalid(f"Invalid value for '{param}': {what}.", fix, param)
     first = what.split(maxsplit=1)[0]  # by convention, the parameter that contradicts the others
     at_fault = first if first.partition(".")[0] in _parameter_names() else None
-    return invalid(f"Invalid request: {what}.", "Change one of them; the API guide lists the allowed values.", at_fault)
+    return invalid(f"Invalid request: {what}.", fix, at_fault)
 
 
 def path(item: ErrorDetails, body: object) -> str:
@@ -417,7 +417,7 @@ def path(item: ErrorDetails, body: object) -> str:
     Names of union members, which are no keys of ``body``, are left out.
     """
     text, value = "", body
-    for part in item["loc"]:
+    for part in item["loc"][:-2] if _is_about_key(item) else item["loc"]:
         if value is item["input"] and item["type"] != "missing":  # the rest are names of union members
             break
         if (isinstance(value, list) and isinstance(part, int)) or (isinstance(value, Mapping) and part in value):
@@ -435,8 +435,9 @@ def _step(part: int | str, *, at_top: bool) -> str:
     return f"[{json.dumps(part, ensure_ascii=False)}]"
 
 
-# Pydantic's mark of an error about the key of an object, at the end of its location.
-_KEY = "[key]"
+def _is_about_key(item: ErrorDetails) -> bool:
+    """Return whether the fault is a key of an object, which precedes pydantic's mark in the location."""
+    return item["loc"][-1:] == ("[key]",)
 
 
 @cache

@@ -39,7 +39,7 @@ class ResponseFormat(BaseModel):
     @model_validator(mode="after")
     def _schema_with_its_type(self) -> Self:
         if (self.json_schema is not None) != (self.type == "json_schema"):
-            raise ValueError('json_schema belongs to type "json_schema", which needs it')
+            raise ValueError('json_schema and type "json_schema" need each other; send both or neither')
         return self
 
     def requested_constraint(self) -> RequestedConstraint | None:
@@ -67,7 +67,7 @@ class StructuredOutputs(BaseModel):
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if len(self._constraints()) != 1:
-            raise ValueError("it needs exactly one of json, regex, choice, grammar and json_object")
+            raise ValueError("it needs exactly one of json, regex, choice, grammar and json_object; send one of them")
         return self
 
     def requested_constraint(self) -> RequestedConstraint:

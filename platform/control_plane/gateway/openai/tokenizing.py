@@ -58,9 +58,9 @@ class TokenizeRequest(_OfModel):
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.prompt is None) == (self.messages is None):
-            raise ValueError("send either prompt or messages")
+            raise ValueError("either prompt or messages is needed, not both; send one of them")
         if self.continue_final_message and self.add_generation_prompt is not False:
-            raise ValueError("continue_final_message needs add_generation_prompt to be false")
+            raise ValueError("continue_final_message excludes a generation prompt; set add_generation_prompt to false")
         return self
 
     def submit(self) -> pb.Submit:

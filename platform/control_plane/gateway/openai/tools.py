@@ -25,7 +25,7 @@ class _Strict(BaseModel):
 
 def _of_an_object(value: dict[str, Any]) -> dict[str, Any]:
     if value.get("type", "object") != "object":
-        raise ValueError('arguments are an object: the schema\'s type must be "object"')
+        raise ValueError('arguments are an object, but the schema has another type; set type to "object"')
     return value
 
 
@@ -90,7 +90,9 @@ ToolChoice = Annotated[
 
 def _is_an_object(value: str) -> str:
     if complete_arguments(value) is None:
-        raise ValueError("it is not the text of a JSON object, nor the beginning of one")
+        raise ValueError(
+            "it is not the text of a JSON object, nor the beginning of one; send the arguments of the answer unchanged"
+        )
     return value
 
 
@@ -128,11 +130,13 @@ def check_tools(tools: Sequence[FunctionTool], choice: ToolChoice | None) -> Non
         raise ValueError(f'tools holds two functions named "{twice}"; give each a different name')
     size = sum(len(tool.function.description or "") + len(encode(tool.function.parameters or {})) for tool in tools)
     if size > MAX_DEFINITION_CHARS:
-        raise ValueError(f"tools is {size} characters long; the limit is {MAX_DEFINITION_CHARS}")
+        raise ValueError(f"tools is {size} characters long; send at most {MAX_DEFINITION_CHARS}")
     if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
-        raise ValueError(f'tool_choice names the function "{choice.function.name}", which is not among tools')
+        raise ValueError(
+            f'tool_choice names the function "{choice.function.name}", which is not among tools; add it to tools'
+        )
     if choice == "required" and not tools:
-        raise ValueError('tool_choice "required" needs tools')
+        raise ValueError('tool_choice "required" needs tools; add tools, or leave tool_choice out')
 
 
 def choice_wire(choice: ToolChoice | None) -> pb.ToolChoice:

@@ -31,7 +31,9 @@ def known_types(what: str, *kinds: str) -> BeforeValidator:
     def check(value: object) -> object:
         kind = value.get("type") if isinstance(value, Mapping) else None
         if isinstance(kind, str) and kind not in kinds:
-            raise ValueError(f'{what} of type "{kind[:40]}" are not supported; send {" or ".join(kinds)}')
+            raise ValueError(
+                f'{what} of type "{kind[:40]}" are not supported; send {", ".join(kinds[:-1])} or {kinds[-1]}'
+            )
         return value
 
     return BeforeValidator(check)

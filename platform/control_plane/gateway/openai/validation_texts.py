@@ -11,6 +11,8 @@ from pydantic_core import ErrorDetails
 
 from control_plane.core.chats import FUNCTION_NAME
 
+# Tags of union members that have an alternative of another type: see `unions.py`.
+TEXT, WORD = "<text>", "<word>"
 # Characters of a string that an error repeats.
 MAX_SHOWN = 40
 GUIDE = "The API guide lists the allowed values."
@@ -47,6 +49,8 @@ def texts(items: Sequence[ErrorDetails], name: str) -> tuple[str, str]:
     first = items[0]
     if is_type_fault(first):
         expected = " or ".join(dict.fromkeys(EXPECTED_TYPES[item["type"]] for item in items if is_type_fault(item)))
+        if first["type"] == "string_type" and first["loc"][-1] == TEXT:
+            expected += " or an array"
         return f"it is {_shown(first['input'])}, not {expected}", f"Send {expected} for {name}."
     texts_of = _TEXTS.get(first["type"])
     return texts_of(first, name) if texts_of else ("it is not allowed", GUIDE)
@@ -62,7 +66,9 @@ def _shown(value: object) -> str:
 
 
 def _custom(item: ErrorDetails, _name: str) -> tuple[str, str]:
-    return str(_context(item)["error"]), GUIDE
+    """Split the text of a ``ValueError``: by convention, the fix follows the last semicolon."""
+    problem, _, fix = str(_context(item)["error"]).rpartition("; ")
+    return (problem, f"{fix[:1].upper()}{fix[1:]}.") if problem else (fix, GUIDE)
 
 
 def _literal(item: ErrorDetails, name: str) -> tuple[str, str]:
@@ -70,7 +76,8 @@ def _literal(item: ErrorDetails, name: str) -> tuple[str, str]:
     if "'" not in expected:  # booleans as JSON writes them
         expected = expected.lower()
     one_of = "one of " if " or " in expected else ""
-    return f"it is {_shown(item['input'])}, not {one_of}{expected}", f"Send {expected} for {name}."
+    more = ", or an object" if item["loc"][-1] == WORD else ""
+    return f"it is {_shown(item['input'])}, not {one_of}{expected}{more}", f"Send {expected}{more} for {name}."
 
 
 def _null(item: ErrorDetails, name: str) -> tuple[str, str]:
@@ -115,7 +122,7 @@ def _pattern(item: ErrorDetails, name: str) -> tuple[str, str]:
 
 def _too_few(count: int, least: int, part: str, name: str) -> tuple[str, str]:
     what = "it is empty" if not count else f"it holds {_counted(count, part)}; at least {least} are needed"
-    return what, f"Send at least {_counted(least, part)} in {name}."
+    return what, f"Send at least {_counted(least, part)} {'for' if part == 'character' else 'in'} {name}."
 
 
 def _part_of(container: object) -> str:

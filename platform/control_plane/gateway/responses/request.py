@@ -104,9 +104,7 @@ class MessageItem(BaseModel):
     @model_validator(mode="after")
     def _only_the_assistant_refuses(self) -> Self:
         if self.role != "assistant" and any(isinstance(part, RefusalPart) for part in self.content):
-            raise ValueError(
-                f"parts of type refusal belong to the assistant's messages, not to those of role {self.role}"
-            )
+            raise ValueError(f"refusal parts belong to role assistant, not to role {self.role}; send text parts")
         return self
 
 
@@ -238,7 +236,7 @@ class ResponsesRequest(_StrictItem):
     @model_validator(mode="after")
     def _input_is_not_empty(self) -> Self:
         if not self.input:
-            raise ValueError("input is empty")
+            raise ValueError("input is empty; send a text, or at least one item")
         return self
 
     @property
