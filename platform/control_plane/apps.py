@@ -12,4 +12,9 @@ class ControlPlaneConfig(AppConfig):
         from control_plane import celery as _celery  # noqa: F401
         from control_plane.core import checks as _checks  # noqa: F401
         from control_plane.core.http import schema as _schema  # noqa: F401
+        from control_plane.fleet.base_models.api import wakefulness as _wakefulness  # noqa: F401
         from control_plane.fleet.hosts import metrics as _metrics  # noqa: F401
+        from control_plane.fleet.hosts.api.events import publish_host_status
+        from control_plane.fleet.hosts.signals import host_changed
+
+        host_changed.connect(publish_host_status)

@@ -15,10 +15,11 @@ from control_plane.core.http.access import public
 from control_plane.core.http.errors import read_only
 from control_plane.core.http.health import health, livez, readyz, readyz_inference, version
 from control_plane.core.http.metrics import metrics
-from control_plane.fleet.base_model_views import urls as base_models
-from control_plane.fleet.host_views import urls as hosts
+from control_plane.fleet.base_models.api import urls as base_models
+from control_plane.fleet.hosts.api import urls as hosts
 from control_plane.fleet.joining import urls as joining
 from control_plane.fleet.placements import urls as placements
+from control_plane.gateway.openai import urls as openai
 from control_plane.identity.audit import urls as audit
 from control_plane.identity.members import urls as members
 
@@ -34,7 +35,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.adapters.canaries.urls")),
     path("", include("control_plane.adapters.evaluations.urls")),
     path("", include("control_plane.identity.origins.urls")),
-    path("", include("control_plane.fleet.host_views.urls")),
+    path("", include("control_plane.fleet.hosts.api.urls")),
     path("", include("control_plane.fleet.placements.urls")),
     path("", include("control_plane.identity.keys.urls")),
     path("", include("control_plane.console.live.urls")),
@@ -82,7 +83,7 @@ urlpatterns = [
     path("api/docs", public(docs)),
     path("api/tenants/<slug:tenant>/", include(tenant_urls)),
     path("api/operator/", include(operator_urls)),
-    path("v1/", include("control_plane.gateway.openai.urls")),
+    path("v1/", include(openai)),
     path("", include("control_plane.gateway.lorax.urls")),
-    path("", include("control_plane.gateway.openai.vllm_urls")),
+    path("", include(openai.root_urlpatterns)),
 ]

@@ -9,8 +9,8 @@ import pytest
 from lorikeet_testing.platform_fixtures import Org
 from lorikeet_testing.seed import add_version
 
-from control_plane.fleet.host_views import events
 from control_plane.fleet.hosts import actions as fleet_actions
+from control_plane.fleet.hosts.api import events
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import create_user, set_operator

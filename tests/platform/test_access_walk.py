@@ -23,8 +23,8 @@ from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.billing.limits.models import LimitSet
 from control_plane.billing.prices.actions import PriceList, publish_prices
 from control_plane.core.http.access import Access
-from control_plane.fleet.base_model_views import views as base_model_views
 from control_plane.fleet.base_models.actions import approve_base_model
+from control_plane.fleet.base_models.api import views as base_model_views
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts.models import EngineHost, StagingPhase
 from control_plane.fleet.joining.join_tokens import create_token

@@ -29,9 +29,9 @@ from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
 from control_plane.billing.usage.recovery import recover_usage
 from control_plane.core.config import current
 from control_plane.core.errors import NotFoundError
-from control_plane.fleet.host_views.queries import hosts_for_operator
 from control_plane.fleet.hosts import actions as fleet_actions
 from control_plane.fleet.hosts.actions import repeat_calls
+from control_plane.fleet.hosts.api.queries import hosts_for_operator
 from control_plane.fleet.hosts.models import EngineHost, HostService, HostState, StagingPhase
 from control_plane.fleet.hosts.tasks import apply_service
 from control_plane.fleet.placements import actions, tasks

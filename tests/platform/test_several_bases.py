@@ -210,7 +210,7 @@ def test_operators_list_approve_rename_and_withdraw(
     uploader: Uploader, acme: Org, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join("wide-1", WIDE)
-    from control_plane.fleet.base_model_views import views
+    from control_plane.fleet.base_models.api import views
 
     monkeypatch.setattr(views, "describe_host", lambda name: describe(WIDE))
     client, path = operator(acme), "/api/operator/base-models"

@@ -15,9 +15,9 @@ from lorikeet_testing.platform_fixtures import Org
 from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.core.config import current
 from control_plane.core.db import run_db
-from control_plane.fleet.base_model_views.wakefulness import wakefulness
 from control_plane.fleet.base_models import demand as base_demand
 from control_plane.fleet.base_models.actions import BaseModelNotServedError, set_sleep
+from control_plane.fleet.base_models.api.wakefulness import wakefulness
 from control_plane.fleet.base_models.base_model import served_bases
 from control_plane.fleet.base_models.demand import store_demand
 from control_plane.fleet.base_models.models import BaseModel

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from control_plane.fleet.host_views.queries import hosts_for, hosts_for_operator
+from control_plane.fleet.hosts.api.queries import hosts_for, hosts_for_operator
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.roles import Role
 

@@ -37,7 +37,7 @@ BODIES: dict[tuple[str, str], Any] = {
 
 
 def address(org: Any, route: str, values: dict[str, Any]) -> str:
-    # Hosts are nobody's own: what a tenant sees of one is tested in test_placements_page_maps.py.
+    # Hosts are nobody's own: what a tenant sees of one is tested in test_hosts_page_maps.py.
     return Address(TENANT_PREFIX + route, call).path({**values, "host_name": "nowhere", "tenant": org.tenant.slug})
 
 

@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from control_plane.adapters.registry.queries import count_adapters
 from control_plane.billing.usage import queries as usage
 from control_plane.billing.usage.serializers import RequestRecordSerializer
-from control_plane.fleet.host_views.queries import hosts_for
-from control_plane.fleet.host_views.serializers import HostSerializer
+from control_plane.fleet.hosts.api.queries import hosts_for
+from control_plane.fleet.hosts.api.serializers import HostSerializer
 from control_plane.identity.access.views import TenantView
 
 RECENT = 10

@@ -1,8 +1,8 @@
-"""URLs of the OpenAI-compatible API under /v1."""
+"""URLs of the OpenAI-compatible API under /v1, and of vLLM's API, at the root as in vLLM."""
 
 from django.urls import path, re_path
 
-from control_plane.gateway.openai import batch_views, embeddings, views
+from control_plane.gateway.openai import batch_views, embeddings, tokenizing, views
 from control_plane.gateway.responses import views as responses
 
 urlpatterns = [
@@ -21,4 +21,8 @@ urlpatterns = [
     path("models/<path:name>", views.model, name="model"),
     # A regular expression, because a path converter matches no line breaks.
     re_path(r"^(?s:.*)$", views.not_found, name="v1-not-found"),
+]
+root_urlpatterns = [
+    path("tokenize", tokenizing.tokenize, name="tokenize"),
+    path("detokenize", tokenizing.detokenize, name="detokenize"),
 ]

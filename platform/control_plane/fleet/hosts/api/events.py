@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 from control_plane.console.live.presence import present_tenants
 from control_plane.core.events.publisher import publish
 from control_plane.fleet.base_models.base_model import served_bases
-from control_plane.fleet.host_views.queries import host_for
+from control_plane.fleet.hosts.api.queries import host_for
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.identity.tenants.models import Tenant
 

@@ -8,8 +8,8 @@ from typing import Any
 from django.db.models import Count
 
 from control_plane.adapters.registry.models import OUT_OF_USE, Adapter, AdapterVersion
-from control_plane.fleet.base_model_views.wakefulness import wakefulness
 from control_plane.fleet.base_models.actions import BaseNameTakenError
+from control_plane.fleet.base_models.api.wakefulness import wakefulness
 from control_plane.fleet.base_models.base_model import described_hosts, served_bases
 from control_plane.fleet.base_models.models import BaseModel
 

@@ -14,7 +14,7 @@ from django.db.models.functions import RowNumber
 
 from control_plane.adapters.registry.models import OUT_OF_USE, AdapterVersion
 from control_plane.fleet.base_models.base_model import ServedBases, host_quarantine, served_bases, serving_hosts
-from control_plane.fleet.host_views.cold_starts import cold_start_ms, load_rates
+from control_plane.fleet.hosts.api.cold_starts import cold_start_ms, load_rates
 from control_plane.fleet.hosts.host_status import message_json, shown_figures
 from control_plane.fleet.hosts.models import EngineHost, HostAdapter, HostState
 from control_plane.fleet.placements.actions import callable_here

@@ -11,7 +11,7 @@ from django.core.cache import cache
 from control_plane.adapters.registry.models import OUT_OF_USE, AdapterVersion
 from control_plane.core.errors import NotFoundError
 from control_plane.fleet.base_models.actions import HostAwayError
-from control_plane.fleet.host_views.queries import names_by_digest, tenant_id_of
+from control_plane.fleet.hosts.api.queries import names_by_digest, tenant_id_of
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.transport.blocking_client import engine_calls
 from control_plane.fleet.transport.endpoint import endpoint_of

@@ -8,10 +8,11 @@ from rest_framework.response import Response
 
 from control_plane.adapters.registry.queries import get_version
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
-from control_plane.fleet.host_views.cold_starts import tiers_of
-from control_plane.fleet.host_views.page_maps import pages_for, pages_for_operator
-from control_plane.fleet.host_views.queries import hosts_for, hosts_for_operator
-from control_plane.fleet.host_views.serializers import (
+from control_plane.fleet.hosts.actions import restart_host, set_service
+from control_plane.fleet.hosts.api.cold_starts import tiers_of
+from control_plane.fleet.hosts.api.page_maps import pages_for, pages_for_operator
+from control_plane.fleet.hosts.api.queries import hosts_for, hosts_for_operator
+from control_plane.fleet.hosts.api.serializers import (
     HostPagesSerializer,
     HostSerializer,
     OperatorHostSerializer,
@@ -20,7 +21,6 @@ from control_plane.fleet.host_views.serializers import (
     VersionTierSerializer,
     WantedServiceSerializer,
 )
-from control_plane.fleet.hosts.actions import restart_host, set_service
 from control_plane.fleet.hosts.models import HostService
 from control_plane.identity.access.operator import OperatorView
 from control_plane.identity.access.views import TenantView

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from control_plane.fleet.base_model_views import views
+from control_plane.fleet.base_models.api import views
 
 operator_urlpatterns = [
     path("base-model", views.OperatorBaseModelView.as_view(), name="base-model"),

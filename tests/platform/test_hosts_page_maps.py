@@ -11,7 +11,7 @@ from django.core.cache import cache
 from django.utils import timezone
 
 from control_plane.adapters.registry.models import Adapter
-from control_plane.fleet.host_views import page_maps
+from control_plane.fleet.hosts.api import page_maps
 from control_plane.fleet.transport import errors
 from control_plane.identity.tenants.roles import Role
 from lora_engine.peft_format import Part, combined_digest
@@ -61,7 +61,7 @@ def engine(acme: Any, globex: Any, ready_version: Any, monkeypatch: Any) -> Iter
 @pytest.fixture
 def clock(monkeypatch: Any) -> list[float]:
     now = [1_800_000_000.0]
-    monkeypatch.setattr("control_plane.fleet.host_views.page_maps.time.time", lambda: now[0])
+    monkeypatch.setattr("control_plane.fleet.hosts.api.page_maps.time.time", lambda: now[0])
     return now
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.core.http.serializers import NameField
-from control_plane.fleet.base_model_views.queries import STATES
+from control_plane.fleet.base_models.api.queries import STATES
 
 # Seconds.
 SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 60, 30 * 86_400

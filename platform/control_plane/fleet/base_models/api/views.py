@@ -8,14 +8,6 @@ from rest_framework.response import Response
 
 from control_plane.core.errors import NotFoundError
 from control_plane.core.http.serializers import ErrorResponseSerializer, validated
-from control_plane.fleet.base_model_views.queries import base_models, require_no_adapters_name
-from control_plane.fleet.base_model_views.serializers import (
-    ApprovedBaseModelSerializer,
-    BaseModelChangeSerializer,
-    BaseModelSerializer,
-    ListedBaseModelSerializer,
-    NewBaseModelSerializer,
-)
 from control_plane.fleet.base_models.actions import (
     approve_base_model,
     describe_host,
@@ -24,6 +16,14 @@ from control_plane.fleet.base_models.actions import (
     set_base_model,
     set_sleep,
     withdraw_base_model,
+)
+from control_plane.fleet.base_models.api.queries import base_models, require_no_adapters_name
+from control_plane.fleet.base_models.api.serializers import (
+    ApprovedBaseModelSerializer,
+    BaseModelChangeSerializer,
+    BaseModelSerializer,
+    ListedBaseModelSerializer,
+    NewBaseModelSerializer,
 )
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.access.operator import OperatorView

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from control_plane.fleet.host_views import views
+from control_plane.fleet.hosts.api import views
 
 urlpatterns = [
     path("hosts", views.HostsView.as_view(), name="hosts"),
