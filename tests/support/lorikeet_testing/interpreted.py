@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import math
 import os
 from functools import cache
 from typing import Any
@@ -92,6 +94,46 @@ def _convert_fp8_as_gpus_do() -> None:
     interpreter._convert_float = convert_float
 
 
+def _skip_unread_checks_for_overflows() -> None:
+    """The interpreter computes each sum and product of integers again in 64 bits and compares it with the limits of
+    its type. Without its option `debug` nothing reads the result, and it took 40% of the tests' time.
+    """
+    from triton.runtime import interpreter
+
+    builder = interpreter.interpreter_builder
+    assert not builder.options.debug, "this version of Triton has another interpreter: see what it checks now"
+    builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
+
+
+def _share_the_shapes_of_tensors() -> None:
+    """Compute the attributes of a shape once. The interpreter makes a tensor of each number that a kernel computes, and
+    computing its shape's took a fifth of the tests' time; they never change.
+    """
+    from triton.language import core
+
+    original = core.block_type.__init__
+    shapes: dict[Any, tuple[Any, Any]] = {(): (core.tuple([]), core.constexpr(1))}
+    blocks: dict[Any, dict[str, Any]] = {}
+
+    def tensor_init(self: Any, handle: Any, type: Any) -> None:
+        shape = tuple(type.shape) if type.is_block() else ()
+        if shape not in shapes:
+            shapes[shape] = core.tuple([core.constexpr(size) for size in shape]), core.constexpr(math.prod(shape))
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.shape, self.numel = shapes[shape]
+
+    def block_init(self: Any, element_ty: Any, shape: Any) -> None:
+        key = (element_ty.name, tuple(core._unwrap_if_constexpr(size) for size in shape))
+        if key not in blocks:
+            original(self, element_ty, shape)
+            blocks[key] = {name: value for name, value in vars(self).items() if name != "element_ty"}
+        self.__dict__.update(blocks[key])
+        self.element_ty = element_ty
+
+    core.tensor.__init__ = tensor_init
+    core.block_type.__init__ = block_init
+
+
 @pytest.fixture
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split attention as on a GPU with two multiprocessors, not 132. In the interpreter each program takes as long
@@ -107,3 +149,5 @@ if not torch.cuda.is_available():
     _patch_the_language_once_a_launch()
     _remember_the_types_of_numpy()
     _convert_fp8_as_gpus_do()
+    _skip_unread_checks_for_overflows()
+    _share_the_shapes_of_tensors()
