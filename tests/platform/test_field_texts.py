@@ -98,6 +98,27 @@ def test_sentences_about_fields(body: Any, param: str | None, message: str, fix:
     assert (error.param, error.message, error.fix) == (param, message, fix)
 
 
+@pytest.mark.django_db
+def test_other_refusals_name_what_is_accepted(acme: Any) -> None:
+    client = acme.client()
+
+    def refusal(answer: Any) -> tuple[int, str, str]:
+        error = answer.json()["error"]
+        return answer.status_code, error["message"], error["fix"]
+
+    keys, uploads = acme.path("keys"), acme.path("uploads")
+    assert refusal(client.put(keys, {}, format="json")) == (405, "PUT is not allowed here.", "Send GET or POST.")
+    assert refusal(client.post(keys, "{}", content_type="text/plain")) == (
+        415, "The body's Content-Type, text/plain, is not accepted here.", "Send application/json.",
+    )  # fmt: skip
+    assert refusal(client.post(uploads, {"name": "x"}, format="json")) == (
+        415, "The body's Content-Type, application/json, is not accepted here.", "Send multipart/form-data.",
+    )  # fmt: skip
+    assert refusal(client.delete(f"{keys}/nope")) == (
+        404, f"There is nothing at {keys}/nope.", "Check the ids in it; /api/docs lists the addresses.",
+    )  # fmt: skip
+
+
 VALUES: tuple[Any, ...] = (
     None,
     "",

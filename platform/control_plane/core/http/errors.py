@@ -34,8 +34,6 @@ _FIXES: dict[type[exceptions.APIException], tuple[str, str]] = {
     exceptions.AuthenticationFailed: ("authentication_failed", "Check the key or log in again."),
     exceptions.PermissionDenied: ("forbidden", "Ask an owner or admin of the tenant for a role that may do this."),
     exceptions.ParseError: ("malformed_body", "Send a body that matches the Content-Type header."),
-    exceptions.MethodNotAllowed: ("method_not_allowed", "See /api/docs for the methods of this address."),
-    exceptions.UnsupportedMediaType: ("unsupported_media_type", "Set the Content-Type that /api/docs names."),
     exceptions.NotAcceptable: ("not_acceptable", "Accept application/json."),
     exceptions.Throttled: ("too_many_requests", "Wait as long as the Retry-After header says."),
 }
@@ -82,7 +80,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     if isinstance(exc, exceptions.ValidationError):
         return Response(_validation_body(exc), status=400)
     if isinstance(exc, exceptions.APIException):
-        return _from_drf(exc)
+        return _from_drf(exc, context.get("view"))
     if isinstance(exc, IntegrityError) and is_duplicate(exc):
         logger.warning("A unique constraint was violated; the request was answered with 409.", exc_info=exc)
         return Response(
@@ -92,7 +90,11 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     return None
 
 
-def _from_drf(exc: exceptions.APIException) -> Response:
+def _from_drf(exc: exceptions.APIException, view: Any) -> Response:
+    if isinstance(exc, exceptions.MethodNotAllowed):
+        return _method_not_allowed(view)
+    if isinstance(exc, exceptions.UnsupportedMediaType):
+        return _unsupported_media_type(view)
     code, fix = next(
         ((code, fix) for kind, (code, fix) in _FIXES.items() if isinstance(exc, kind)),
         ("request_failed", "See /api/docs for what this address expects."),
@@ -103,6 +105,22 @@ def _from_drf(exc: exceptions.APIException) -> Response:
     if challenge := getattr(exc, "auth_header", None):
         headers["WWW-Authenticate"] = challenge
     return Response(error_body(code, str(exc.detail), fix), status=exc.status_code, headers=headers)
+
+
+def _method_not_allowed(view: Any) -> Response:
+    method = getattr(getattr(view, "request", None), "method", None) or "This method"
+    allowed = " or ".join(name for name in getattr(view, "allowed_methods", ()) if name not in ("HEAD", "OPTIONS"))
+    fix = f"Send {allowed}." if allowed else "See /api/docs for the methods of this address."
+    return Response(error_body("method_not_allowed", f"{method} is not allowed here.", fix), 405)
+
+
+def _unsupported_media_type(view: Any) -> Response:
+    sent = getattr(getattr(view, "request", None), "content_type", "") or "none"
+    accepted = " or ".join(parser.media_type for parser in getattr(view, "parser_classes", ()))
+    fix = f"Send {accepted}." if accepted else "Set the Content-Type that /api/docs names."
+    return Response(
+        error_body("unsupported_media_type", f"The body's Content-Type, {sent[:80]}, is not accepted here.", fix), 415
+    )
 
 
 def _validation_body(exc: exceptions.ValidationError) -> dict[str, Any]:
@@ -148,11 +166,15 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> JsonResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> JsonResponse:
+    if request.content_type == "multipart/form-data":
+        fix = "Send multipart/form-data whose parts begin with the boundary in Content-Type."
+        return error_response(400, "bad_request", "The form could not be read.", fix)
     return error_response(400, "bad_request", "The request could not be read.", "Check its headers and body.")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:
-    return error_response(404, "not_found", f"There is nothing at {request.path}.", "See /api/docs for the addresses.")
+    fix = "Check the ids in it; /api/docs lists the addresses."
+    return error_response(404, "not_found", f"There is nothing at {request.path}.", fix)
 
 
 def server_error(request: HttpRequest) -> JsonResponse:
