@@ -119,20 +119,26 @@ async def test_completions_bodies_work_too(socket: ClientConnection) -> None:
 
 
 async def test_mistakes_leave_the_socket_open(socket: ClientConnection) -> None:
-    mistakes = [
-        "not json",
-        "[]",
-        "{}",
-        json.dumps({"type": "dance"}),
-        json.dumps({"type": "generate"}),
-        json.dumps({"type": "generate", "id": "x"}),
-        json.dumps({"type": "generate", "id": "x" * 100, "request": {}}),
-    ]
-    for mistake in mistakes:
+    no_id = "A generation needs an id of 1 to 64 characters."
+    mistakes = {
+        "not json": "The body is not valid JSON: a value is expected at line 1, column 1.",
+        "[]": "The body is a JSON array, not an object.",
+        "{}": "The message has no type.",
+        json.dumps({"type": "dance"}): 'There is no message of type "dance" with these fields.',
+        json.dumps({"type": "generate"}): no_id,
+        json.dumps({"type": "generate", "id": "x"}): "A generation needs a request object.",
+        json.dumps(
+            {"type": "generate", "id": "x" * 100, "request": {}}
+        ): "A generation needs an id of 1 to 64 characters.",
+    }
+    for mistake, message in mistakes.items():
         await socket.send(mistake)
         frame = await receive(socket)
-        assert frame["type"] == "error", frame
+        assert (frame["type"], frame["error"]["message"]) == ("error", message)
         assert frame["error"]["code"] and frame["error"]["fix"]
+    both = {"model": "support", "prompt": "x", "messages": [{"role": "user", "content": "x"}]}
+    await socket.send(json.dumps({"type": "generate", "id": "both", "request": both}))
+    assert (await receive(socket))["error"]["message"] == "The request has a prompt and messages."
     await socket.send(b"\x00\x01")
     assert (await receive(socket))["error"]["code"] == "malformed_message"
     await socket.send(json.dumps({"type": "cancel", "id": "nobody"}))

@@ -11,7 +11,7 @@ from control_plane.billing.usage.counters import TIMES
 from control_plane.core import drain
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.gateway.dispatch import errors
-from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.dispatch.generation import Generation, begin
 from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.dispatch.runtime import runtime
@@ -133,6 +133,8 @@ class SocketGeneration:
     def _read(self) -> ChatCompletionRequest | CompletionRequest:
         # `stream` is an option of HTTP: a socket always streams.
         body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
+        if body.get("prompt") is not None and body.get("messages") is not None:
+            raise invalid("The request has a prompt and messages.", "Send one of them.", "messages")
         return read_parameters(_kind(body), body).model_copy(update={"stream": True})
 
     async def _delta(

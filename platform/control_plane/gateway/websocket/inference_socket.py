@@ -167,8 +167,11 @@ class InferenceConsumer(AuthenticatedSocket):
         elif kind == "resume":
             await self._resume(message)
         else:
+            is_named = isinstance(kind, str)
             raise invalid(
-                f"There is no message of type {kind[:40] if isinstance(kind, str) else None!r} in this form.",
+                f'There is no message of type "{kind[:40]}" with these fields.'
+                if is_named
+                else "The message has no type.",
                 "Send auth with key once, generate (id, request), cancel (id), resume (session, after), or ping.",
                 "type",
                 "malformed_message",
