@@ -167,11 +167,9 @@ class InferenceConsumer(AuthenticatedSocket):
         elif kind == "resume":
             await self._resume(message)
         else:
-            is_named = isinstance(kind, str)
+            named = f'There is no message of type "{kind[:40]}" with these fields.' if isinstance(kind, str) else ""
             raise invalid(
-                f'There is no message of type "{kind[:40]}" with these fields.'
-                if is_named
-                else "The message has no type.",
+                named or "The message has no type.",
                 "Send auth with key once, generate (id, request), cancel (id), resume (session, after), or ping.",
                 "type",
                 "malformed_message",
