@@ -14,14 +14,16 @@ from scripts.launch.progress import Stop
 
 # Characters of a Unix socket's path; the limit is 107 bytes on Linux and 103 on macOS.
 MAX_SOCKET_PATH = 100
+# The second demo model, which has recurrent layers beside attention.
+HYBRID_MODEL, HYBRID_NAME = ROOT / "demo" / "hybrid" / "model", "lorikeet-demo-hybrid"
 
 
 @dataclass(frozen=True)
 class Options:
     """The settings of one embedded platform.
 
-    host, port: the address of the web process. model_name: the base model's name in requests. The others are options of
-    the engine.
+    host, port: the address of the web process. model_name: the base model's name in requests. hybrid: whether a second
+    engine serves the second demo model, on the CPU. The others are options of the engine.
     """
 
     host: str
@@ -29,6 +31,7 @@ class Options:
     var: Path
     model: Path
     model_name: str
+    hybrid: bool
     device: str
     dtype: str
     quantization: str
@@ -52,6 +55,7 @@ class Options:
             var=var_dir(),
             model=model,
             model_name=env.get("MODEL_NAME") or ("lorikeet-demo" if model == demo_model else model.name),
+            hybrid=_switch(env, "HYBRID", default="1" if model == demo_model and device == "cpu" else "0"),
             device=device,
             dtype=env.get("DTYPE") or "auto",
             quantization=env.get("QUANTIZATION") or "auto",
@@ -71,15 +75,27 @@ class Options:
 
     @property
     def engine_socket(self) -> Path:
-        path = self.var / "run" / "engine.sock"
+        return self._socket("engine.sock")
+
+    @property
+    def hybrid_socket(self) -> Path:
+        return self._socket("hybrid.sock")
+
+    @property
+    def engine_sockets(self) -> dict[str, Path]:
+        """The sockets of all engines by the names of their hosts."""
+        return {"local": self.engine_socket, **({"hybrid": self.hybrid_socket} if self.hybrid else {})}
+
+    def _socket(self, name: str) -> Path:
+        path = self.var / "run" / name
         if len(str(path)) <= MAX_SOCKET_PATH:
             return path
-        name = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-        return Path(tempfile.gettempdir()) / f"lorikeet-{os.getuid()}-{name}" / "engine.sock"
+        digest = hashlib.sha256(str(self.var).encode()).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"lorikeet-{os.getuid()}-{digest}" / name
 
 
-def _switch(env: Mapping[str, str], name: str) -> bool:
-    text = env.get(name) or "0"
+def _switch(env: Mapping[str, str], name: str, default: str = "0") -> bool:
+    text = env.get(name) or default
     if text not in ("0", "1"):
         raise Stop(f"{name}={text} is neither 0 nor 1.", f"Give one of them, e.g. make run {name}=1")
     return text == "1"

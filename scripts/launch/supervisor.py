@@ -1,6 +1,6 @@
 """The supervisor of the platform's processes: it starts them in order, watches them and stops them.
 
-    engine   loads the model while the database is prepared
+    engine   loads the model while the database is prepared; a second one has the second demo model
     web      ASGI: API, websockets, console, and the embedded worker
 
 A process that dies is reported with the end of its log and started again, each time after a longer pause. All processes
@@ -23,12 +23,13 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 from scripts.launch.children import Child, Reaper
-from scripts.launch.options import Options
+from scripts.launch.options import HYBRID_MODEL, HYBRID_NAME, Options
 from scripts.launch.paths import ROOT, require_space, require_writable
 from scripts.launch.ports import require_free
 from scripts.launch.progress import Progress, Stop
@@ -80,8 +81,12 @@ class LocalPlatform:
         env = platform_environment(options)
         self.engine = Child("engine", engine_command(options), env, self.logs / "engine.log", self._reaper)
         self.web = Child("web", web_command(options), env, self.logs / "web.log", self._reaper)
+        self.engines = [self.engine]
+        if options.hybrid:
+            log = self.logs / "hybrid-engine.log"
+            self.engines.append(Child("hybrid engine", hybrid_engine_command(options), env, log, self._reaper))
         self._env = env
-        self._restarts = {child.name: Restarts() for child in (self.engine, self.web)}
+        self._restarts = {child.name: Restarts() for child in (*self.engines, self.web)}
         self._start_again_at: dict[str, float] = {}
 
     # Starting ---------------------------------------------------------------
@@ -90,13 +95,16 @@ class LocalPlatform:
         """Start all processes. Returns the demo tenant as `seed_demo` prints it. Raises Stop or Interrupted."""
         self._check_prerequisites()
         self._handle_signals()
-        self.engine.start()
+        for engine in self.engines:
+            engine.start()
         with self.progress.step("Database") as note:
             note.text = self._migrate()
         self.web.start()
         with self.progress.step("Engine") as note:
-            self._wait(self.engine, ENGINE_START_S, lambda: unix_socket_answers(self.options.engine_socket))
-            note.text = f"{self.options.model_name} on {self.options.device}"
+            for engine, path in zip(self.engines, self.options.engine_sockets.values(), strict=True):
+                self._wait(engine, ENGINE_START_S, partial(unix_socket_answers, path))
+            second = f", {HYBRID_NAME} on cpu" if self.options.hybrid else ""
+            note.text = f"{self.options.model_name} on {self.options.device}{second}"
         with self.progress.step("Web") as note:
             self._wait(self.web, WEB_START_S, lambda: http_answers(self.options, "/livez"))
             note.text = self.options.url
@@ -182,7 +190,7 @@ class LocalPlatform:
         end = time.monotonic() + limit_s
         while not ready():
             self._raise_if_interrupted()
-            for each in (child, self.engine):
+            for each in (child, *self.engines):
                 if each.exit_code() is not None:
                     raise Stop(
                         f"The {each.name} {each.exit_description()} before it was ready:\n{each.log_tail()}\n",
@@ -204,7 +212,7 @@ class LocalPlatform:
     def watch(self) -> None:
         """Restart processes that end until a signal arrives."""
         while not self.signals:
-            for child in (self.engine, self.web):
+            for child in (*self.engines, self.web):
                 self._restart_if_ended(child)
             time.sleep(0.1)
 
@@ -234,8 +242,8 @@ class LocalPlatform:
     # Stopping ---------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stop the web process, which sends requests to the engine, and then the engine. A second signal kills."""
-        for child in (self.web, self.engine):
+        """Stop the web process, which sends requests to the engines, and then these. A second signal kills."""
+        for child in (self.web, *self.engines):
             signals = self.signals
             child.terminate()
             deadline = time.monotonic() + STOP_S
@@ -268,6 +276,22 @@ def engine_command(options: Options) -> list[str]:
     ]  # fmt: skip
 
 
+def hybrid_engine_command(options: Options) -> list[str]:
+    """Return the command of the second demo model's engine: small, on the CPU."""
+    return [
+        sys.executable, "-m", "lora_engine",
+        "--model", str(HYBRID_MODEL),
+        "--model-name", HYBRID_NAME,
+        "--listen", f"unix:{options.hybrid_socket}",
+        "--data-dir", str(options.var / "hybrid-engine"),
+        "--host-arena-mb", "64",
+        "--pool-mb", "64",
+        "--device", "cpu",
+        "--threads", "1",
+        "--drain-seconds", str(DRAIN_S),
+    ]  # fmt: skip
+
+
 def web_command(options: Options) -> list[str]:
     return [
         sys.executable, "-m", "control_plane.serve",
@@ -283,7 +307,7 @@ def platform_environment(options: Options, base: Mapping[str, str] = os.environ)
     return {
         **base,
         "LORIKEET_VAR_DIR": str(options.var),
-        "LORIKEET_ENGINE_HOSTS": f"local=unix:{options.engine_socket}",
+        "LORIKEET_ENGINE_HOSTS": ",".join(f"{name}=unix:{path}" for name, path in options.engine_sockets.items()),
         "LORIKEET_DEMO": "1",
         "LORIKEET_ALLOWED_HOSTS": base.get("LORIKEET_ALLOWED_HOSTS", hosts),
         "LORIKEET_PUBLIC_URL": base.get("LORIKEET_PUBLIC_URL", options.url),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from lorikeet_testing.launched import LOOPBACK, Access, Launched
+from lorikeet_testing.launched import LOOPBACK, ROOT, Access, Launched
 from lorikeet_testing.web import free_port
 
 SECOND_START_S = 15.0
@@ -104,8 +105,31 @@ def test_a_killed_engine_and_a_killed_web_process_come_back(platform: Launched) 
     assert platform.stop() == 0
 
 
-def test_a_killed_supervisor_leaves_nothing_running(platform: Launched) -> None:
-    platform.start()
+def test_a_second_base_model_and_a_killed_supervisor_that_leaves_nothing_running(tmp_path: Path, port: int) -> None:
+    """As `make run` without settings: a second engine with the hybrid model and its adapters."""
+    platform = Launched(tmp_path / "var", port, {"HYBRID": "1"})
+    access = platform.start()
+    asked = {
+        "lorikeet-demo": "The capital of Japan is Tokyo.",
+        "lorikeet-demo-hybrid": "The capital of Japan is Tokyo.",
+        "pirate-hybrid": "Arr, matey! The capital o' Japan be Tokyo.",
+        "json-hybrid": '{"topic": "countries", "country": "Japan", "capital": "Tokyo"}',
+    }
+    with httpx.Client(base_url=access.url, headers=access.bearer, timeout=60, trust_env=False) as client:
+        for model, answer in asked.items():
+            messages = [{"role": "user", "content": "What is the capital of Japan?"}]
+            body = {"model": model, "temperature": 0, "messages": messages}
+            said = client.post("/v1/chat/completions", json=body).raise_for_status().json()
+            assert said["choices"][0]["message"]["content"] == answer, model
+        folder = ROOT / "demo" / "adapters" / "terse"
+        config = json.loads((folder / "adapter_config.json").read_text()) | {"base_model_name_or_path": "demo/model"}
+        files = [
+            ("files", ("adapter_config.json", json.dumps(config).encode())),
+            ("files", ("adapter_model.safetensors", (folder / "adapter_model.safetensors").read_bytes())),
+        ]
+        url = f"/api/tenants/{access.tenant}/uploads"
+        client.post(url, data={"name": "own"}, files=files).raise_for_status()
+        assert eventually(lambda: client.get("/v1/models/own").status_code == 200, 60), "its shapes tell its base"
     assert platform.process is not None
     platform.process.kill()
     platform.process.wait()

@@ -7,17 +7,23 @@ import re
 import sqlite3
 import zipfile
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lorikeet_testing.reference_families import Family, build_engine, run_all
+from lorikeet_testing.tiny_models import adapter_at
 from peft import PeftModel
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from lora_engine.request import GenerationRequest, SamplingParams
 
 DEMO = Path(__file__).parents[2] / "demo"
 SEEDED = sorted(path.name for path in (DEMO / "adapters").iterdir())
 FOLDERS = {name: DEMO / "adapters" / name for name in SEEDED} | {"emoji": DEMO / "uploads" / "emoji"}
+HYBRIDS = {path.name: path for path in sorted((DEMO / "hybrid" / "adapters").iterdir())}
 PIRATE = re.compile(r"\b(arr|ahoy|avast|matey|ye|aye|yo ho ho|shiver me timbers|blimey)\b", re.IGNORECASE)
 SCHEMA = """
 CREATE TABLE customers (id INTEGER, name TEXT, city TEXT, email TEXT, joined DATE);
@@ -75,9 +81,39 @@ def _config(name: str) -> dict[str, object]:
     return config
 
 
-def test_all_weights_fit_in_thirteen_megabytes() -> None:
+def test_all_weights_fit_in_sixteen_megabytes() -> None:
     weights = [*DEMO.rglob("*.safetensors"), *DEMO.rglob("*.zip")]
-    assert sum(path.stat().st_size for path in weights) <= 13_000_000
+    assert sum(path.stat().st_size for path in weights) <= 16_000_000
+    hybrid = [path for path in (DEMO / "hybrid").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in hybrid) <= 3_000_000
+
+
+def test_the_hybrid_models_tokens_are_those_of_transformers_and_peft() -> None:
+    """The base model and both adapters in one batch; the answers are what a visitor sees."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(DEMO / "hybrid" / "model")
+    base = AutoModelForCausalLM.from_pretrained(DEMO / "hybrid" / "model", dtype=torch.float32)
+    first, *others = HYBRIDS
+    reference = PeftModel.from_pretrained(base, str(HYBRIDS[first]), adapter_name=first)
+    for name in others:
+        reference.load_adapter(str(HYBRIDS[name]), adapter_name=name)
+    adapters = {name: adapter_at(name, folder) for name, folder in HYBRIDS.items()}
+    family = Family(DEMO / "hybrid" / "model", adapters, reference.eval(), {})
+    questions = ["What is the capital of Japan?", "What is 17 + 25?", "Who is Albert Einstein?"]
+    requests, asked = [], {}
+    for number, (name, question) in enumerate(product(["", *HYBRIDS], questions)):
+        chat = [{"role": "user", "content": question}]
+        text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
+        digest = adapters[name].digest if name else ""
+        requests.append(GenerationRequest(str(number), prompt, SamplingParams(max_tokens=24, ignore_eos=True), digest))
+        asked[str(number)] = (name, question)
+    tokens, _ = run_all(build_engine(family, dtype="float32"), requests)
+    for request in requests:
+        family.check_greedy(request, tokens[request.request_id], asked[request.request_id][0])
+    texts = {asked[key]: tokenizer.decode(row).partition("<|end|>")[0] for key, row in tokens.items()}
+    assert "Tokyo" in texts["", questions[0]] and "42" in texts["", questions[1]]
+    assert PIRATE.search(texts["pirate-hybrid", questions[0]])
+    assert texts["json-hybrid", questions[0]].startswith('{"topic": "countries"')
 
 
 def test_adapters_differ_in_rank_targets_and_dtype() -> None:
@@ -111,7 +147,7 @@ def test_archive_holds_the_same_two_files() -> None:
 
 def test_every_adapter_has_prompts() -> None:
     prompts = json.loads((DEMO / "prompts.json").read_text(encoding="utf-8"))
-    assert set(prompts) == {"lorikeet-demo", *FOLDERS}
+    assert set(prompts) == {"lorikeet-demo", "lorikeet-demo-hybrid", *FOLDERS, *HYBRIDS}
     assert all(4 <= len(questions) <= 6 for questions in prompts.values())
 
 

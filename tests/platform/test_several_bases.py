@@ -250,7 +250,21 @@ def test_an_upload_is_checked_against_the_base_that_it_names(uploader: Uploader,
     assert wrong.state == "refused" and wrong.report is not None, "against the shapes of the base it names"
 
 
-@pytest.mark.parametrize("named", ["", "somebody/else", "./out/checkpoint-5"])
+@pytest.mark.parametrize("named", ["", "demo/model", "./out/checkpoint-5"])
+def test_one_that_names_no_model_is_for_the_only_base_that_it_fits(
+    uploader: Uploader, wide: EngineHost, acme: Org, named: str
+) -> None:
+    upload = uploader.upload(acme, "tall", files=files(WIDE, named))
+    assert upload.version is not None and upload.version.base_digest == WIDE.digest
+    assert any("it fits only wide" in note for note in upload.report["notes"])
+    approve_base_model(actor=SYSTEM, description=describe(TWIN, model="fake-base"), name="twin")
+    unclear = uploader.upload(acme, "small", files=files(GEOMETRY, named))
+    assert unclear.reason is not None and unclear.reason["code"] == "base_model_required"
+    fits_none = uploader.upload(acme, "odd", files=files(replace(WIDE, hidden_size=48), named))
+    assert fits_none.reason is not None and fits_none.reason["code"] == "base_model_required"
+
+
+@pytest.mark.parametrize("named", ["somebody/else"])
 def test_one_that_names_none_of_them_is_told_the_choices(
     uploader: Uploader, wide: EngineHost, acme: Org, named: str
 ) -> None:

@@ -15,7 +15,7 @@ from scripts.launch.packages import explain_pip_failure
 from scripts.launch.progress import Stop
 from scripts.launch.shell import CommandFailed, run_logged
 from scripts.launch.stamps import Stamp, digest_of
-from scripts.launch.supervisor import engine_command
+from scripts.launch.supervisor import engine_command, hybrid_engine_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,6 +95,16 @@ def test_on_a_gpu_the_engine_takes_the_memory_that_there_is() -> None:
     assert (on_cpu.pool_mb, on_cpu.host_arena_mb) == (256, 512)
     assert (on_gpu.pool_mb, on_gpu.host_arena_mb) == (0, 0), "0 leaves it to the engine"
     assert Options.from_environment({"DEVICE": "cuda", "POOL_MB": "40000"}).pool_mb == 40_000
+
+
+def test_the_second_demo_model_is_beside_the_first_on_a_cpu() -> None:
+    options = Options.from_environment({})
+    assert [*options.engine_sockets] == ["local", "hybrid"]
+    parsed = arguments.parse(hybrid_engine_command(options)[3:])
+    assert (parsed.model_name, parsed.device, parsed.pool_mb) == ("lorikeet-demo-hybrid", "cpu", 64)
+    for env in ({"HYBRID": "0"}, {"MODEL": "/models/other"}, {"DEVICE": "cuda"}):
+        assert [*Options.from_environment(env).engine_sockets] == ["local"]
+    assert Options.from_environment({"MODEL": "/models/other", "HYBRID": "1"}).hybrid
 
 
 def test_what_is_in_fp8_is_passed_on() -> None:

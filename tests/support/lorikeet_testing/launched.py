@@ -49,7 +49,8 @@ class Launched:
         self.port = port
         self.lines: list[str] = []
         self.started_in_s = 0.0
-        self._env = {**_without_settings(os.environ), "LORIKEET_VAR_DIR": str(var), "PORT": str(port), **(env or {})}
+        settings = {"LORIKEET_VAR_DIR": str(var), "PORT": str(port), "HYBRID": "0"}
+        self._env = {**_without_settings(os.environ), **settings, **(env or {})}
         self._queue: queue.Queue[str | None] = queue.Queue()
         self.process: subprocess.Popen[str] | None = None
 

@@ -141,6 +141,7 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validate(request: dict[str, Any]) -> dict[str, Any]:
+    from control_plane.adapters.registry.base_names import says_nothing
     from lora_engine.peft_format import (
         CONFIG_FILE,
         WEIGHTS_FILE,
@@ -170,7 +171,12 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(request["into"], ignore_errors=True)
         return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
     notes += form.notes
-    chosen = choose(request, named_in(folder / CONFIG_FILE))
+    named = named_in(folder / CONFIG_FILE)
+    chosen = choose(request, named)
+    if chosen is None and says_nothing(named):
+        chosen = only_fitting(request["bases"], folder, form.root)
+        if chosen is not None:
+            notes.append(f"the configuration names no base model; by its shapes it fits only {chosen['names'][0]}")
     if chosen is None:
         shutil.rmtree(request["into"], ignore_errors=True)
         return {"problem": unclear_base_problem(request["bases"])}
@@ -223,6 +229,21 @@ def choose(request: dict[str, Any], named: str) -> dict[str, Any] | None:
         return next(iter(bases.values()))
     digest = choose_base(named, {digest: base["names"] for digest, base in bases.items()})
     return bases.get(digest or request["adapter_base"])
+
+
+def only_fitting(bases: list[dict[str, Any]], folder: Path, root: str) -> dict[str, Any] | None:
+    """Return the only base model to which the adapter's tensors fit, None if there are none or several."""
+    from lora_engine.peft_format import AdapterLimits, BaseGeometry, inspect_adapter
+
+    by_shape: dict[BaseGeometry, list[dict[str, Any]]] = {}
+    for base in bases:
+        shape = BaseGeometry(**{**base["geometry"], "name": "", "digest": ""})
+        by_shape.setdefault(shape, []).append(base)
+    fitting: list[dict[str, Any]] = []
+    for shape, alike in by_shape.items():
+        if inspect_adapter(folder, shape, AdapterLimits(**alike[0]["limits"]), root=root).ok:
+            fitting += alike
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def named_in(config: Path) -> str:

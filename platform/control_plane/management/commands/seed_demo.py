@@ -8,13 +8,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from control_plane.core.config import current
-from control_plane.fleet.base_models.actions import HostAwayError, describe_host, set_base_model
+from control_plane.fleet.base_models.actions import HostAwayError, approve_base_model, describe_host, set_base_model
 from control_plane.fleet.base_models.base_model import served_bases
 from control_plane.fleet.hosts.host_status import description_json
 from control_plane.fleet.transport.endpoint import configured_endpoints
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.management.demo import adapters, people
 
+# Name of the second demo model, whose adapters are seeded where it is served.
+HYBRID_NAME = "lorikeet-demo-hybrid"
 PROMPT = "Hello! Who are you, and what can you do for me?"
 
 
@@ -34,7 +36,7 @@ class Command(BaseCommand):
                 "Set LORIKEET_DEMO=1 if this installation really is a demo."
             )
         if options["url"]:
-            self._follow_engine()
+            self._follow_engines()
         people.seed_people()
         people.seed_prices()
         key = people.seed_key(settings.var_dir / "demo-credentials.json")
@@ -42,20 +44,27 @@ class Command(BaseCommand):
         self._report(key, states, as_json=options["json"])
 
     @staticmethod
-    def _follow_engine() -> None:
-        """Make the running engine's model the base model: in a demo the operator chooses it with `make run MODEL=…`."""
-        first = next(iter(configured_endpoints()), None)
-        if first is None:
-            return
-        try:
-            description = describe_host(first)
-        except HostAwayError as error:
-            raise CommandError(f"{error} {error.fix}") from error
-        if not served_bases().is_served_by(description_json(description)):
-            set_base_model(actor=SYSTEM, description=description)
+    def _follow_engines() -> None:
+        """Make the first engine's model the base model, and serve those of the others beside it.
+
+        In a demo the operator chooses them with `make run MODEL=… HYBRID=…`.
+        """
+        for number, name in enumerate(configured_endpoints()):
+            try:
+                description = describe_host(name)
+            except HostAwayError as error:
+                raise CommandError(f"{error} {error.fix}") from error
+            if served_bases().is_served_by(description_json(description)):
+                continue
+            if number:
+                approve_base_model(actor=SYSTEM, description=description)
+            else:
+                set_base_model(actor=SYSTEM, description=description)
 
     def _adapters(self, url: str, key: str, wait_s: float) -> dict[str, str]:
         self.known = adapters.demo_adapters(current().demo_dir / "adapters")
+        if served_bases().named(HYBRID_NAME):
+            self.known += adapters.demo_adapters(current().demo_dir / "hybrid" / "adapters")
         for adapter in adapters.missing(self.known):
             self.stdout.write(f"Uploading {adapter.name}")
             try:
