@@ -114,6 +114,8 @@ def on_ranks(world: int, folder: Path, runs: Sequence[Run]) -> list[list[Ran]]:
 
 
 def _run_rank(rank: int, world: int, folder: Path, runs: Sequence[Run]) -> None:
+    from . import interpreted  # noqa: F401  (not above: only tests of ranks on CPUs may set Triton's environment)
+
     torch.set_num_threads(1)
     # Every program takes the interpreter as long, whatever it does.
     attention.FEW = 8
