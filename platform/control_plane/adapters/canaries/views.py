@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -16,9 +16,6 @@ from control_plane.adapters.registry.views import AliasView
 from control_plane.core.http.serializers import ErrorResponseSerializer, validated
 from control_plane.identity.tenants.roles import Capability
 
-_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
-_CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
-
 
 class CanaryView(AliasView):
     needs: ClassVar = {
@@ -27,9 +24,7 @@ class CanaryView(AliasView):
         "DELETE": Capability.WRITE_ADAPTERS,
     }
 
-    @extend_schema(
-        operation_id="read_canary", responses={200: CanaryComparisonSerializer, **_NOT_FOUND}, tags=["adapters"]
-    )
+    @extend_schema(operation_id="read_canary", responses=CanaryComparisonSerializer, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Compare a canary with the alias's regular version."""
         return Response(CanaryComparisonSerializer(judging.compare(self.principal.tenant, name, alias)).data)
@@ -37,7 +32,7 @@ class CanaryView(AliasView):
     @extend_schema(
         operation_id="set_canary",
         request=CanaryTargetSerializer,
-        responses={200: AdapterSerializer, 400: ErrorResponseSerializer, **_CONFLICT},
+        responses={200: AdapterSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
@@ -48,7 +43,7 @@ class CanaryView(AliasView):
         aliases.start_canary(acting=self.principal, version=version, name=alias, percent=percent)
         return self.show(name)
 
-    @extend_schema(operation_id="stop_canary", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    @extend_schema(operation_id="stop_canary", responses={204: None}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """End the canary: all requests go to the alias's regular version again."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter

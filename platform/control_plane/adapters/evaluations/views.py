@@ -21,14 +21,10 @@ from control_plane.adapters.evaluations.serializers import (
 )
 from control_plane.adapters.registry import queries
 from control_plane.adapters.registry.serializers import AdapterSerializer
-from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.lists import TOTAL, ListQuerySerializer, list_response
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
-
-
-def _errors(*statuses: int) -> dict[int, Any]:
-    return dict.fromkeys(statuses, ErrorResponseSerializer)
 
 
 class SetsView(TenantView):
@@ -47,7 +43,7 @@ class SetsView(TenantView):
     @extend_schema(
         operation_id="create_evaluation_set",
         request={"multipart/form-data": NewEvaluationSetSerializer},
-        responses={201: EvaluationSetSerializer, **_errors(400, 409, 413, 429)},
+        responses={201: EvaluationSetSerializer, 409: ErrorResponseSerializer},
         tags=["evaluations"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -61,17 +57,13 @@ class SetsView(TenantView):
 class SetView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="read_evaluation_set",
-        responses={200: EvaluationSetSerializer, **_errors(404)},
-        tags=["evaluations"],
-    )
+    @extend_schema(operation_id="read_evaluation_set", responses=EvaluationSetSerializer, tags=["evaluations"])
     def get(self, request: Request, tenant: str, set_name: str) -> Response:
         """Read a set, without its items."""
         return Response(EvaluationSetSerializer(actions.get_set(self.principal.tenant, set_name)).data)
 
     @extend_schema(
-        operation_id="delete_evaluation_set", responses={204: None, **_errors(404, 409)}, tags=["evaluations"]
+        operation_id="delete_evaluation_set", responses={204: None, 409: ErrorResponseSerializer}, tags=["evaluations"]
     )
     def delete(self, request: Request, tenant: str, set_name: str) -> Response:
         """Delete a set; scores stay. Refused while an evaluation runs with it or a promotion rule names it."""
@@ -85,20 +77,19 @@ class EvaluationsView(TenantView):
     @extend_schema(
         operation_id="list_evaluations",
         parameters=[ListQuerySerializer, TOTAL],
-        responses={200: EvaluationSerializer(many=True), **_errors(400)},
+        responses=EvaluationSerializer(many=True),
         tags=["evaluations"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List evaluations, newest first; `search` by the adapter's name."""
         query = read_query(ListQuerySerializer, request)
         matches = actions.find_evaluations(self.principal.tenant, query["search"])
-        rows = part_of(matches, query["offset"], query["limit"])
-        return Response(EvaluationSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(matches.count())})
+        return list_response(EvaluationSerializer, matches, query)
 
     @extend_schema(
         operation_id="start_evaluation",
         request=NewEvaluationSerializer,
-        responses={201: EvaluationSerializer, **_errors(400, 403, 404, 409, 429)},
+        responses={201: EvaluationSerializer, 409: ErrorResponseSerializer},
         tags=["evaluations"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -116,14 +107,14 @@ class EvaluationsView(TenantView):
 class EvaluationView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="read_evaluation", responses={200: EvaluationSerializer, **_errors(404)}, tags=["evaluations"]
-    )
+    @extend_schema(operation_id="read_evaluation", responses=EvaluationSerializer, tags=["evaluations"])
     def get(self, request: Request, tenant: str, evaluation_id: UUID) -> Response:
         """Read an evaluation's progress or result."""
         return Response(EvaluationSerializer(actions.get_evaluation(self.principal.tenant, evaluation_id)).data)
 
-    @extend_schema(operation_id="cancel_evaluation", responses={204: None, **_errors(404, 409)}, tags=["evaluations"])
+    @extend_schema(
+        operation_id="cancel_evaluation", responses={204: None, 409: ErrorResponseSerializer}, tags=["evaluations"]
+    )
     def delete(self, request: Request, tenant: str, evaluation_id: UUID) -> Response:
         """Cancel an evaluation and its batch; it stays in the list."""
         actions.cancel_evaluation(acting=self.principal, evaluation_id=evaluation_id)
@@ -136,7 +127,7 @@ class PromotionRuleView(TenantView):
     @extend_schema(
         operation_id="set_promotion_rule",
         request=NewPromotionRuleSerializer,
-        responses={200: AdapterSerializer, **_errors(400, 403, 404, 409)},
+        responses={200: AdapterSerializer, 409: ErrorResponseSerializer},
         tags=["evaluations"],
     )
     def put(self, request: Request, tenant: str, name: str) -> Response:
@@ -153,7 +144,7 @@ class PromotionRuleView(TenantView):
         )
         return Response(AdapterSerializer(queries.get_adapter(scope, name)).data)
 
-    @extend_schema(operation_id="remove_promotion_rule", responses={204: None, **_errors(404)}, tags=["evaluations"])
+    @extend_schema(operation_id="remove_promotion_rule", responses={204: None}, tags=["evaluations"])
     def delete(self, request: Request, tenant: str, name: str) -> Response:
         """Remove the rule: any ready version may become live."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter

@@ -32,7 +32,7 @@ class ImportsView(TenantView):
     @extend_schema(
         operation_id="create_import",
         request=NewImportSerializer,
-        responses={202: UploadSerializer, **dict.fromkeys((400, 403, 409, 429), ErrorResponseSerializer)},
+        responses={202: UploadSerializer, 409: ErrorResponseSerializer},
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -55,10 +55,7 @@ class HubTokenView(TenantView):
         return Response({"set": imports.has_hub_token(self.principal.tenant)})
 
     @extend_schema(
-        operation_id="set_hub_token",
-        request=HubTokenSerializer,
-        responses={200: HubTokenSerializer, 400: ErrorResponseSerializer},
-        tags=["uploads"],
+        operation_id="set_hub_token", request=HubTokenSerializer, responses=HubTokenSerializer, tags=["uploads"]
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set the token with which private repositories are imported. It is stored encrypted."""
@@ -85,7 +82,7 @@ class BucketsView(TenantView):
     @extend_schema(
         operation_id="set_bucket_credentials",
         request=BucketCredentialsSerializer,
-        responses={201: BucketCredentialsSerializer, 400: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        responses={201: BucketCredentialsSerializer, 409: ErrorResponseSerializer},
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -98,11 +95,7 @@ class BucketsView(TenantView):
 class BucketView(TenantView):
     needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="remove_bucket_credentials",
-        responses={204: None, 404: ErrorResponseSerializer},
-        tags=["uploads"],
-    )
+    @extend_schema(operation_id="remove_bucket_credentials", responses={204: None}, tags=["uploads"])
     def delete(self, request: Request, tenant: str, bucket: str) -> Response:
         """Remove the credentials of a bucket."""
         imports.remove_bucket_credentials(acting=self.principal, bucket=bucket)
@@ -118,10 +111,7 @@ class HubModelsView(TenantView):
         return self.show()
 
     @extend_schema(
-        operation_id="set_hub_models",
-        request=HubModelsSerializer,
-        responses={200: HubModelsSerializer, 400: ErrorResponseSerializer},
-        tags=["uploads"],
+        operation_id="set_hub_models", request=HubModelsSerializer, responses=HubModelsSerializer, tags=["uploads"]
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Let requests name repositories of the Hub, of all organisations or of some, or end that."""
@@ -150,7 +140,7 @@ class FollowsView(TenantView):
     @extend_schema(
         operation_id="add_follow",
         request=HubFollowSerializer,
-        responses={201: HubFollowSerializer, 400: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        responses={201: HubFollowSerializer, 409: ErrorResponseSerializer},
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -163,7 +153,7 @@ class FollowsView(TenantView):
 class FollowView(TenantView):
     needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="remove_follow", responses={204: None, 404: ErrorResponseSerializer}, tags=["uploads"])
+    @extend_schema(operation_id="remove_follow", responses={204: None}, tags=["uploads"])
     def delete(self, request: Request, tenant: str, follow_id: UUID) -> Response:
         """Stop following a branch. The versions stay."""
         follows.remove_follow(acting=self.principal, follow_id=follow_id)

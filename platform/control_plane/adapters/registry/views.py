@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import UUID
 
 from django.core.files.uploadedfile import TemporaryUploadedFile
@@ -34,22 +34,19 @@ from control_plane.adapters.uploads.announced_digests import read_announced
 from control_plane.adapters.uploads.models import UploadState
 from control_plane.billing.limits.queries import tenant_limits
 from control_plane.core.errors import LorikeetError
-from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, list_response
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
 MAX_IN_STORAGE = 50  # adapters in the list of the largest
-_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
-_CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
-_FULL_CONFLICT: dict[int, Any] = {403: ErrorResponseSerializer, **_CONFLICT}
 
 
 class AdaptersView(TenantView):
     @extend_schema(
         operation_id="list_adapters",
         parameters=[AdapterListQuerySerializer, TOTAL],
-        responses={200: AdapterSummarySerializer(many=True), 400: ErrorResponseSerializer},
+        responses=AdapterSummarySerializer(many=True),
         tags=["adapters"],
     )
     def get(self, request: Request, tenant: str) -> Response:
@@ -62,12 +59,12 @@ class AdaptersView(TenantView):
 class AdapterView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_adapter", responses={200: AdapterSerializer, **_NOT_FOUND}, tags=["adapters"])
+    @extend_schema(operation_id="read_adapter", responses=AdapterSerializer, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str) -> Response:
         """Read an adapter with its versions and aliases."""
         return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, name)).data)
 
-    @extend_schema(operation_id="archive_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    @extend_schema(operation_id="archive_adapter", responses={204: None}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str) -> Response:
         """Archive the adapter: it can no longer be called, and its name is free. It can be restored for a while."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
@@ -79,7 +76,7 @@ class ArchivedAdaptersView(TenantView):
     @extend_schema(
         operation_id="list_archived_adapters",
         parameters=[ArchivedListQuerySerializer, TOTAL],
-        responses={200: ArchivedAdapterSerializer(many=True), 400: ErrorResponseSerializer},
+        responses=ArchivedAdapterSerializer(many=True),
         tags=["adapters"],
     )
     def get(self, request: Request, tenant: str) -> Response:
@@ -92,7 +89,7 @@ class ArchivedAdaptersView(TenantView):
 class ArchivedAdapterView(TenantView):
     needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="delete_archived_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    @extend_schema(operation_id="delete_archived_adapter", responses={204: None}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
         """Delete an archived adapter permanently; its usage stays in the ledger."""
         archiving.delete_archived_adapter(acting=self.principal, adapter_id=adapter_id)
@@ -105,7 +102,7 @@ class RestoreAdapterView(TenantView):
     @extend_schema(
         operation_id="restore_adapter",
         request=None,
-        responses={202: AdapterSerializer, **_FULL_CONFLICT},
+        responses={202: AdapterSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
@@ -133,12 +130,14 @@ class StorageView(TenantView):
 class VersionView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_version", responses={200: VersionSerializer, **_NOT_FOUND}, tags=["adapters"])
+    @extend_schema(operation_id="read_version", responses=VersionSerializer, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Read a version with its validation report and placements."""
         return self.show(name, number)
 
-    @extend_schema(operation_id="delete_version", responses={204: None, **_CONFLICT}, tags=["adapters"])
+    @extend_schema(
+        operation_id="delete_version", responses={204: None, 409: ErrorResponseSerializer}, tags=["adapters"]
+    )
     def delete(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Delete a version permanently. Refused while an alias or a canary needs it; its usage stays in the ledger."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -157,7 +156,7 @@ class PromoteView(VersionView):
     @extend_schema(
         operation_id="promote_version",
         request=None,
-        responses={200: VersionSerializer, **_CONFLICT},
+        responses={200: VersionSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
@@ -171,12 +170,7 @@ class ConfirmBaseView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="confirm_base",
-        request=None,
-        responses={200: VersionSerializer, **_NOT_FOUND},
-        tags=["adapters"],
-    )
+    @extend_schema(operation_id="confirm_base", request=None, responses=VersionSerializer, tags=["adapters"])
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Confirm that the base model which the version names (`named_base`) is the served one."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -188,12 +182,7 @@ class ConfirmEffectView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="confirm_effect",
-        request=None,
-        responses={200: VersionSerializer, **_NOT_FOUND},
-        tags=["adapters"],
-    )
+    @extend_schema(operation_id="confirm_effect", request=None, responses=VersionSerializer, tags=["adapters"])
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Confirm that a version may be live although it is flagged (`asks_for_effect`)."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -208,7 +197,7 @@ class ArchiveVersionView(VersionView):
     @extend_schema(
         operation_id="archive_version",
         request=None,
-        responses={200: VersionSerializer, **_CONFLICT},
+        responses={200: VersionSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
@@ -225,7 +214,7 @@ class RestoreVersionView(VersionView):
     @extend_schema(
         operation_id="restore_version",
         request=None,
-        responses={202: VersionSerializer, **_FULL_CONFLICT},
+        responses={202: VersionSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
@@ -241,7 +230,7 @@ class AliasView(TenantView):
     @extend_schema(
         operation_id="set_alias",
         request=AliasTargetSerializer,
-        responses={200: AdapterSerializer, 400: ErrorResponseSerializer, **_CONFLICT},
+        responses={200: AdapterSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
@@ -251,7 +240,7 @@ class AliasView(TenantView):
         aliases.set_alias(acting=self.principal, version=version, name=alias)
         return self.show(name)
 
-    @extend_schema(operation_id="remove_alias", responses={204: None, **_CONFLICT}, tags=["adapters"])
+    @extend_schema(operation_id="remove_alias", responses={204: None, 409: ErrorResponseSerializer}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Remove an alias of the adapter."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
@@ -269,7 +258,7 @@ class RollbackView(AliasView):
     @extend_schema(
         operation_id="roll_back_alias",
         request=None,
-        responses={200: AdapterSerializer, **_CONFLICT},
+        responses={200: AdapterSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, alias: str) -> Response:
@@ -286,20 +275,19 @@ class UploadsView(TenantView):
     @extend_schema(
         operation_id="list_uploads",
         parameters=[UploadListQuerySerializer, TOTAL],
-        responses={200: UploadSerializer(many=True), 400: ErrorResponseSerializer},
+        responses=UploadSerializer(many=True),
         tags=["uploads"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List uploads, newest first; `search` by the adapter's name."""
         query = read_query(UploadListQuerySerializer, request)
         matches = queries.find_uploads(self.principal.tenant, query["search"])
-        rows = part_of(matches, query["offset"], query["limit"])
-        return Response(UploadSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(matches.count())})
+        return list_response(UploadSerializer, matches, query)
 
     @extend_schema(
         operation_id="create_upload",
         request={"multipart/form-data": NewUploadSerializer},
-        responses={202: UploadSerializer, **dict.fromkeys((400, 409, 413, 429), ErrorResponseSerializer)},
+        responses={202: UploadSerializer, 409: ErrorResponseSerializer},
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -338,15 +326,13 @@ def _check_names(names: list[str]) -> None:
 class UploadView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_upload", responses={200: UploadSerializer, **_NOT_FOUND}, tags=["uploads"])
+    @extend_schema(operation_id="read_upload", responses=UploadSerializer, tags=["uploads"])
     def get(self, request: Request, tenant: str, upload_id: UUID) -> Response:
         """Read an upload, with its validation report once it is decided."""
         return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload_id)).data)
 
     @extend_schema(
-        operation_id="cancel_upload",
-        responses={200: UploadSerializer, 410: ErrorResponseSerializer, **_NOT_FOUND},
-        tags=["uploads"],
+        operation_id="cancel_upload", responses={200: UploadSerializer, 410: ErrorResponseSerializer}, tags=["uploads"]
     )
     def delete(self, request: Request, tenant: str, upload_id: UUID) -> Response:
         """Cancel an upload or an import that is not decided yet, and remove its files."""
@@ -362,7 +348,7 @@ class ModelsView(TenantView):
     @extend_schema(
         operation_id="list_models",
         parameters=[ListQuerySerializer, TOTAL],
-        responses={200: ModelSerializer(many=True), 400: ErrorResponseSerializer},
+        responses=ModelSerializer(many=True),
         tags=["models"],
     )
     def get(self, request: Request, tenant: str) -> Response:

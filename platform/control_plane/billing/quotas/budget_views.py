@@ -57,11 +57,7 @@ class BudgetsView(TenantView):
 class KeyBudgetsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_BUDGETS}
 
-    @extend_schema(
-        operation_id="read_key_budgets",
-        responses={200: BudgetStatesSerializer, 404: ErrorResponseSerializer},
-        tags=["limits"],
-    )
+    @extend_schema(operation_id="read_key_budgets", responses=BudgetStatesSerializer, tags=["limits"])
     def get(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Read what a key may spend in a day and month, and what it has spent."""
         key = get_key(self.principal.tenant, key_id)
@@ -78,11 +74,7 @@ class KeyBudgetsView(TenantView):
 class OperatorBudgetsView(OperatorView):
     needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
 
-    @extend_schema(
-        operation_id="read_granted_budgets",
-        responses={200: BudgetReportSerializer, 404: ErrorResponseSerializer},
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="read_granted_budgets", responses=BudgetReportSerializer, tags=["operator"])
     def get(self, request: Request, tenant: str) -> Response:
         """Read what a tenant may spend and has spent."""
         return _report(get_tenant(tenant))

@@ -20,20 +20,18 @@ from control_plane.billing.quotas.serializers import (
 )
 from control_plane.billing.quotas.usage_against_limits import usage_against_limits
 from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import read_query, validated
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.keys.queries import get_key
 from control_plane.identity.tenants.roles import Capability
-
-_REFUSED = {400: ErrorResponseSerializer, 404: ErrorResponseSerializer}
 
 
 class LimitsView(TenantView):
     @extend_schema(
         operation_id="read_limits",
         parameters=[ListQuerySerializer, TOTAL],
-        responses={200: UsageAgainstLimitsSerializer, 400: ErrorResponseSerializer},
+        responses=UsageAgainstLimitsSerializer,
         tags=["limits"],
     )
     def get(self, request: Request, tenant: str) -> Response:
@@ -44,14 +42,10 @@ class LimitsView(TenantView):
 
 
 class KeyLimitsView(TenantView):
-    http_method_names = ["put", "options"]
     needs: ClassVar = {"PUT": Capability.WRITE_KEYS}
 
     @extend_schema(
-        operation_id="set_key_limits",
-        request=KeyLimitsSerializer,
-        responses={200: KeyLimitsSerializer, **_REFUSED},
-        tags=["limits"],
+        operation_id="set_key_limits", request=KeyLimitsSerializer, responses=KeyLimitsSerializer, tags=["limits"]
     )
     def put(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Set all limits of a key; one that is left out is lifted. In force within two seconds."""
@@ -64,11 +58,7 @@ class KeyLimitsView(TenantView):
 class OperatorLimitsView(OperatorView):
     needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
 
-    @extend_schema(
-        operation_id="read_tenant_limits",
-        responses={200: TenantLimitsSerializer, 404: ErrorResponseSerializer},
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="read_tenant_limits", responses=TenantLimitsSerializer, tags=["operator"])
     def get(self, request: Request, tenant: str) -> Response:
         """Read the limits that a tenant is granted."""
         return Response(TenantLimitsSerializer(asdict(tenant_limits(get_tenant(tenant)))).data)
@@ -76,7 +66,7 @@ class OperatorLimitsView(OperatorView):
     @extend_schema(
         operation_id="set_tenant_limits",
         request=TenantLimitsSerializer,
-        responses={200: TenantLimitsSerializer, **_REFUSED},
+        responses=TenantLimitsSerializer,
         tags=["operator"],
     )
     def put(self, request: Request, tenant: str) -> Response:

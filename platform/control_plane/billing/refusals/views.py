@@ -39,7 +39,7 @@ class RefusalSeriesView(TenantView):
     @extend_schema(
         operation_id="read_refusal_series",
         parameters=[TimeRangeSerializer],
-        responses={200: RefusalSeriesSerializer, 400: ErrorResponseSerializer},
+        responses=RefusalSeriesSerializer,
         tags=["requests"],
     )
     def get(self, request: Request, tenant: str) -> Response:
@@ -52,7 +52,7 @@ class OperatorRefusalSeriesView(OperatorView):
     @extend_schema(
         operation_id="read_operator_refusal_series",
         parameters=[RefusalSeriesQuerySerializer],
-        responses={200: RefusalSeriesSerializer, **dict.fromkeys((400, 404), ErrorResponseSerializer)},
+        responses={200: RefusalSeriesSerializer, 404: ErrorResponseSerializer},
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:

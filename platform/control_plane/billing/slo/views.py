@@ -21,7 +21,7 @@ from control_plane.billing.slo.serializers import (
 from control_plane.billing.usage import series
 from control_plane.billing.usage.serializers import TimeRangeSerializer
 from control_plane.core.http.cursors import days_parameter
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import read_query, validated
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
@@ -37,10 +37,7 @@ class SloView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TENANT}
 
     @extend_schema(
-        operation_id="read_slo",
-        parameters=[days_parameter(MAX_DAYS)],
-        responses={200: SloReportSerializer, 400: ErrorResponseSerializer},
-        tags=["slo"],
+        operation_id="read_slo", parameters=[days_parameter(MAX_DAYS)], responses=SloReportSerializer, tags=["slo"]
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Read the tenant's latency objectives, how often they were met in the last days, and the error budget."""
@@ -48,10 +45,7 @@ class SloView(TenantView):
         return Response(SloReportSerializer(attainment(self.principal.tenant, query["days"])).data)
 
     @extend_schema(
-        operation_id="set_slo",
-        request=LatencyObjectivesSerializer,
-        responses={200: LatencyObjectivesSerializer, 400: ErrorResponseSerializer},
-        tags=["slo"],
+        operation_id="set_slo", request=LatencyObjectivesSerializer, responses=LatencyObjectivesSerializer, tags=["slo"]
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set the objectives; one that is left out is lifted. In force within two seconds."""
@@ -60,13 +54,12 @@ class SloView(TenantView):
 
 
 class OperatorWeightView(OperatorView):
-    http_method_names = ["put", "options"]
     needs: ClassVar = {"PUT": Capability.OPERATE}
 
     @extend_schema(
         operation_id="set_tenant_weight",
         request=TenantWeightSerializer,
-        responses={200: TenantWeightSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        responses=TenantWeightSerializer,
         tags=["operator"],
     )
     def put(self, request: Request, tenant: str) -> Response:
@@ -77,10 +70,7 @@ class OperatorWeightView(OperatorView):
 
 class OperatorFairnessView(OperatorView):
     @extend_schema(
-        operation_id="read_fairness",
-        parameters=[TimeRangeSerializer],
-        responses={200: FairnessSerializer, 400: ErrorResponseSerializer},
-        tags=["operator"],
+        operation_id="read_fairness", parameters=[TimeRangeSerializer], responses=FairnessSerializer, tags=["operator"]
     )
     def get(self, request: Request) -> Response:
         """Read the gaps between the service of tenants that waited on each host, with the fair order's bound."""

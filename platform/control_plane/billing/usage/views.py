@@ -37,7 +37,7 @@ class UsageView(TenantView):
     @extend_schema(
         operation_id="read_usage",
         parameters=[days_parameter(MAX_DAYS), OfBaseModelSerializer],
-        responses={200: UsageReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        responses=UsageReportSerializer,
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
@@ -51,7 +51,7 @@ class RequestsView(TenantView):
     @extend_schema(
         operation_id="list_requests",
         parameters=[*PAGE_PARAMETERS, RequestFiltersSerializer],
-        responses={200: RequestPageSerializer, 400: ErrorResponseSerializer},
+        responses=RequestPageSerializer,
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
@@ -65,7 +65,7 @@ class SeriesView(TenantView):
     @extend_schema(
         operation_id="read_series",
         parameters=[TenantSeriesQuerySerializer],
-        responses={200: SeriesReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        responses=SeriesReportSerializer,
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
@@ -97,7 +97,7 @@ class OperatorSeriesView(OperatorView):
     @extend_schema(
         operation_id="read_operator_series",
         parameters=[OperatorSeriesQuerySerializer],
-        responses={200: SeriesReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        responses={200: SeriesReportSerializer, 404: ErrorResponseSerializer},
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:

@@ -21,7 +21,6 @@ class SocketTicketSerializer(serializers.Serializer[Any]):
 
 
 class TicketView(TenantView):
-    http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.BE_MEMBER}
 
     @extend_schema(

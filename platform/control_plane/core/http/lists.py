@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
+from rest_framework.response import Response
 
 MAX_ROWS = 200  # per request
 TOTAL_HEADER = "X-Total-Count"
@@ -27,3 +30,11 @@ class ListQuerySerializer(serializers.Serializer[Any]):
 def part_of(rows: Any, offset: int, limit: int | None) -> Any:
     """Return a part of a queryset or list."""
     return rows[offset : None if limit is None else offset + limit]
+
+
+def list_response(
+    serializer: type[serializers.BaseSerializer[Any]], rows: QuerySet[Any], query: Mapping[str, Any]
+) -> Response:
+    """Return the part of the rows that a `ListQuerySerializer` names, with the number of all rows in a header."""
+    part = part_of(rows, query["offset"], query["limit"])
+    return Response(serializer(part, many=True).data, headers={TOTAL_HEADER: str(rows.count())})

@@ -58,7 +58,7 @@ def _operations(result: Json) -> Iterator[tuple[str, str, Json]]:
 def _add_statuses(path: str, method: str, operation: Json) -> None:
     statuses = [
         *_ANY_OPERATION,
-        *(("404",) if path.startswith("/api/tenants/{tenant}/") else ()),
+        *(("404",) if "{" in path else ()),
         *(_WITH_BODY if "requestBody" in operation else ()),
         *(_WRITES if method != "get" else ()),
     ]

@@ -21,8 +21,6 @@ from control_plane.fleet.placements.prefix_serializers import (
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
-_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
-
 
 class HostPinSerializer(serializers.Serializer[Any]):
     host = serializers.CharField()
@@ -47,7 +45,7 @@ class PinView(TenantView):
         "DELETE": Capability.WRITE_ADAPTERS,
     }
 
-    @extend_schema(operation_id="read_pin", responses={200: PinSerializer, **_NOT_FOUND}, tags=["adapters"])
+    @extend_schema(operation_id="read_pin", responses=PinSerializer, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str) -> Response:
         """Read whether the adapter is pinned, and how much memory that takes."""
         return self.show(name)
@@ -55,7 +53,7 @@ class PinView(TenantView):
     @extend_schema(
         operation_id="pin_adapter",
         request=None,
-        responses={200: PinSerializer, **dict.fromkeys((404, 409), ErrorResponseSerializer)},
+        responses={200: PinSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def put(self, request: Request, tenant: str, name: str) -> Response:
@@ -63,7 +61,7 @@ class PinView(TenantView):
         pins.pin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
         return self.show(name)
 
-    @extend_schema(operation_id="unpin_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    @extend_schema(operation_id="unpin_adapter", responses={204: None}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str) -> Response:
         """Let hosts evict it when others need the room."""
         pins.unpin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
@@ -87,7 +85,7 @@ class PrefixesView(TenantView):
     @extend_schema(
         operation_id="pin_prefix",
         request=NewPrefixSerializer,
-        responses={201: PrefixSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
+        responses={201: PrefixSerializer, 409: ErrorResponseSerializer},
         tags=["pins"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -108,16 +106,14 @@ class PrefixView(TenantView):
     # The text is written by developers and may be confidential: viewers of usage do not see it.
     needs: ClassVar = {"GET": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="read_pinned_prefix", responses={200: PrefixTextSerializer, **_NOT_FOUND}, tags=["pins"]
-    )
+    @extend_schema(operation_id="read_pinned_prefix", responses=PrefixTextSerializer, tags=["pins"])
     def get(self, request: Request, tenant: str, prefix_name: str) -> Response:
         """A pinned prefix with its text."""
         prefix = prefixes.get_prefix(self.principal.tenant, prefix_name)
         shown = PrefixSerializer(prefixes.prefix_details(prefix)).data
         return Response({**shown, "content": prefixes.text_of(prefix)})
 
-    @extend_schema(operation_id="unpin_prefix", responses={204: None, **_NOT_FOUND}, tags=["pins"])
+    @extend_schema(operation_id="unpin_prefix", responses={204: None}, tags=["pins"])
     def delete(self, request: Request, tenant: str, prefix_name: str) -> Response:
         """Let hosts evict it, and delete its text."""
         prefix = prefixes.get_prefix(self.principal.tenant, prefix_name)

@@ -61,7 +61,7 @@ class StagingView(OperatorView):
     @extend_schema(
         operation_id="list_staging",
         parameters=[StagingQuerySerializer],
-        responses={200: StagingPageSerializer, 400: ErrorResponseSerializer},
+        responses=StagingPageSerializer,
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
@@ -71,12 +71,10 @@ class StagingView(OperatorView):
 
 
 class RetryView(OperatorView):
-    http_method_names = ["post", "options"]
-
     @extend_schema(
         operation_id="retry_staging",
         request=None,
-        responses={202: None, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        responses={202: None, 409: ErrorResponseSerializer},
         tags=["operator"],
     )
     def post(self, request: Request, placement_id: UUID) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -15,8 +15,6 @@ from control_plane.core.http.serializers import ErrorResponseSerializer
 from control_plane.fleet.placements import actions
 from control_plane.identity.tenants.roles import Capability
 
-_CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
-
 
 class RestageView(VersionView):
     http_method_names = ["post", "options"]
@@ -25,7 +23,7 @@ class RestageView(VersionView):
     @extend_schema(
         operation_id="restage_version",
         request=None,
-        responses={202: VersionSerializer, **_CONFLICT},
+        responses={202: VersionSerializer, 409: ErrorResponseSerializer},
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -13,7 +13,7 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.lists import TOTAL, ListQuerySerializer, list_response
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.gateway.batches import actions, files
 from control_plane.gateway.batches.models import ENDPOINTS, Batch, StoredFile
@@ -28,10 +28,6 @@ from control_plane.identity.tenants.roles import Capability
 
 USED = Capability.INFER
 _FILES = ("input_file", "output_file", "error_file")
-
-
-def _errors(*statuses: int) -> dict[int, Any]:
-    return dict.fromkeys(statuses, ErrorResponseSerializer)
 
 
 class BatchesView(TenantView):
@@ -49,13 +45,12 @@ class BatchesView(TenantView):
         query = read_query(ListQuerySerializer, request)
         batches = Batch.objects.for_tenant(self.principal.tenant).select_related("api_key", *_FILES)
         matches = batches.filter(input_file__name__icontains=query["search"]) if query["search"] else batches
-        rows = part_of(matches, query["offset"], query["limit"])
-        return Response(BatchSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(matches.count())})
+        return list_response(BatchSerializer, matches, query)
 
     @extend_schema(
         operation_id="create_tenant_batch",
         request={"multipart/form-data": NewBatchSerializer},
-        responses={201: BatchSerializer, **_errors(400, 404, 409, 413, 429)},
+        responses={201: BatchSerializer, 409: ErrorResponseSerializer},
         tags=["batches"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -74,18 +69,14 @@ class BatchesView(TenantView):
 
 
 class BatchView(TenantView):
-    @extend_schema(operation_id="read_tenant_batch", responses={200: BatchSerializer, **_errors(404)}, tags=["batches"])
+    @extend_schema(operation_id="read_tenant_batch", responses=BatchSerializer, tags=["batches"])
     def get(self, request: Request, tenant: str, batch_id: str) -> Response:
         """Return a batch with its progress."""
         return Response(BatchSerializer(actions.get_batch(self.principal.tenant, batch_id)).data)
 
 
 class BatchErrorsView(TenantView):
-    @extend_schema(
-        operation_id="list_batch_errors",
-        responses={200: LineErrorSerializer(many=True), **_errors(404)},
-        tags=["batches"],
-    )
+    @extend_schema(operation_id="list_batch_errors", responses=LineErrorSerializer(many=True), tags=["batches"])
     def get(self, request: Request, tenant: str, batch_id: str) -> Response:
         """List why a batch failed: the lines of its file that are not valid requests, at most a hundred."""
         return Response(LineErrorSerializer(actions.get_batch(self.principal.tenant, batch_id).errors, many=True).data)
@@ -97,7 +88,7 @@ class CancelView(TenantView):
     @extend_schema(
         operation_id="cancel_tenant_batch",
         request=None,
-        responses={200: BatchSerializer, **_errors(404, 409)},
+        responses={200: BatchSerializer, 409: ErrorResponseSerializer},
         tags=["batches"],
     )
     def post(self, request: Request, tenant: str, batch_id: str) -> Response:
@@ -116,15 +107,15 @@ class FilesView(TenantView):
         """List files, newest first: uploads, and files that batches wrote."""
         query = read_query(ListQuerySerializer, request)
         matches = StoredFile.objects.for_tenant(self.principal.tenant).filter(name__icontains=query["search"])
-        rows = part_of(matches, query["offset"], query["limit"])
-        return Response(StoredFileSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(matches.count())})
+        return list_response(StoredFileSerializer, matches, query)
 
 
 class FileView(TenantView):
-    http_method_names = ["delete", "options"]
     needs: ClassVar = {"DELETE": USED}
 
-    @extend_schema(operation_id="delete_tenant_file", responses={204: None, **_errors(404, 409)}, tags=["batches"])
+    @extend_schema(
+        operation_id="delete_tenant_file", responses={204: None, 409: ErrorResponseSerializer}, tags=["batches"]
+    )
     def delete(self, request: Request, tenant: str, file_id: str) -> Response:
         """Delete a file before it expires."""
         files.delete_file(acting=self.principal, name=file_id)
@@ -136,7 +127,7 @@ class FileContentView(TenantView):
 
     @extend_schema(
         operation_id="download_file",
-        responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY), **_errors(404)},
+        responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY)},
         tags=["batches"],
     )
     def get(self, request: Request, tenant: str, file_id: str) -> HttpResponseBase:

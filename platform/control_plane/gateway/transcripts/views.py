@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import read_query, validated
 from control_plane.gateway.transcripts import actions
 from control_plane.gateway.transcripts.queries import find_transcript, recording_of, transcript_of
 from control_plane.gateway.transcripts.serializers import (
@@ -29,10 +29,7 @@ class RecordingView(TenantView):
         return Response(RecordingSerializer(recording_of(self.principal.tenant)).data)
 
     @extend_schema(
-        operation_id="set_recording",
-        request=RecordingSerializer,
-        responses={200: RecordingSerializer, 400: ErrorResponseSerializer},
-        tags=["requests"],
+        operation_id="set_recording", request=RecordingSerializer, responses=RecordingSerializer, tags=["requests"]
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Turn recording on or off. The change takes effect within a second; stored transcripts stay for `days`."""
@@ -47,7 +44,7 @@ class TranscriptsView(TenantView):
     @extend_schema(
         operation_id="find_transcripts",
         parameters=[TranscriptsQuerySerializer],
-        responses={200: TranscriptSerializer(many=True), 400: ErrorResponseSerializer},
+        responses=TranscriptSerializer(many=True),
         tags=["requests"],
     )
     def get(self, request: Request, tenant: str) -> Response:
@@ -66,11 +63,7 @@ class TranscriptsView(TenantView):
 class TranscriptView(TenantView):
     needs: ClassVar = {"GET": Capability.READ_TRANSCRIPTS}
 
-    @extend_schema(
-        operation_id="read_transcript",
-        responses={200: TranscriptSerializer, 404: ErrorResponseSerializer},
-        tags=["requests"],
-    )
+    @extend_schema(operation_id="read_transcript", responses=TranscriptSerializer, tags=["requests"])
     def get(self, request: Request, tenant: str, request_id: str) -> Response:
         """Return prompt and answer of one request; 404 if they were not stored."""
         return Response(TranscriptSerializer(transcript_of(self.principal.tenant, request_id)).data)

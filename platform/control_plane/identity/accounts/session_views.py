@@ -8,7 +8,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.core.http.serializers import ErrorResponseSerializer
 from control_plane.identity.accounts import sign_ins
 from control_plane.identity.accounts.serializers import DeviceSerializer
 from control_plane.identity.accounts.views import PersonView
@@ -40,7 +39,7 @@ class SessionsView(PersonView):
 
 
 class OneSessionView(PersonView):
-    @extend_schema(operation_id="end_session", responses={204: None, 404: ErrorResponseSerializer}, tags=["session"])
+    @extend_schema(operation_id="end_session", responses={204: None}, tags=["session"])
     def delete(self, request: Request, session_id: UUID) -> Response:
         """Sign one device out. Its websockets close."""
         sign_ins.end_one(self.person, session_id)

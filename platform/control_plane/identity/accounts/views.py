@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from control_plane.core.config import current
 from control_plane.core.http.access import Access
 from control_plane.core.http.api_view import ApiView
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import validated
 from control_plane.identity.access.principal import Principal, session_user
 from control_plane.identity.access.tenant_access import NotAuthenticatedError
 from control_plane.identity.accounts import actions, passwords
@@ -75,11 +75,7 @@ class SessionView(PublicView):
         return response
 
     @extend_schema(
-        operation_id="log_in",
-        request=LoginSerializer,
-        responses={200: SessionSerializer, 401: ErrorResponseSerializer, 429: ErrorResponseSerializer},
-        tags=["session"],
-        auth=[],
+        operation_id="log_in", request=LoginSerializer, responses=SessionSerializer, tags=["session"], auth=[]
     )
     def post(self, request: Request) -> Response:
         """Log in."""
@@ -102,10 +98,7 @@ class PasswordView(PersonView):
     counted_as = "password"
 
     @extend_schema(
-        operation_id="change_password",
-        request=ChangePasswordSerializer,
-        responses={200: SessionSerializer, 400: ErrorResponseSerializer, 429: ErrorResponseSerializer},
-        tags=["session"],
+        operation_id="change_password", request=ChangePasswordSerializer, responses=SessionSerializer, tags=["session"]
     )
     def post(self, request: Request) -> Response:
         """Change one's password. All other sessions of the person end."""
@@ -121,7 +114,7 @@ class ForgotPasswordView(PublicView):
     @extend_schema(
         operation_id="forgot_password",
         request=ForgotPasswordSerializer,
-        responses={202: None, 429: ErrorResponseSerializer},
+        responses={202: None},
         tags=["session"],
         auth=[],
     )
@@ -138,11 +131,7 @@ class ResetPasswordView(PublicView):
     counted_as = "password"
 
     @extend_schema(
-        operation_id="reset_password",
-        request=ResetPasswordSerializer,
-        responses={204: None, 400: ErrorResponseSerializer, 429: ErrorResponseSerializer},
-        tags=["session"],
-        auth=[],
+        operation_id="reset_password", request=ResetPasswordSerializer, responses={204: None}, tags=["session"], auth=[]
     )
     def post(self, request: Request) -> Response:
         """Choose a new password with a link's token. All sessions of the person end."""

@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.lists import TOTAL, ListQuerySerializer, list_response
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.keys import actions
@@ -25,8 +25,6 @@ from control_plane.identity.keys.serializers import (
 )
 from control_plane.identity.tenants.roles import Capability
 
-_REFUSED = dict.fromkeys((400, 403, 404, 409), ErrorResponseSerializer)
-
 
 class KeysView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_KEYS}
@@ -34,21 +32,17 @@ class KeysView(TenantView):
     @extend_schema(
         operation_id="list_keys",
         parameters=[ListQuerySerializer, TOTAL],
-        responses={200: ApiKeySerializer(many=True), 400: ErrorResponseSerializer},
+        responses=ApiKeySerializer(many=True),
         tags=["keys"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List the tenant's keys, newest first, revoked ones included, all or a part. Secrets are never shown again."""
         query = read_query(ListQuerySerializer, request)
         keys = find_keys(self.principal.tenant, query["search"])
-        shown = part_of(keys, query["offset"], query["limit"])
-        return Response(ApiKeySerializer(shown, many=True).data, headers={TOTAL_HEADER: str(keys.count())})
+        return list_response(ApiKeySerializer, keys, query)
 
     @extend_schema(
-        operation_id="create_key",
-        request=NewApiKeySerializer,
-        responses={201: CreatedApiKeySerializer, 400: ErrorResponseSerializer},
-        tags=["keys"],
+        operation_id="create_key", request=NewApiKeySerializer, responses={201: CreatedApiKeySerializer}, tags=["keys"]
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Create a key. The answer contains its secret, this once."""
@@ -57,13 +51,12 @@ class KeysView(TenantView):
 
 
 class KeyView(TenantView):
-    http_method_names = ["patch", "delete", "options"]
     needs: ClassVar = {"PATCH": Capability.WRITE_KEYS, "DELETE": Capability.WRITE_KEYS}
 
     @extend_schema(
         operation_id="change_key",
         request=ChangeApiKeySerializer,
-        responses={200: ApiKeySerializer, **_REFUSED},
+        responses={200: ApiKeySerializer, 409: ErrorResponseSerializer},
         tags=["keys"],
     )
     def patch(self, request: Request, tenant: str, key_id: UUID) -> Response:
@@ -74,7 +67,7 @@ class KeyView(TenantView):
         changed = actions.change_key(acting=self.principal, key=key, **{**now, **body})
         return Response(ApiKeySerializer(changed).data)
 
-    @extend_schema(operation_id="revoke_key", responses={204: None, 404: ErrorResponseSerializer}, tags=["keys"])
+    @extend_schema(operation_id="revoke_key", responses={204: None}, tags=["keys"])
     def delete(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Revoke a key. It stops working at once, and its sockets close."""
         actions.revoke_key(acting=self.principal, key=get_key(self.principal.tenant, key_id))
@@ -82,13 +75,12 @@ class KeyView(TenantView):
 
 
 class RotationView(TenantView):
-    http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_KEYS}
 
     @extend_schema(
         operation_id="rotate_key",
         request=RotateApiKeySerializer,
-        responses={200: CreatedApiKeySerializer, **_REFUSED},
+        responses={200: CreatedApiKeySerializer, 409: ErrorResponseSerializer},
         tags=["keys"],
     )
     def post(self, request: Request, tenant: str, key_id: UUID) -> Response:

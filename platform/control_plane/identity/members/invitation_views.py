@@ -21,8 +21,6 @@ from control_plane.identity.members.serializers import (
     InvitationTokenSerializer,
 )
 
-_REFUSED = dict.fromkeys((400, 403, 404, 409, 429), ErrorResponseSerializer)
-
 
 class OfferView(PublicView):
     counted_as = "invitation"
@@ -30,7 +28,7 @@ class OfferView(PublicView):
     @extend_schema(
         operation_id="read_invitation",
         request=InvitationTokenSerializer,
-        responses={200: InvitationDetailsSerializer, 404: ErrorResponseSerializer, 429: ErrorResponseSerializer},
+        responses={200: InvitationDetailsSerializer, 404: ErrorResponseSerializer},
         tags=["members"],
         auth=[],
     )
@@ -50,7 +48,7 @@ class AcceptView(PublicView):
     @extend_schema(
         operation_id="accept_invitation",
         request=AcceptInvitationSerializer,
-        responses={200: SessionSerializer, **_REFUSED},
+        responses={200: SessionSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
         tags=["members"],
         auth=[],
     )

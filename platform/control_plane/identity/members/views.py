@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.core.errors import NotFoundError
-from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.lists import TOTAL, ListQuerySerializer, list_response
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.accounts.attempts import MAILS, count_account
@@ -27,32 +27,28 @@ from control_plane.identity.members.serializers import (
 from control_plane.identity.tenants.models import Invitation
 from control_plane.identity.tenants.roles import Capability, Role
 
-_REFUSED = {403: ErrorResponseSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
-
 
 class MembersView(TenantView):
     @extend_schema(
         operation_id="list_members",
         parameters=[MemberListQuerySerializer, TOTAL],
-        responses={200: MemberSerializer(many=True), 400: ErrorResponseSerializer},
+        responses=MemberSerializer(many=True),
         tags=["members"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List the tenant's members and their roles, all or a part."""
         query = read_query(MemberListQuerySerializer, request)
         members = find_members(self.principal.tenant, query["search"], query["sort"])
-        shown = part_of(members, query["offset"], query["limit"])
-        return Response(MemberSerializer(shown, many=True).data, headers={TOTAL_HEADER: str(members.count())})
+        return list_response(MemberSerializer, members, query)
 
 
 class MemberView(TenantView):
-    http_method_names = ["patch", "delete", "options"]
     needs: ClassVar = {"PATCH": Capability.WRITE_MEMBERS, "DELETE": Capability.WRITE_MEMBERS}
 
     @extend_schema(
         operation_id="change_role",
         request=NewRoleSerializer,
-        responses={200: MemberSerializer, **_REFUSED},
+        responses={200: MemberSerializer, 409: ErrorResponseSerializer},
         tags=["members"],
     )
     def patch(self, request: Request, tenant: str, user_id: UUID) -> Response:
@@ -62,7 +58,7 @@ class MemberView(TenantView):
         changed = memberships.change_role(acting=self.principal, user_id=user_id, role=role)
         return Response(MemberSerializer(changed).data)
 
-    @extend_schema(operation_id="remove_member", responses={204: None, **_REFUSED}, tags=["members"])
+    @extend_schema(operation_id="remove_member", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
     def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
         """Remove a member. Their open sockets close; keys that they created stay."""
         memberships.remove_member(acting=self.principal, user_id=user_id)
@@ -70,7 +66,6 @@ class MemberView(TenantView):
 
 
 class MembershipView(TenantView):
-    http_method_names = ["delete", "options"]
     needs: ClassVar = {"DELETE": Capability.BE_MEMBER}
 
     @extend_schema(operation_id="leave_tenant", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
@@ -86,20 +81,19 @@ class InvitationsView(TenantView):
     @extend_schema(
         operation_id="list_invitations",
         parameters=[ListQuerySerializer, TOTAL],
-        responses={200: InvitationSerializer(many=True), 400: ErrorResponseSerializer},
+        responses=InvitationSerializer(many=True),
         tags=["members"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List the invitations that are not accepted or revoked, expired ones included, newest first, all or a part."""
         query = read_query(ListQuerySerializer, request)
         invited = find_invitations(self.principal.tenant, query["search"])
-        shown = part_of(invited, query["offset"], query["limit"])
-        return Response(InvitationSerializer(shown, many=True).data, headers={TOTAL_HEADER: str(invited.count())})
+        return list_response(InvitationSerializer, invited, query)
 
     @extend_schema(
         operation_id="invite",
         request=NewInvitationSerializer,
-        responses={201: CreatedInvitationSerializer, **_REFUSED},
+        responses={201: CreatedInvitationSerializer, 409: ErrorResponseSerializer},
         tags=["members"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -113,10 +107,11 @@ class InvitationsView(TenantView):
 
 
 class InvitationView(TenantView):
-    http_method_names = ["delete", "options"]
     needs: ClassVar = {"DELETE": Capability.WRITE_MEMBERS}
 
-    @extend_schema(operation_id="revoke_invitation", responses={204: None, **_REFUSED}, tags=["members"])
+    @extend_schema(
+        operation_id="revoke_invitation", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"]
+    )
     def delete(self, request: Request, tenant: str, invitation_id: UUID) -> Response:
         """Revoke an invitation. Its link stops working."""
         invitation = Invitation.objects.for_tenant(self.principal.tenant).filter(pk=invitation_id).first()

@@ -53,7 +53,7 @@ class OperatorBaseModelView(OperatorView):
     @extend_schema(
         operation_id="set_base_model",
         request=NewBaseModelSerializer,
-        responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
+        responses={200: BaseModelSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
         tags=["operator"],
     )
     def put(self, request: Request) -> Response:
@@ -77,7 +77,7 @@ class OperatorBaseModelsView(OperatorView):
     @extend_schema(
         operation_id="approve_base_model",
         request=ApprovedBaseModelSerializer,
-        responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
+        responses={200: BaseModelSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
         tags=["operator"],
     )
     def post(self, request: Request) -> Response:
@@ -90,13 +90,12 @@ class OperatorBaseModelsView(OperatorView):
 
 
 class OperatorServedBaseModelView(OperatorView):
-    http_method_names = ["patch", "delete", "options"]
     needs: ClassVar = {"PATCH": Capability.OPERATE, "DELETE": Capability.OPERATE}
 
     @extend_schema(
         operation_id="change_base_model",
         request=BaseModelChangeSerializer,
-        responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409), ErrorResponseSerializer)},
+        responses={200: BaseModelSerializer, 409: ErrorResponseSerializer},
         tags=["operator"],
     )
     def patch(self, request: Request, digest: str) -> Response:
@@ -111,9 +110,7 @@ class OperatorServedBaseModelView(OperatorView):
         return Response(BaseModelSerializer(row).data)
 
     @extend_schema(
-        operation_id="withdraw_base_model",
-        responses={204: None, **dict.fromkeys((404, 409), ErrorResponseSerializer)},
-        tags=["operator"],
+        operation_id="withdraw_base_model", responses={204: None, 409: ErrorResponseSerializer}, tags=["operator"]
     )
     def delete(self, request: Request, digest: str) -> Response:
         """Withdraw a base model: its hosts go into quarantine, and its adapters cannot be called."""

@@ -38,7 +38,7 @@ class HostPagesView(TenantView):
     @extend_schema(
         operation_id="read_host_pages",
         parameters=[PageMapQuerySerializer],
-        responses={200: HostPagesSerializer, **dict.fromkeys((400, 404, 503), ErrorResponseSerializer)},
+        responses=HostPagesSerializer,
         tags=["hosts"],
     )
     def get(self, request: Request, tenant: str, host_name: str) -> Response:
@@ -51,7 +51,7 @@ class OperatorHostPagesView(OperatorView):
     @extend_schema(
         operation_id="read_all_host_pages",
         parameters=[PageMapQuerySerializer],
-        responses={200: HostPagesSerializer, **dict.fromkeys((400, 404, 503), ErrorResponseSerializer)},
+        responses=HostPagesSerializer,
         tags=["operator"],
     )
     def get(self, request: Request, host_name: str) -> Response:
@@ -68,12 +68,10 @@ class OperatorHostsView(OperatorView):
 
 
 class OperatorHostServiceView(OperatorView):
-    http_method_names = ["put", "options"]
-
     @extend_schema(
         operation_id="set_host_service",
         request=WantedServiceSerializer,
-        responses={200: WantedServiceSerializer, **dict.fromkeys((400, 404), ErrorResponseSerializer)},
+        responses=WantedServiceSerializer,
         tags=["operator"],
     )
     def put(self, request: Request, host_name: str) -> Response:
@@ -85,12 +83,10 @@ class OperatorHostServiceView(OperatorView):
 
 
 class OperatorHostRestartView(OperatorView):
-    http_method_names = ["post", "options"]
-
     @extend_schema(
         operation_id="restart_host",
         request=RestartSerializer,
-        responses={202: RestartSerializer, **dict.fromkeys((400, 404, 409), ErrorResponseSerializer)},
+        responses={202: RestartSerializer, 409: ErrorResponseSerializer},
         tags=["operator"],
     )
     def post(self, request: Request, host_name: str) -> Response:
@@ -104,11 +100,7 @@ class OperatorHostRestartView(OperatorView):
 class TiersView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW}
 
-    @extend_schema(
-        operation_id="read_version_tiers",
-        responses={200: VersionTierSerializer(many=True), 404: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @extend_schema(operation_id="read_version_tiers", responses=VersionTierSerializer(many=True), tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Read on which tier of each host the version is, and how long a request would wait for it from each."""
         return Response(tiers_of(get_version(self.principal.tenant, name, number)))
