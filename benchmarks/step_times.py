@@ -56,7 +56,9 @@ def run(engine: Engine) -> None:
 
 
 def decode_step_ms(engine: Engine, case: str, batch: int, digests: list[str], prompt_tokens: int = PROMPT) -> float:
-    submit(engine, case, batch, digests, DECODED + 40, prompt_tokens)
+    # The first sequences decode until the last has its prompt.
+    meanwhile = 2 * batch * prompt_tokens // engine.config.max_step_tokens
+    submit(engine, case, batch, digests, DECODED + 40 + meanwhile, prompt_tokens)
     times: list[float] = []
     while engine.has_work():
         began = time.perf_counter()
@@ -75,6 +77,13 @@ def prefill_ms(engine: Engine, case: str, digests: list[str], prompts: int = 64,
         run(engine)
         times.append(time.perf_counter() - began)
     return statistics.median(times) * 1e3
+
+
+def fitting(engine: Engine, batch: int, prompt_tokens: int = PROMPT) -> int:
+    """Return the size of the largest batch, at most ``batch``, that fits into the pool while it is measured."""
+    tokens = prompt_tokens + DECODED + 40 + 2 * batch * prompt_tokens // engine.config.max_step_tokens
+    held = sum(len(slot.pages) for slot in engine.core.device_tier.slots())
+    return min(batch, (engine.pool.num_pages - held) // (engine.pool.geometry.pages_for_sequence(tokens) + 1))
 
 
 def floor_ms(
@@ -132,6 +141,7 @@ def main() -> None:
         used = digests[:adapters]
         for batch in arguments.batches if not arguments.prefill_only else ():
             if adapters <= batch or case == "all distinct":
+                batch = fitting(engine, batch, arguments.prompt)
                 mine = used[:batch]
                 value = decode_step_ms(engine, case, batch, mine, arguments.prompt)
                 floor = floor_ms(engine, source, batch, mine, arguments.prompt)

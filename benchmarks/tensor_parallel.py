@@ -37,7 +37,7 @@ import torch
 import torch.multiprocessing
 from offline_throughput import CASES, MIXED, MIXERS, MODELS, Case, random_model
 from rows import Rows, bandwidth, parser_of
-from step_times import DECODED, PROMPT, decode_step_ms, run, warm
+from step_times import DECODED, PROMPT, decode_step_ms, fitting, run, warm
 
 from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
 from lora_engine.adapters.layout import PackedAdapter, plan_layout
@@ -208,7 +208,8 @@ def adapters(engine: Engine, memory: HostMemory, count: int) -> list[PackedAdapt
         modules = tuple(
             ModuleLora(layer, target, rank, 16.0, 16.0 / rank, "a", "b")
             for layer in range(geometry.num_layers)
-            for target in MIXERS
+            for target in engine.loaded.model.shape.targets_of(layer)
+            if target in MIXERS
         )
         manifest = AdapterManifest(rank, MIXERS, "BF16", 0, 0, 0, "random", modules, {})
         layout = plan_layout(manifest, geometry, engine.targets)
@@ -251,14 +252,15 @@ def run_engine(job: Job, out: Path | None) -> None:
     system = f"lorikeet, {ranks} ranks, {job.sharding}" + (", LoRA silent" if job.silent else "")
     rows = Rows(out, "W7", job.model, gpus=ranks, ranks=ranks, sharding=job.sharding, silent=job.silent)
     rows.add("adapter of rank 64", "bytes", packed[3].data.nbytes / 2**20, "MiB", None, system)
-    fitting = int(_SHARE * engine.pool.num_pages / (sum(one.num_pages for one in packed) / len(packed)))
+    most = int(_SHARE * engine.pool.num_pages / (sum(one.num_pages for one in packed) / len(packed)))
     for name, count in COUNTS.items():
-        mine = packed[: min(count, batch, fitting)]  # of a step; all distinct, where there are more
+        mine = packed[: min(count, batch, most)]  # of a step; all distinct, where there are more
         digests = [one.digest for one in mine]
         warm(engine, digests)
-        value = decode_step_ms(engine, name, batch, digests)
-        settings = {"batch": batch, "distinct": len(mine)}
-        rows.add(name, "step_ms", value, "ms", floor_ms(engine, mine, batch), system, settings)
+        size = fitting(engine, batch)
+        value = decode_step_ms(engine, name, size, digests[:size])
+        settings = {"batch": size, "distinct": len(mine[:size])}
+        rows.add(name, "step_ms", value, "ms", floor_ms(engine, mine[:size], size), system, settings)
     if job.throughput:
         requests, new = (600 * ranks, 128) if GPU else (16, 4)
         requests_per_s(engine, CASES["64 mixed"], [one.digest for one in packed[:64]], batch, 4)  # kernels, graphs
