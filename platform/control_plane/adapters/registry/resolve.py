@@ -138,7 +138,7 @@ def resolve_model(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | No
     """
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise ModelNotFoundError(name, [])
-    if is_combination(name) and not _is_base(name):
+    if is_combination(name) and served_bases().named(name) is None:
         return _combined(tenant, name), None
     adapter_name, at, pointer = name.partition("@")
     version, alias = _find(tenant, adapter_name, pointer if at else LIVE)
@@ -151,10 +151,6 @@ def resolve_model(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | No
 
 def resolved(version: AdapterVersion, name: str) -> ResolvedModel:
     return ResolvedModel(ModelKind.ADAPTER, version.adapter, version, version.digest, name)
-
-
-def _is_base(name: str) -> bool:
-    return served_bases().named(name) is not None
 
 
 def _combined(tenant: Tenant, name: str) -> ResolvedModel:

@@ -399,6 +399,17 @@ class UploadSerializer(serializers.Serializer[Any]):
         return fetched_bytes(upload)
 
 
+def _trained_for() -> NameField:
+    return NameField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Name or digest of the base model that it was trained for. Needed only where several are served, the "
+        "adapter is new, and its configuration names none of them.",
+    )
+
+
 class NewUploadSerializer(serializers.Serializer[Any]):
     """The multipart form of a new upload."""
 
@@ -415,14 +426,7 @@ class NewUploadSerializer(serializers.Serializer[Any]):
         default="",
         help_text="What `sha256sum` prints of the files: an upload that arrived otherwise is refused.",
     )
-    base_model = NameField(
-        max_length=200,
-        required=False,
-        allow_blank=True,
-        default="",
-        help_text="Name or digest of the base model that it was trained for. Needed only where several are served, the "
-        "adapter is new, and its configuration names none of them.",
-    )
+    base_model = _trained_for()
 
 
 class NewImportSerializer(serializers.Serializer[Any]):
@@ -433,14 +437,7 @@ class NewImportSerializer(serializers.Serializer[Any]):
         help_text="hub:org/name or hub:org/name/folder@revision, s3://bucket/folder with credentials that the tenant "
         "keeps for the bucket, or the https address of a .zip, .tar or .tar.gz.",
     )
-    base_model = NameField(
-        max_length=200,
-        required=False,
-        allow_blank=True,
-        default="",
-        help_text="Name or digest of the base model that it was trained for. Needed only where several are served, the "
-        "adapter is new, and its configuration names none of them.",
-    )
+    base_model = _trained_for()
 
 
 class HubTokenSerializer(serializers.Serializer[Any]):

@@ -39,17 +39,12 @@ class PricesView(TenantView):
 
 
 class OperatorPricesView(OperatorView):
-    @extend_schema(operation_id="list_operator_prices", responses=PriceVersionSerializer(many=True), tags=["operator"])
+    @extend_schema(operation_id="list_operator_prices", responses=PriceVersionSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Every version of every price list, newest first."""
         return _all()
 
-    @extend_schema(
-        operation_id="publish_prices",
-        request=NewPricesSerializer,
-        responses=_PUBLISHED,
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="publish_prices", request=NewPricesSerializer, responses=_PUBLISHED)
     def post(self, request: Request) -> Response:
         """Publish new prices, of all base models or of one, from a day to come on."""
         values = dict(validated(NewPricesSerializer, request.data))
@@ -66,7 +61,7 @@ class OperatorPricesView(OperatorView):
 
 
 class OperatorPricesEndView(OperatorView):
-    @extend_schema(operation_id="end_base_prices", request=EndPricesSerializer, responses=_PUBLISHED, tags=["operator"])
+    @extend_schema(operation_id="end_base_prices", request=EndPricesSerializer, responses=_PUBLISHED)
     def post(self, request: Request) -> Response:
         """End a base model's own prices, from a day to come on: the installation's list counts for it again."""
         body = validated(EndPricesSerializer, request.data)

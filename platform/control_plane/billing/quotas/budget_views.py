@@ -72,14 +72,12 @@ class KeyBudgetsView(TenantView):
 
 
 class OperatorBudgetsView(OperatorView):
-    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
-
-    @extend_schema(operation_id="read_granted_budgets", responses=BudgetReportSerializer, tags=["operator"])
+    @extend_schema(operation_id="read_granted_budgets", responses=BudgetReportSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read what a tenant may spend and has spent."""
         return _report(get_tenant(tenant))
 
-    @extend_schema(operation_id="grant_budgets", request=BudgetsSerializer, responses=_SET, tags=["operator"])
+    @extend_schema(operation_id="grant_budgets", request=BudgetsSerializer, responses=_SET)
     def put(self, request: Request, tenant: str) -> Response:
         """Set what a tenant may spend; a budget that is left out is lifted."""
         row = get_tenant(tenant)

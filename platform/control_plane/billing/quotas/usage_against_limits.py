@@ -53,7 +53,7 @@ def usage_against_limits(
     readings = _read(tenant, scopes)
     spent = spending(tenant.pk, list(limits), current_period())
     by_name = {
-        scope.name: _Scope(scope.limits, reading if _is_counted(scope, of_tenant) else None, each)
+        scope.name: _Scope(scope.limits, reading if scope.limits.counted or of_tenant.counted else None, each)
         for scope, reading, each in zip(scopes, readings or [None] * len(scopes), spent, strict=True)
     }
     stored = {"adapters": count_active(tenant), "storage_bytes": stored_bytes(tenant)}
@@ -63,10 +63,6 @@ def usage_against_limits(
         "tenant": {"limits": asdict(whole.limits), "used": {**whole.used(), **stored}},
         "keys": [_key_json(key, by_name[key.pk.hex]) for key in keys],
     }, usable.count()
-
-
-def _is_counted(scope: Scope, of_tenant: Limits) -> bool:
-    return scope.limits.counted or of_tenant.counted
 
 
 def _key_json(key: ApiKey, scope: _Scope) -> dict[str, Any]:

@@ -56,19 +56,12 @@ class KeyLimitsView(TenantView):
 
 
 class OperatorLimitsView(OperatorView):
-    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
-
-    @extend_schema(operation_id="read_tenant_limits", responses=TenantLimitsSerializer, tags=["operator"])
+    @extend_schema(operation_id="read_tenant_limits", responses=TenantLimitsSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read the limits that a tenant is granted."""
         return Response(TenantLimitsSerializer(asdict(tenant_limits(get_tenant(tenant)))).data)
 
-    @extend_schema(
-        operation_id="set_tenant_limits",
-        request=TenantLimitsSerializer,
-        responses=TenantLimitsSerializer,
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="set_tenant_limits", request=TenantLimitsSerializer, responses=TenantLimitsSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Set all limits of a tenant; one that is left out is lifted. In force within two seconds."""
         body = validated(TenantLimitsSerializer, request.data)

@@ -53,7 +53,6 @@ class OperatorRefusalSeriesView(OperatorView):
         operation_id="read_operator_refusal_series",
         parameters=[RefusalSeriesQuerySerializer],
         responses={200: RefusalSeriesSerializer, 404: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def get(self, request: Request) -> Response:
         """Read refusals over time of all tenants, or of one."""

@@ -67,7 +67,6 @@ class OperatorReportView(OperatorView):
         operation_id="read_operator_report",
         parameters=[*SPAN, OfBaseModelSerializer],
         responses={200: OperatorReportSerializer, 404: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def get(self, request: Request) -> Response:
         """All tenants: usage, cost, latency, and whose time the devices spent; on all base models or one."""
@@ -75,12 +74,7 @@ class OperatorReportView(OperatorView):
 
 
 class OperatorCsvView(OperatorView):
-    @extend_schema(
-        operation_id="read_operator_csv",
-        parameters=[*SPAN, GRAIN, OfBaseModelSerializer],
-        responses=CSV,
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="read_operator_csv", parameters=[*SPAN, GRAIN, OfBaseModelSerializer], responses=CSV)
     def get(self, request: Request) -> HttpResponseBase:
         """Usage of all tenants as CSV."""
         query = read_span(request.query_params.dict())
@@ -88,9 +82,7 @@ class OperatorCsvView(OperatorView):
 
 
 class OperatorStatementView(OperatorView):
-    @extend_schema(
-        operation_id="read_tenant_statement", parameters=[MONTH], responses=StatementSerializer, tags=["operator"]
-    )
+    @extend_schema(operation_id="read_tenant_statement", parameters=[MONTH], responses=StatementSerializer)
     def get(self, request: Request, slug: str) -> Response:
         """Read what a month of a tenant cost, line by line."""
         return Response(StatementSerializer(statement(get_tenant(slug), requested_month(request))).data)

@@ -54,14 +54,7 @@ class SloView(TenantView):
 
 
 class OperatorWeightView(OperatorView):
-    needs: ClassVar = {"PUT": Capability.OPERATE}
-
-    @extend_schema(
-        operation_id="set_tenant_weight",
-        request=TenantWeightSerializer,
-        responses=TenantWeightSerializer,
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="set_tenant_weight", request=TenantWeightSerializer, responses=TenantWeightSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Set a tenant's share of the hosts when they are full."""
         body = validated(TenantWeightSerializer, request.data)
@@ -69,9 +62,7 @@ class OperatorWeightView(OperatorView):
 
 
 class OperatorFairnessView(OperatorView):
-    @extend_schema(
-        operation_id="read_fairness", parameters=[TimeRangeSerializer], responses=FairnessSerializer, tags=["operator"]
-    )
+    @extend_schema(operation_id="read_fairness", parameters=[TimeRangeSerializer], responses=FairnessSerializer)
     def get(self, request: Request) -> Response:
         """Read the gaps between the service of tenants that waited on each host, with the fair order's bound."""
         query = read_query(TimeRangeSerializer, request)

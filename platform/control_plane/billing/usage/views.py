@@ -98,7 +98,6 @@ class OperatorSeriesView(OperatorView):
         operation_id="read_operator_series",
         parameters=[OperatorSeriesQuerySerializer],
         responses={200: SeriesReportSerializer, 404: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def get(self, request: Request) -> Response:
         """Read usage over time of all tenants, of one, or of a host and its tenants; on all base models or one."""

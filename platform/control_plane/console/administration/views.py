@@ -51,12 +51,7 @@ def _shown(tenant: Tenant) -> Response:
 class TenantsView(OperatorView):
     http_method_names = ["get", "post", "options"]
 
-    @extend_schema(
-        operation_id="list_tenants",
-        parameters=[TenantsQuerySerializer],
-        responses=TenantPageSerializer,
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="list_tenants", parameters=[TenantsQuerySerializer], responses=TenantPageSerializer)
     def get(self, request: Request) -> Response:
         """All tenants, a page at a time, with what each used in the last 30 days."""
         page = tenants_page(**read_query(TenantsQuerySerializer, request))
@@ -66,7 +61,6 @@ class TenantsView(OperatorView):
         operation_id="create_tenant",
         request=NewTenantSerializer,
         responses={201: CreatedTenantSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def post(self, request: Request) -> Response:
         """Make a tenant and invite its first owner."""
@@ -80,7 +74,7 @@ class TenantsView(OperatorView):
 class OneTenantView(OperatorView):
     http_method_names = ["get", "patch", "delete", "options"]
 
-    @extend_schema(operation_id="read_tenant", responses=TenantDetailSerializer, tags=["operator"])
+    @extend_schema(operation_id="read_tenant", responses=TenantDetailSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read a tenant, its open invitations and objectives. Its audit log records that an operator did."""
         row = get_tenant(tenant)
@@ -91,7 +85,6 @@ class OneTenantView(OperatorView):
         operation_id="rename_tenant",
         request=TenantNameSerializer,
         responses={200: TenantSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def patch(self, request: Request, tenant: str) -> Response:
         """Change the tenant's name for people. Its short name, in addresses, stays."""
@@ -102,7 +95,6 @@ class OneTenantView(OperatorView):
         operation_id="delete_tenant",
         parameters=[ConfirmationSerializer],
         responses={200: TenantSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def delete(self, request: Request, tenant: str) -> Response:
         """Delete a tenant for good: its members leave, its keys are revoked, its texts deleted, its adapters archived.
@@ -117,7 +109,6 @@ class SuspensionView(OperatorView):
         operation_id="suspend_tenant",
         request=SuspensionSerializer,
         responses={200: TenantSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Refuse a tenant's keys with 403 within a second and let its members only read. Websockets are closed;
@@ -126,10 +117,7 @@ class SuspensionView(OperatorView):
         return _shown(actions.suspend_tenant(actor=self.actor, tenant=get_tenant(tenant), **body))
 
     @extend_schema(
-        operation_id="resume_tenant",
-        request=None,
-        responses={200: TenantSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
+        operation_id="resume_tenant", request=None, responses={200: TenantSerializer, 409: ErrorResponseSerializer}
     )
     def delete(self, request: Request, tenant: str) -> Response:
         """End a tenant's suspension: keys and roles are what they were."""
@@ -143,7 +131,6 @@ class TenantMembersView(OperatorView):
         operation_id="list_tenant_members",
         parameters=[PageQuerySerializer],
         responses={200: TenantMemberPageSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List a tenant's members and their roles, by their address."""
@@ -160,7 +147,6 @@ class TenantAdaptersView(OperatorView):
         operation_id="list_tenant_adapters",
         parameters=[PageQuerySerializer],
         responses={200: TenantAdapterPageSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """A tenant's adapters by name, each with its newest version."""
@@ -174,7 +160,6 @@ class TenantInvitationsView(OperatorView):
         operation_id="invite_to_tenant",
         request=OwnerInvitationSerializer,
         responses={201: CreatedInvitationSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Invite a person into a tenant, also as its owner."""
@@ -190,7 +175,6 @@ class TenantObjectivesView(OperatorView):
         operation_id="set_tenant_objectives",
         request=LatencyObjectivesSerializer,
         responses={200: LatencyObjectivesSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set a tenant's latency objectives; one that is left out is lifted. In force within two seconds."""

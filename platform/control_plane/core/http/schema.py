@@ -6,6 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+
+
+class ApiSchema(AutoSchema):
+    """The schema of one operation. A view may have `tags` for all of its operations."""
+
+    def get_tags(self) -> list[str]:
+        tags: list[str] = getattr(self.view, "tags", None) or super().get_tags()
+        return tags
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

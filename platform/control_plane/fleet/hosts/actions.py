@@ -75,7 +75,7 @@ def set_service(*, actor: Actor, name: str, service: HostService) -> EngineHost:
     Raises NotFoundError (404).
     """
     with transaction.atomic():
-        host = _locked(name)
+        host = locked_host(name)
         if host.service != service:
             before, host.service = host.service, service
             host.save(update_fields=["service"])
@@ -92,7 +92,7 @@ def restart_host(*, actor: Actor, name: str, wait_s: int) -> EngineHost:
     Raises NotFoundError (404), HostSilentError (409).
     """
     with transaction.atomic():
-        host = _locked(name)
+        host = locked_host(name)
         if host.state not in (HostState.ONLINE, HostState.DRAINING):
             raise HostSilentError(name)
         host.restart_boot_id, host.restart_wait_s, host.restart_asked_at = host.boot_id, wait_s, clocks.database_time()
@@ -113,7 +113,8 @@ class HostSilentError(LorikeetError):
         )
 
 
-def _locked(name: str) -> EngineHost:
+def locked_host(name: str) -> EngineHost:
+    """Return a host of the fleet, locked until the transaction ends. Raises NotFoundError (404)."""
     host = EngineHost.objects.select_for_update().filter(name=name, active=True).first()
     if host is None:
         raise NotFoundError(

@@ -12,8 +12,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from control_plane.core.config import current
-from control_plane.core.errors import LorikeetError, NotFoundError
+from control_plane.core.errors import LorikeetError
 from control_plane.core.writes import enqueue
+from control_plane.fleet.hosts.actions import locked_host
 from control_plane.fleet.hosts.models import EngineHost, HostState
 from control_plane.fleet.hosts.signals import quarantined
 from control_plane.fleet.joining import authority
@@ -80,14 +81,7 @@ def revoke_host(*, actor: Actor, name: str) -> EngineHost:
     Raises NotFoundError (404), LorikeetError (409) for a host of the settings.
     """
     with transaction.atomic():
-        host = EngineHost.objects.select_for_update().filter(name=name, active=True).first()
-        if host is None:
-            raise NotFoundError(
-                f'There is no engine host "{name}".',
-                "GET /api/operator/hosts lists them.",
-                code="host_not_found",
-                param="host",
-            )
+        host = locked_host(name)
         if host.revoked_at is not None:
             return host
         if not host.credential:

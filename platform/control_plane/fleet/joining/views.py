@@ -28,16 +28,13 @@ from control_plane.identity.access.operator import OperatorView
 class JoinTokensView(OperatorView):
     http_method_names = ["get", "post", "options"]
 
-    @extend_schema(operation_id="list_join_tokens", responses=JoinTokenSerializer(many=True), tags=["operator"])
+    @extend_schema(operation_id="list_join_tokens", responses=JoinTokenSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Tokens with which machines can join as engine hosts, and those of the last days that are over."""
         return Response(JoinTokenSerializer(shown_tokens(), many=True).data)
 
     @extend_schema(
-        operation_id="create_join_token",
-        request=NewJoinTokenSerializer,
-        responses={201: CreatedJoinTokenSerializer},
-        tags=["operator"],
+        operation_id="create_join_token", request=NewJoinTokenSerializer, responses={201: CreatedJoinTokenSerializer}
     )
     def post(self, request: Request) -> Response:
         """Let one machine join as an engine host, once."""
@@ -49,7 +46,7 @@ class JoinTokensView(OperatorView):
 
 
 class JoinTokenView(OperatorView):
-    @extend_schema(operation_id="withdraw_join_token", responses={204: None}, tags=["operator"])
+    @extend_schema(operation_id="withdraw_join_token", responses={204: None})
     def delete(self, request: Request, token_id: UUID) -> Response:
         """Let no machine join with the token any more. A host that did join stays."""
         withdraw_token(actor=self.actor, token_id=token_id)
@@ -57,7 +54,7 @@ class JoinTokenView(OperatorView):
 
 
 class HostCredentialView(OperatorView):
-    @extend_schema(operation_id="revoke_host", responses={204: None, 409: ErrorResponseSerializer}, tags=["operator"])
+    @extend_schema(operation_id="revoke_host", responses={204: None, 409: ErrorResponseSerializer})
     def delete(self, request: Request, host_name: str) -> Response:
         """Take back the credential of a host that joined. It is in quarantine at once; its requests go on at others."""
         joining.revoke_host(actor=self.actor, name=host_name)
@@ -65,7 +62,7 @@ class HostCredentialView(OperatorView):
 
 
 class OperatorHostView(OperatorView):
-    @extend_schema(operation_id="forget_host", responses={204: None, 409: ErrorResponseSerializer}, tags=["operator"])
+    @extend_schema(operation_id="forget_host", responses={204: None, 409: ErrorResponseSerializer})
     def delete(self, request: Request, host_name: str) -> Response:
         """Revoke a host that joined, and take it out of the lists. Its name is free again."""
         joining.forget_host(actor=self.actor, name=host_name)

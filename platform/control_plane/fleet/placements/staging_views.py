@@ -58,12 +58,7 @@ class StagingPageSerializer(serializers.Serializer[Any]):
 class StagingView(OperatorView):
     http_method_names = ["get", "options"]
 
-    @extend_schema(
-        operation_id="list_staging",
-        parameters=[StagingQuerySerializer],
-        responses=StagingPageSerializer,
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="list_staging", parameters=[StagingQuerySerializer], responses=StagingPageSerializer)
     def get(self, request: Request) -> Response:
         """Versions of all tenants on their way to hosts: how far, how often tried, and what went wrong."""
         page = staging_page(**read_query(StagingQuerySerializer, request))
@@ -71,12 +66,7 @@ class StagingView(OperatorView):
 
 
 class RetryView(OperatorView):
-    @extend_schema(
-        operation_id="retry_staging",
-        request=None,
-        responses={202: None, 409: ErrorResponseSerializer},
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="retry_staging", request=None, responses={202: None, 409: ErrorResponseSerializer})
     def post(self, request: Request, placement_id: UUID) -> Response:
         """Try to stage a placement now, without waiting for the pause after a failure."""
         actions.retry_placement(actor=self.actor, placement_id=placement_id)

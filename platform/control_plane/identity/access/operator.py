@@ -36,6 +36,7 @@ class OperatorView(ApiView):
 
     access = Access.OPERATOR
     permission_classes = ()
+    tags: ClassVar = ["operator"]
     needs: ClassVar[dict[str, Capability]] = dict.fromkeys(
         ("GET", "POST", "PUT", "PATCH", "DELETE"), Capability.OPERATE
     )

@@ -1,7 +1,5 @@
 """The base models that the installation serves, for operators."""
 
-from typing import ClassVar
-
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -27,18 +25,12 @@ from control_plane.fleet.base_models.api.serializers import (
 )
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.access.operator import OperatorView
-from control_plane.identity.tenants.roles import Capability
 
 
 class OperatorBaseModelView(OperatorView):
     http_method_names = ["get", "put", "options"]
-    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
 
-    @extend_schema(
-        operation_id="read_base_model",
-        responses={200: BaseModelSerializer, 404: ErrorResponseSerializer},
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="read_base_model", responses={200: BaseModelSerializer, 404: ErrorResponseSerializer})
     def get(self, request: Request) -> Response:
         """The base model that was approved first, and who decided that. `GET base-models` lists all."""
         row = BaseModel.objects.filter(withdrawn_at=None).first()
@@ -54,7 +46,6 @@ class OperatorBaseModelView(OperatorView):
         operation_id="set_base_model",
         request=NewBaseModelSerializer,
         responses={200: BaseModelSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def put(self, request: Request) -> Response:
         """Serve the base model of a host from now on, and no other. Hosts of others go into quarantine."""
@@ -67,9 +58,8 @@ class OperatorBaseModelView(OperatorView):
 
 class OperatorBaseModelsView(OperatorView):
     http_method_names = ["get", "post", "options"]
-    needs: ClassVar = {"GET": Capability.OPERATE, "POST": Capability.OPERATE}
 
-    @extend_schema(operation_id="list_base_models", responses=ListedBaseModelSerializer(many=True), tags=["operator"])
+    @extend_schema(operation_id="list_base_models", responses=ListedBaseModelSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Base models that are served, those that hosts have and nobody approved, and those that were withdrawn."""
         return Response(base_models())
@@ -78,7 +68,6 @@ class OperatorBaseModelsView(OperatorView):
         operation_id="approve_base_model",
         request=ApprovedBaseModelSerializer,
         responses={200: BaseModelSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def post(self, request: Request) -> Response:
         """Serve the base model of a host from now on, beside the others."""
@@ -90,13 +79,10 @@ class OperatorBaseModelsView(OperatorView):
 
 
 class OperatorServedBaseModelView(OperatorView):
-    needs: ClassVar = {"PATCH": Capability.OPERATE, "DELETE": Capability.OPERATE}
-
     @extend_schema(
         operation_id="change_base_model",
         request=BaseModelChangeSerializer,
         responses={200: BaseModelSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def patch(self, request: Request, digest: str) -> Response:
         """Rename a served base model, or set after which time without requests it needs no host."""
@@ -109,9 +95,7 @@ class OperatorServedBaseModelView(OperatorView):
             row = set_sleep(actor=self.actor, digest=digest, after_s=body["sleeps_after_s"])
         return Response(BaseModelSerializer(row).data)
 
-    @extend_schema(
-        operation_id="withdraw_base_model", responses={204: None, 409: ErrorResponseSerializer}, tags=["operator"]
-    )
+    @extend_schema(operation_id="withdraw_base_model", responses={204: None, 409: ErrorResponseSerializer})
     def delete(self, request: Request, digest: str) -> Response:
         """Withdraw a base model: its hosts go into quarantine, and its adapters cannot be called."""
         withdraw_base_model(actor=self.actor, digest=digest)

@@ -49,10 +49,7 @@ class HostPagesView(TenantView):
 
 class OperatorHostPagesView(OperatorView):
     @extend_schema(
-        operation_id="read_all_host_pages",
-        parameters=[PageMapQuerySerializer],
-        responses=HostPagesSerializer,
-        tags=["operator"],
+        operation_id="read_all_host_pages", parameters=[PageMapQuerySerializer], responses=HostPagesSerializer
     )
     def get(self, request: Request, host_name: str) -> Response:
         """The owner of each page of a host's pool, of all tenants."""
@@ -61,19 +58,14 @@ class OperatorHostPagesView(OperatorView):
 
 
 class OperatorHostsView(OperatorView):
-    @extend_schema(operation_id="list_all_hosts", responses=OperatorHostSerializer(many=True), tags=["operator"])
+    @extend_schema(operation_id="list_all_hosts", responses=OperatorHostSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Engine hosts with the adapters of all tenants."""
         return Response(hosts_for_operator())
 
 
 class OperatorHostServiceView(OperatorView):
-    @extend_schema(
-        operation_id="set_host_service",
-        request=WantedServiceSerializer,
-        responses=WantedServiceSerializer,
-        tags=["operator"],
-    )
+    @extend_schema(operation_id="set_host_service", request=WantedServiceSerializer, responses=WantedServiceSerializer)
     def put(self, request: Request, host_name: str) -> Response:
         """Cordon a host (nothing new goes there), drain it (its engine takes nothing from anybody), or end either.
         Requests that run there go on to their end."""
@@ -87,7 +79,6 @@ class OperatorHostRestartView(OperatorView):
         operation_id="restart_host",
         request=RestartSerializer,
         responses={202: RestartSerializer, 409: ErrorResponseSerializer},
-        tags=["operator"],
     )
     def post(self, request: Request, host_name: str) -> Response:
         """Have a host's engine drain and end, to be started anew by what supervises it. `GET hosts` says how far it
