@@ -2,11 +2,16 @@
 
     python benchmarks/signatures.py --device cuda --out benchmarks/results/signatures.jsonl
 
+    python benchmarks/signatures.py --rest --seconds 180 --adapters 100 --out benchmarks/results/signatures.jsonl
+
 Each case is an engine host of its own process with a thousand adapters, every one of which answers with its own
 signature (`tests/support/lorikeet_testing/signatures.py`), and `signed_traffic.py` beside it: requests while adapters
 are staged, replaced, dropped, evicted and merged at random. All cases run at once until they have `--requests`
 together, or until `--seconds` are over. Ends with 1 if a token was wrong, or if nothing explains how a request ended.
 docs/explanation/isolation.md describes the method.
+
+With `--rest` the only case is a web process and an engine process on the CPU: `--clients` clients request over HTTP
+(`signed_http.py`) while adapters are uploaded, replaced, archived, restored and evicted.
 """
 
 from __future__ import annotations
@@ -28,8 +33,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / part) for part in ("inference_engine", "kernels", "tests/support", "benchmarks")]
 
+from lorikeet_testing.engine_process import EngineProcess  # noqa: E402
 from lorikeet_testing.signatures import save_base  # noqa: E402
+from lorikeet_testing.signed_http import Caller, SignedHttpTraffic  # noqa: E402
 from lorikeet_testing.signed_traffic import SignedTraffic, Tally  # noqa: E402
+from lorikeet_testing.web import WebProcess  # noqa: E402
 from rows import Rows, parser_of  # noqa: E402
 
 from lora_engine.config import EngineConfig  # noqa: E402
@@ -104,6 +112,48 @@ async def _serve(
     return traffic.tally, time.monotonic() - began
 
 
+def run_rest(arguments: argparse.Namespace) -> tuple[Tally, float]:
+    """Run the traffic over HTTP; returns its tally and its seconds."""
+    with tempfile.TemporaryDirectory(prefix="signatures-") as name:
+        folder = Path(name)
+        save_base(folder / "model")
+        engine = EngineProcess(folder / "model", folder, "--model-name", "signatures", "--dtype", "float32",
+                               "--pool-mb", "2", "--host-arena-mb", "4")  # fmt: skip
+        web = WebProcess(folder / "var", f"local={engine.address}")
+        try:
+            web.seed(adapters=False)
+            web.start()
+            web.wait_until_ready("signatures")
+            return asyncio.run(_request_over_http(web, folder, arguments))
+        finally:
+            web.stop()
+            engine.end()
+
+
+async def _request_over_http(web: WebProcess, folder: Path, arguments: argparse.Namespace) -> tuple[Tally, float]:
+    callers = [Caller(slug, access.bearer) for slug, access in web.tenants.items()]
+    traffic = SignedHttpTraffic(
+        web.url, callers, "signatures", folder / "adapters",
+        adapters=arguments.adapters, clients=arguments.clients, seed=arguments.seed,
+    )  # fmt: skip
+    began = time.monotonic()
+    until = began + arguments.seconds
+    try:
+        await traffic.run(lambda: time.monotonic() < until and traffic.tally.requests < arguments.requests)
+    except Exception:
+        traffic.tally.unexplained.append(traceback.format_exc())
+    seconds = time.monotonic() - began
+    await asyncio.sleep(3)  # until the last usage is recorded
+    for row in web.query(
+        "SELECT adapter_loaded_from AS tier, count(*) AS loads, sum(cached_prompt_tokens) AS cached"
+        " FROM usage_usageevent GROUP BY adapter_loaded_from"
+    ):
+        traffic.tally.events["cached_prompt_tokens"] += row["cached"]
+        if row["tier"]:
+            traffic.tally.events[f"loads_from_{row['tier']}"] += row["loads"]
+    return traffic.tally, seconds
+
+
 def main() -> int:
     parser = parser_of(__doc__, out=True)
     parser.add_argument("--device", default="cpu")
@@ -113,7 +163,13 @@ def main() -> int:
     parser.add_argument("--disturb-every", type=int, default=40, help="requests between two changes of adapters")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rest", action="store_true", help="over HTTP, to a web process and an engine on the CPU")
+    parser.add_argument("--clients", type=int, default=32, help="with --rest: requests under way at once")
     arguments = parser.parse_args()
+    if arguments.rest:
+        arguments.concurrency = arguments.clients
+        return report({"REST API": run_rest(arguments)}, arguments)
+    arguments.concurrency = _CONCURRENCY
     until, context = time.time() + arguments.seconds, multiprocessing.get_context("spawn")
     left: Any = context.Value("q", arguments.requests)
     results: multiprocessing.Queue[tuple[str, Tally, float]] = context.Queue()
@@ -148,7 +204,7 @@ def _collect(
 def report(collected: dict[str, tuple[Tally, float]], arguments: argparse.Namespace) -> int:
     """Print and write a row for each case and one for all; the process's exit status."""
     rows = Rows(
-        arguments.out, "signatures", "signatures", adapters=arguments.adapters, concurrency=_CONCURRENCY,
+        arguments.out, "signatures", "signatures", adapters=arguments.adapters, concurrency=arguments.concurrency,
         device=arguments.device, cores=os.cpu_count(), seed=arguments.seed,
     )  # fmt: skip
     total = Tally()
@@ -158,7 +214,8 @@ def report(collected: dict[str, tuple[Tally, float]], arguments: argparse.Namesp
         for line in (*tally.wrong, *tally.unexplained):
             print(f"{name}: {line}", flush=True)
     longest = max(seconds for _, seconds in collected.values())
-    rows.add("all", "wrong_tokens", total.wrong_tokens, "", settings=_counts(total, longest))
+    if len(collected) > 1:
+        rows.add("all", "wrong_tokens", total.wrong_tokens, "", settings=_counts(total, longest))
     print(_counts(total, longest), flush=True)
     return 1 if total.wrong or total.unexplained else 0
 
