@@ -119,7 +119,7 @@ def test_keys(member: Run, access: Access) -> None:
     assert "0 active keys" in member("keys", "revoke", "for a robot", fails=True).stderr
 
 
-def test_usage_and_tail(member: Run, access: Access, api: httpx.Client, environment: dict[str, str]) -> None:
+def test_usage_and_tail(member: Run, api: httpx.Client, environment: dict[str, str]) -> None:
     watching = subprocess.Popen(
         [sys.executable, "-m", "lorikeet_cli", "tail", "--seconds", "60"],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -100,7 +100,7 @@ def test_stop_and_log_probabilities(client: openai.OpenAI, model_names: list[str
     assert len(first.top_logprobs) == 3
 
 
-def test_errors_are_the_clients_own_exceptions(client: openai.OpenAI, access: Access, model_names: list[str]) -> None:
+def test_errors_are_the_clients_own_exceptions(client: openai.OpenAI, model_names: list[str]) -> None:
     with pytest.raises(openai.NotFoundError) as unknown:
         ask(client, "no-such-adapter")
     assert unknown.value.code == "model_not_found"

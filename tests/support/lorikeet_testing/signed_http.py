@@ -67,14 +67,24 @@ class SignedHttpTraffic:
     """A run of traffic against a web process: many clients that request, a few that change the adapters."""
 
     def __init__(
-        self, url: str, callers: Sequence[Caller], base: str, folder: Path, *, adapters: int, clients: int, seed: int
+        self,
+        url: str,
+        callers: Sequence[Caller],
+        base: str,
+        folder: Path,
+        *,
+        adapters: int,
+        clients: int,
+        seed: int,
+        prefix: str = "signed",
     ) -> None:
-        """``base``: the base model's name. ``clients``: requests under way at once."""
+        """``base``: the base model's name. ``clients``: requests under way at once. ``prefix``: of adapters' names."""
         self.tally = Tally()
         self._callers = callers
         self._base = base
         self._folder = folder
         self._rnd = random.Random(seed)
+        self._prefix = prefix
         self._num_adapters, self._num_clients = adapters, clients
         self._adapters: list[HttpAdapter] = []
         self._prompts = [self._random_tokens(PREFIX_TOKENS) for _ in range(PREFIXES)]
@@ -197,7 +207,7 @@ class SignedHttpTraffic:
 
     async def _change_while(self, may_go_on: Callable[[], bool]) -> None:
         while may_go_on():
-            if len(self._adapters) < self._num_adapters:
+            if self.tally.events["adapters"] < self._num_adapters:
                 await self._create()
                 continue
             adapter = self._rnd.choice(self._adapters)
@@ -207,7 +217,7 @@ class SignedHttpTraffic:
     async def _create(self) -> None:
         number = self.tally.events["adapters"]
         self.tally.events["adapters"] += 1
-        adapter = HttpAdapter(f"signed-{number}", number % len(self._callers))
+        adapter = HttpAdapter(f"{self._prefix}-{number}", number % len(self._callers))
         adapter.versions.append(await self._upload(adapter, BASE))
         adapter.live.live_from = 0.0
         await self._until_ready(adapter)
