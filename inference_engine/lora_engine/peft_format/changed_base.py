@@ -21,7 +21,7 @@ from .geometry import AdapterLimits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .problems import FormatError, printable
 from .safetensors_file import SafetensorsFile, TensorEntry
-from .safetensors_writer import NewTensor, write_safetensors
+from .safetensors_writer import NewTensor, replace_weights
 
 # Names of the folder that the initial adapter is saved in.
 INITIAL = re.compile(r"(.*[._-])?(init|initial)", re.ASCII | re.IGNORECASE)
@@ -48,14 +48,7 @@ def subtract_initial(folder: Path, initial: Path, limits: AdapterLimits) -> str:
     if extra := sorted(set(first.entries) - set(trained.entries)):
         raise _different(f"only the initial one has {printable(extra[0])}")
     config = _doubled(raw)
-    if sum(tensor.num_bytes for tensor in tensors) + limits.max_header_bytes > limits.max_bytes:
-        raise FormatError(
-            "file_too_large", f"Without its initial part the adapter takes more than {limits.max_bytes} bytes.",
-            "Train with a lower rank or fewer target modules, or ask the operator to raise the limit.",
-        )  # fmt: skip
-    temporary = folder / f"{WEIGHTS_FILE}.converted"
-    write_safetensors(temporary, tensors)
-    temporary.replace(folder / WEIGHTS_FILE)
+    replace_weights(folder, tensors, limits, "Without its initial part")
     write_config(folder, config)
     return f"what {printable(init)} took out of the base was taken out of the adapter: it is LoRA of twice the rank"
 

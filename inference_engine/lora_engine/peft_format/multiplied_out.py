@@ -20,7 +20,7 @@ from .geometry import AdapterLimits
 from .identity import WEIGHTS_FILE
 from .problems import FormatError, printable
 from .safetensors_file import SafetensorsFile, TensorEntry
-from .safetensors_writer import NewTensor, write_safetensors
+from .safetensors_writer import NewTensor, replace_weights
 from .tensor_names import PEFT_PREFIX
 
 _A, _B, _E = ".lora_A", ".lora_B", ".lora_E"
@@ -53,14 +53,7 @@ def multiply_out(folder: Path, limits: AdapterLimits) -> str | None:
         note = "the blocks of block-diagonal LoRA were filled with their zeros: it is plain LoRA"
     else:
         return None
-    if sum(tensor.num_bytes for tensor in tensors) + limits.max_header_bytes > limits.max_bytes:
-        raise FormatError(
-            "file_too_large", f"As plain LoRA the adapter takes more than {limits.max_bytes} bytes.",
-            "Train with a lower rank or fewer target modules, or ask the operator to raise the limit.",
-        )  # fmt: skip
-    temporary = folder / f"{WEIGHTS_FILE}.converted"
-    write_safetensors(temporary, tensors)
-    temporary.replace(folder / WEIGHTS_FILE)
+    replace_weights(folder, tensors, limits, "As plain LoRA")
     write_config(folder, config)
     return note
 

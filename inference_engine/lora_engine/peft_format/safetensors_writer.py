@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
+from .geometry import AdapterLimits
+from .identity import WEIGHTS_FILE
+from .problems import FormatError
 from .safetensors_file import ITEM_BYTES
 
 
@@ -44,3 +47,18 @@ def write_safetensors(path: Path, tensors: Iterable[NewTensor]) -> None:
         for tensor in ordered:
             for block in tensor.blocks():
                 file.write(block.data)
+
+
+def replace_weights(folder: Path, tensors: Sequence[NewTensor], limits: AdapterLimits, form: str) -> None:
+    """Replace an adapter's weights by converted ones. `form` begins the error's sentence, such as "As plain LoRA".
+
+    Raises FormatError if the converted adapter is too large.
+    """
+    if sum(tensor.num_bytes for tensor in tensors) + limits.max_header_bytes > limits.max_bytes:
+        raise FormatError(
+            "file_too_large", f"{form} the adapter takes more than {limits.max_bytes} bytes.",
+            "Train with a lower rank or fewer target modules, or ask the operator to raise the limit.",
+        )  # fmt: skip
+    temporary = folder / f"{WEIGHTS_FILE}.converted"
+    write_safetensors(temporary, tensors)
+    temporary.replace(folder / WEIGHTS_FILE)
