@@ -44,7 +44,9 @@ async def page_socket(
 ) -> AsyncIterator[ClientConnection]:
     """A websocket as a page at `origin` (ours, unless said) opens it; `ticket` is its first message."""
     both = {"Origin": origin or url, **(headers or {})}
-    async with connect(url.replace("http", "ws", 1) + path, additional_headers=both, proxy=None) as socket:
+    async with connect(
+        url.replace("http", "ws", 1) + path, additional_headers=both, proxy=None, close_timeout=1
+    ) as socket:
         if ticket is not None:
             await socket.send(json.dumps({"type": "auth", "ticket": ticket}))
         yield socket
