@@ -82,8 +82,8 @@ def prefill_ms(engine: Engine, case: str, digests: list[str], prompts: int = 64,
 def fitting(engine: Engine, batch: int, prompt_tokens: int = PROMPT) -> int:
     """Return the size of the largest batch, at most ``batch``, that fits into the pool while it is measured."""
     tokens = prompt_tokens + DECODED + 40 + 2 * batch * prompt_tokens // engine.config.max_step_tokens
-    held = sum(len(slot.pages) for slot in engine.core.device_tier.slots())
-    return min(batch, (engine.pool.num_pages - held) // (engine.pool.geometry.pages_for_sequence(tokens) + 1))
+    adapter_pages = sum(len(slot.pages) for slot in engine.core.device_tier.slots())
+    return min(batch, (engine.pool.num_pages - adapter_pages) // (engine.pool.geometry.pages_for_sequence(tokens) + 1))
 
 
 def floor_ms(
