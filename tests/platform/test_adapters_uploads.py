@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import json
 import os
+import subprocess
 import zipfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -258,6 +261,18 @@ def test_child_limits(acme: Any, host: EngineHost, queue: Any, committing: Any, 
         validation_job.validate_next()
     assert Upload.objects.get().state == UploadState.REFUSED
     assert Upload.objects.get().reason["code"] in ("validation_too_costly", "validation_crashed")
+
+
+def test_memory_that_ends_within_a_system_call(
+    acme: Any, host: EngineHost, queue: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = json.dumps({"disk": errno.ENOMEM})
+    monkeypatch.setattr(validation_job, "_run", lambda *_: subprocess.CompletedProcess([], 0, stdout=answer, stderr=""))
+    with committing():
+        post(acme, adapter_files())
+        validation_job.validate_next()
+    assert Upload.objects.get().state == UploadState.REFUSED
+    assert Upload.objects.get().reason["code"] == "validation_too_costly"
 
 
 def test_version_is_immutable(acme: Any, upload: Any) -> None:

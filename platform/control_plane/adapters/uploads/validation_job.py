@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -262,6 +263,8 @@ def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: Served
         logger.error("Validation of upload %s crashed: %s", upload.pk, child.stderr[-4000:])
         return Verdict(problem=_crashed(str(upload.pk)))
     answer = storable(json.loads(child.stdout))
+    if answer.get("disk") == errno.ENOMEM:  # the child reached its memory limit within a system call
+        return Verdict(problem=_too_costly())
     if "disk" in answer:
         raise OSError(answer["disk"], os.strerror(answer["disk"]))
     if "problem" in answer:
