@@ -1,8 +1,10 @@
 import { cn } from "@/lib/cn";
-import { TARGETS } from "@/lib/peft";
+import { FUSED_TARGETS, TARGETS } from "@/lib/peft";
 
-/** The seven projections of a layer as cells; the highlighted ones have LoRA weights. */
+/** The seven projections of a layer as cells, of which the highlighted have LoRA weights, and the number of others. */
 export function TargetModules({ targets }: { targets: readonly string[] }) {
+  const adapted = new Set(targets.flatMap((target) => FUSED_TARGETS[target] ?? [target]));
+  const others = [...adapted].filter((target) => !(TARGETS as readonly string[]).includes(target));
   const label = targets.length === 0 ? "No target modules" : `Target modules: ${targets.join(", ")}`;
   return (
     <span
@@ -18,12 +20,20 @@ export function TargetModules({ targets }: { targets: readonly string[] }) {
           className={cn(
             "grid size-4.5 place-items-center rounded-sm",
             index === 4 && "ml-1",
-            targets.includes(target) ? "bg-accent-soft font-semibold text-accent-text" : "bg-fill text-ink-3",
+            adapted.has(target) ? "bg-accent-soft font-semibold text-accent-text" : "bg-fill text-ink-3",
           )}
         >
           {target[0]}
         </span>
       ))}
+      {others.length > 0 && (
+        <span
+          aria-hidden
+          className="ml-1 grid h-4.5 place-items-center rounded-sm bg-accent-soft px-1 font-semibold text-accent-text"
+        >
+          +{others.length}
+        </span>
+      )}
     </span>
   );
 }

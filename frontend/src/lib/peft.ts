@@ -2,7 +2,18 @@ import { namesAnotherBase } from "./base-names";
 import type { SafetensorsHeader, TensorInfo } from "./safetensors";
 
 export const TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"] as const;
-export type Target = (typeof TARGETS)[number];
+/** Modules that are several of these in one, in some model families. */
+export const FUSED_TARGETS: Record<string, readonly string[]> = {
+  qkv_proj: ["q_proj", "k_proj", "v_proj"],
+  gate_up_proj: ["gate_proj", "up_proj"],
+};
+/** Modules of gated delta layers, in hybrid models. Which of all these a base model has, the server knows. */
+const DELTA_TARGETS = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj", "g_proj", "b_proj", "a_proj"];
+const SERVED_TARGETS = new Set<string>([...TARGETS, ...Object.keys(FUSED_TARGETS), ...DELTA_TARGETS]);
+/** Modules whose inputs are the hidden states. */
+const READ_HIDDEN_STATES = new Set(
+  [...SERVED_TARGETS].filter((name) => !["o_proj", "down_proj", "out_proj"].includes(name)),
+);
 
 /** Maximum rank that the server accepts. The server decides; this check saves a futile upload. */
 const MAX_RANK = 256;
@@ -37,12 +48,12 @@ export interface Inspection {
 export type AdapterConfig = Record<string, unknown>;
 
 /** Names of LoRA matrices; AdaLoRA's end at `lora_A` and `lora_B`. */
-const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])(?:\.(?:[^.]+\.)?weight)?$/;
+const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|linear_attn|mlp)\.(\w+)\.lora_([AB])(?:\.(?:[^.]+\.)?weight)?$/;
 /** AdaLoRA's values for each rank, and the number of remaining ranks. */
 const ADALORA_NUMBERS = /\.(\w+)\.(?:lora_E|ranknum)$/;
 /** DoRA's magnitudes, biases of lora_B, and trained biases of the base. */
 const VECTOR_NAME =
-  /\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(?:lora_magnitude_vector(?:\.\w+)*|lora_B\.(?:[^.]+\.)?bias|(?:base_layer\.)?bias)$/;
+  /\.layers\.\d+\.(?:self_attn|linear_attn|mlp)\.(\w+)\.(?:lora_magnitude_vector(?:\.\w+)*|lora_B\.(?:[^.]+\.)?bias|(?:base_layer\.)?bias)$/;
 /** The vision or audio part of a multimodal model. The server ignores it, because it serves only text. */
 const NOT_TEXT =
   /(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|embed_vision|audio_tower|merger)\./;
@@ -77,15 +88,16 @@ function asLora(tensor: TensorInfo): LoraTensor[] {
 function summarise(config: AdapterConfig, header: SafetensorsHeader, lora: LoraTensor[]): AdapterSummary {
   const ranks = lora.filter((tensor) => tensor.side === "A").map((tensor) => tensor.shape[0] ?? 0);
   const targets = new Set(lora.map((tensor) => tensor.target));
-  const input = lora.find(
-    (tensor) => tensor.side === "A" && ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"].includes(tensor.target),
-  );
+  const input = lora.find((tensor) => tensor.side === "A" && READ_HIDDEN_STATES.has(tensor.target));
   return {
     base: text(config.base_model_name_or_path),
     rank: Math.max(0, ...ranks) || count(config.r) || 0,
     alpha: count(config.lora_alpha),
     rslora: config.use_rslora === true,
-    targets: [...TARGETS.filter((target) => targets.has(target)), ...[...targets].filter((name) => !isTarget(name))],
+    targets: [
+      ...TARGETS.filter((target) => targets.has(target)),
+      ...[...targets].filter((name) => !isOneOfSeven(name)),
+    ],
     layers: new Set(lora.map((tensor) => tensor.layer)).size,
     dtype: [...new Set(header.tensors.map((tensor) => tensor.dtype))].join(", "),
     parameters: header.tensors.reduce((sum, tensor) => sum + tensor.shape.reduce((a, b) => a * b, 1), 0),
@@ -96,7 +108,7 @@ function summarise(config: AdapterConfig, header: SafetensorsHeader, lora: LoraT
 
 const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : null);
 const count = (value: unknown) => (typeof value === "number" && Number.isFinite(value) ? value : null);
-const isTarget = (name: string): name is Target => (TARGETS as readonly string[]).includes(name);
+const isOneOfSeven = (name: string) => (TARGETS as readonly string[]).includes(name);
 
 interface Rule {
   applies: (config: AdapterConfig) => boolean;
@@ -143,8 +155,9 @@ const unsupportedFeatures = (config: AdapterConfig) =>
   RULES.filter((rule) => rule.applies(config)).map((rule) => rule.finding(config));
 
 function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[] {
-  const known = new Set(lora.filter((tensor) => isTarget(tensor.target)).map((tensor) => tensor.name));
-  const isVector = (name: string) => isTarget((VECTOR_NAME.exec(name) ?? ADALORA_NUMBERS.exec(name))?.[1] ?? "");
+  const known = new Set(lora.filter((tensor) => SERVED_TARGETS.has(tensor.target)).map((tensor) => tensor.name));
+  const isVector = (name: string) =>
+    SERVED_TARGETS.has((VECTOR_NAME.exec(name) ?? ADALORA_NUMBERS.exec(name))?.[1] ?? "");
   const strange = header.tensors.filter(
     ({ name }) => !known.has(name) && !isVector(name) && !NOT_TEXT.test(name) && !OF_AN_END.test(name),
   );
@@ -162,7 +175,7 @@ function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[
   return [
     error(
       "unexpected_tensor",
-      `${strange[0]?.name}${more} cannot be served: only LoRA on ${TARGETS.join(", ")}, and changes of embed_tokens and lm_head, can.`,
+      `${strange[0]?.name}${more} cannot be served: only LoRA on the linear projections of attention, gated delta layers and MLP, and changes of embed_tokens and lm_head, can.`,
       "Train with target_modules limited to those projections.",
     ),
   ];

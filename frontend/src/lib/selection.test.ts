@@ -132,6 +132,21 @@ describe("inspectSelection", () => {
     expect(await codes(adapterFiles(config, [...pair(), vector]))).toEqual([]);
   });
 
+  it.each([
+    ["gated delta layers", "linear_attn", "in_proj_qkv", ["in_proj_qkv"]],
+    ["gated delta layers with separate projections", "linear_attn", "g_proj", ["g_proj"]],
+    ["fused attention", "self_attn", "qkv_proj", ["qkv_proj"]],
+    ["fused gates", "mlp", "gate_up_proj", ["gate_up_proj"]],
+  ])("takes adapters of %s", async (_, block, module, targets) => {
+    const tensors = pair().map(({ name, shape }) => ({
+      name: name.replace("self_attn.q_proj", `${block}.${module}`),
+      shape,
+    }));
+    const { findings, inspection } = await inspectSelection(adapterFiles({}, tensors), "lorikeet-demo");
+    expect(findings).toEqual([]);
+    expect(inspection?.summary).toMatchObject({ targets, hiddenSize: 64, layers: 1 });
+  });
+
   it("says that ranks of a pair disagree", async () => {
     const [a] = pair(8);
     const [, b] = pair(4);
