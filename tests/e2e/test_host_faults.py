@@ -26,6 +26,8 @@ from lorikeet_testing.web import eventually
 TOKENS, PROMPTS = 100, 12
 SETTINGS = {"LORIKEET_MIGRATION": "ilp"}
 LOST = ("engine_disconnected", "engine_silent")
+# Streams on the host that fails: more than it runs at once. Seconds in which web processes notice a drained host.
+ON_FIRST, NOTICED_S = 6, 0.4
 
 
 class Stream(threading.Thread):
@@ -76,8 +78,8 @@ class Fleet(FaultyFleet):
             self.expected[asked] = answer.json()["choices"][0]["text"]
         return self.expected[asked]
 
-    def begin(self, count: int, tokens: int = TOKENS) -> list[Stream]:
-        streams = [Stream(self, number % PROMPTS, tokens) for number in range(count)]
+    def begin(self, count: int, tokens: int = TOKENS, first: int = 0) -> list[Stream]:
+        streams = [Stream(self, number % PROMPTS, tokens) for number in range(first, first + count)]
         for stream in streams:
             stream.start()
         return streams
@@ -125,7 +127,16 @@ def strike(fleet: Fleet, fault: str, count: int) -> None:
     inflict, leaves = FAULTS[fault]
     fleet.ready()
     before = fleet.went_on(*LOST)
-    streams = fleet.begin(count)
+    # The host that fails has streams, however quick they are and whatever the dispatcher remembers of earlier faults.
+    for host in fleet.hosts[1:]:
+        host.takes(requests=False)
+    time.sleep(NOTICED_S)
+    streams = fleet.begin(ON_FIRST)
+    eventually(lambda: any(stream.chunks for stream in streams), 60, what="a beginning")
+    for host in fleet.hosts[1:]:
+        host.takes(requests=True)
+    time.sleep(NOTICED_S)
+    streams += fleet.begin(count - ON_FIRST, first=ON_FIRST)
     # While a part of them answers and more wait on every host.
     eventually(lambda: sum(stream.chunks > 2 for stream in streams) >= count // 4, 60, what="some beginnings")
     mend = inflict(fleet.hosts[0])
