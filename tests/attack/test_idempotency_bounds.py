@@ -73,6 +73,15 @@ async def test_bytes_of_a_tenant_are_counted(store: AnswerStore, tenant_id: str)
     assert await kept(store, tenant_id, "f") == "f"
 
 
+async def test_answers_of_one_moment_are_pushed_out_in_their_order(store: AnswerStore, tenant_id: str) -> None:
+    """Also within a millisecond: the order is not that of their names or sizes."""
+    for number in range(100):
+        tenant = f"{tenant_id}{number}"
+        for digest, size in (("d", 400), ("c", 400), ("b", 1000), ("a", 10)):
+            await answer(store, tenant, digest, size)
+        assert await kept(store, tenant, "abcd") == "a"
+
+
 async def test_one_tenant_does_not_push_out_anothers(store: AnswerStore, tenant_id: str) -> None:
     other = uuid.uuid4().hex
     await answer(store, other, "a", 900)

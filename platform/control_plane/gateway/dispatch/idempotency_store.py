@@ -136,26 +136,30 @@ DROP = """
 if redis.call('HGET', KEYS[1], 'owner') == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-# KEYS: the key; the tenant's answers as "<bytes> <digest>", scored by the server's time at which they were kept; the
-# sum of their bytes. ARGV: owner, fingerprint, type, body, digest, seconds, answers, bytes, prefix of the keys' names.
+# KEYS: the key; the tenant's answers as "<bytes> <digest>", scored by the server's time in microseconds at which they
+# were kept, since those of one millisecond would be in the order of their names; the sum of their bytes. ARGV: owner,
+# fingerprint, type, body, digest, seconds, answers, bytes, prefix of the keys' names.
 KEEP = """
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2], 'type', ARGV[3], 'body', ARGV[4])
 redis.call('EXPIRE', KEYS[1], ARGV[6])
 local clock = redis.call('TIME')
-local now = string.format('%.3f', clock[1] + clock[2] / 1000000)
+local now = clock[1] * 1000000 + clock[2]
+local function score(time) return string.format('%.0f', time) end
 
 local function forget(member)
   redis.call('ZREM', KEYS[2], member)
   redis.call('DECRBY', KEYS[3], string.match(member, '^%d+'))
 end
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[6])) do forget(member) end
--- Later than now: the server's clock stepped back, and these would be pushed out last.
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf')) do
-  redis.call('ZADD', KEYS[2], now, member)
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', score(now - ARGV[6] * 1000000))) do
+  forget(member)
 end
-redis.call('ZADD', KEYS[2], now, #ARGV[4] .. ' ' .. ARGV[5])
+-- Not before now: the server's clock stepped back, and these would be pushed out last.
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], score(now), '+inf')) do
+  redis.call('ZADD', KEYS[2], score(now - 1), member)
+end
+redis.call('ZADD', KEYS[2], score(now), #ARGV[4] .. ' ' .. ARGV[5])
 local held = redis.call('INCRBY', KEYS[3], #ARGV[4])
 while held > tonumber(ARGV[8]) or redis.call('ZCARD', KEYS[2]) > tonumber(ARGV[7]) do
   local oldest = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
