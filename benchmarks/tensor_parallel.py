@@ -6,11 +6,13 @@
 On all GPUs of the machine (2 or 4), and for comparison on one, each of these in its own processes, the most wanted
 first; what no time is left for is named at the end:
 
-- `sums`: an all-reduce of the sizes of steps, in a CUDA graph: NCCL's beside symmetric memory's.
+- `sums`: a sum over the ranks and the norm behind it, for the sizes of steps, in a CUDA graph: by NCCL, by one kernel
+  over symmetric memory, and added up by the norm's kernel.
 - `8b`: requests per second and decode steps of the Llama-3.1-8B shape, base, 64 mixed and 1,000 adapters drawn
   uniformly (ranks 8/16/32/64 on q,k,v,o), at 256 running for each GPU; adapters' outer factors split.
 - `8b alone`: the same on one GPU.
-- `70b`: decode steps of the 70B shape beside their floor.
+- `8b unfused`: the same as `8b` with sums by other kernels than the norms'.
+- `70b fp8`, `70b`: decode steps of the 70B shape beside their floor, with weights in FP8, and in bfloat16 if that fits.
 - `8b full`, `70b full`: steps with both factors split, and again without what LoRA exchanges.
 
 Random weights; prompts of 256 tokens. The floor of a step is what rank 0 has to read: base weights, keys and values,
@@ -47,25 +49,30 @@ from lora_engine.engine import Engine
 from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.lora_exchange import LoraExchange
-from lora_engine.model.parallel import Exchanges, Parallel
+from lora_engine.model.parallel import Exchanges, Parallel, PartialSum
 from lora_engine.peft_format import AdapterManifest, ModuleLora
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel import group
 from lora_engine.tensor_parallel.leader import Leader
+from lora_kernels.elementwise import add_norm
 
 GPU = torch.cuda.is_available()
 MODELS["tiny"] = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
     "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 2048,
 }  # fmt: skip
-SIZES_KB = (8, 32, 128, 256, 512, 1024, 2048, 8192)  # of sums: 512 KB are 64 rows of the 8B shape
+ROWS = (1, 4, 16, 64, 128, 256, 512, 1024, 4096)  # of sums over hidden states of 4,096
 _SHARE = 0.5  # of the pool, at most for adapters of one step
 COUNTS = {"base": 0, "64 mixed": 64, "1000 uniform": 1000}
 
 
 @dataclass(frozen=True)
 class Job:
-    """``least_s``: it is not begun with less time left. ``silent``: LoRA exchanges nothing, and gives wrong answers."""
+    """A part of the benchmark.
+
+    ``least_s``: it is not begun with less time left. ``silent``: LoRA exchanges nothing, and gives wrong answers.
+    ``batches``: numbers of running sequences, () = 256 for each GPU. ``fused``: norms add up the sums before them.
+    """
 
     name: str
     kind: str  # "sums" | "engine"
@@ -74,18 +81,32 @@ class Job:
     sharding: str = "outer"
     throughput: bool = False
     silent: bool = False
+    fused: bool = True
+    quantization: str = "auto"
+    batches: tuple[int, ...] = ()
     least_s: int = 40
+
+    @property
+    def fits(self) -> bool:
+        """Whether the weights fit into the GPUs with room for a pool."""
+        if "70b" not in self.model or not GPU:
+            return True
+        weights = 70.6e9 * (1 if self.quantization == "fp8" else 2)
+        return weights < 0.8 * ranks_here() * torch.cuda.mem_get_info()[1]
 
 
 JOBS = (
     Job("sums", "sums", least_s=15),
     Job("8b", "engine", "llama-3.1-8b", throughput=True),
     Job("8b alone", "engine", "llama-3.1-8b", alone=True, throughput=True),
-    Job("70b", "engine", "llama-3.1-70b"),
+    Job("8b unfused", "engine", "llama-3.1-8b", throughput=True, fused=False),
+    Job("70b fp8", "engine", "llama-3.1-70b", quantization="fp8", batches=(64, 192)),
+    Job("70b fp8 unfused", "engine", "llama-3.1-70b", quantization="fp8", batches=(64, 192), fused=False),
+    Job("70b", "engine", "llama-3.1-70b", batches=(64, 192)),
     Job("8b full", "engine", "llama-3.1-8b", sharding="full"),
     Job("8b full", "engine", "llama-3.1-8b", sharding="full", silent=True),
-    Job("70b full", "engine", "llama-3.1-70b", sharding="full"),
-    Job("70b full", "engine", "llama-3.1-70b", sharding="full", silent=True),
+    Job("70b full", "engine", "llama-3.1-70b", quantization="fp8", sharding="full", batches=(192,)),
+    Job("70b full", "engine", "llama-3.1-70b", quantization="fp8", sharding="full", batches=(192,), silent=True),
 )
 
 
@@ -97,31 +118,42 @@ def ranks_here() -> int:
 
 
 def time_sums(rank: int, world: int, place: Path, times: Path) -> None:
-    """Time sums over the ranks, on one rank."""
+    """Time sums over the ranks and the norms behind them, on one rank."""
     config = EngineConfig(model=Path("random"), device="cuda" if GPU else "cpu", tensor_parallel=world)
-    config = replace(config, small_sum_kb=SIZES_KB[-1])
+    config = replace(config, small_sum_kb=8192)
     meeting = group.Meeting(place)
     rank_config = group.config_of(config, rank, meeting)
-    small = group.join(rank_config, rank, meeting, Exchanges())
-    plain = replace(small, small=None)
+    joined = group.join(rank_config, rank, meeting, Exchanges())
+    kinds = {"nccl" if GPU else "gloo": replace(joined, small=None, shared=None)}
+    if joined.small is not None and joined.shared is not None:
+        kinds |= {"symmetric": replace(joined, shared=None), "fused with the norm": joined}
     lines = []
-    for kb in SIZES_KB:
-        x = torch.zeros(kb << 9, dtype=torch.bfloat16, device=rank_config.device)
-        lines.append((kb, microseconds(plain, x), microseconds(small, x) if small.small is not None else None))
+    for rows in ROWS:
+        residual = torch.zeros(rows, 4096, dtype=torch.bfloat16, device=rank_config.device)
+        for name, parallel in kinds.items():
+            takes = name != "symmetric" or (parallel.small is not None and parallel.small.takes(residual))
+            if takes:
+                lines.append((rows, name, microseconds(parallel, residual)))
     if rank == 0:
         times.write_text(json.dumps(lines))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
-def microseconds(parallel: Parallel, x: torch.Tensor, inside: int = 20, times: int = 20) -> float:
-    """Return the time of one sum among ``inside`` of a graph, as in decode steps."""
+def microseconds(parallel: Parallel, residual: torch.Tensor, inside: int = 20, times: int = 20) -> float:
+    """Return the time of one sum and its norm among ``inside`` of a graph, as in decode steps."""
+    weight, out, x = torch.ones(4096, dtype=residual.dtype), torch.empty_like(residual), torch.zeros_like(residual)
+    weight = weight.to(residual.device)
 
     def sums() -> None:
         for _ in range(inside):
-            parallel.all_reduce(x)
+            place = parallel.addend(*residual.shape, residual.dtype)
+            total = parallel.sum(x if place is None else place)
+            addresses = total.addresses if isinstance(total, PartialSum) else None
+            if GPU:
+                add_norm(x if place is None else place, residual, weight, 1e-5, out, addends=addresses)
 
-    if not x.is_cuda:
+    if not residual.is_cuda:
         began = time.perf_counter()
         sums()
         return (time.perf_counter() - began) / inside * 1e6
@@ -147,10 +179,9 @@ def run_sums(out: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place, times = Path(folder) / "meet", Path(folder) / "found"
         torch.multiprocessing.spawn(time_sums, (world, place, times), nprocs=world)
-        for kb, nccl, symmetric in json.loads(times.read_text()):
-            for system, value in (("nccl" if GPU else "gloo", nccl), ("symmetric", symmetric)):
-                if value is not None:
-                    rows.add(f"sum of {kb} KB", "us", value, "us", None, system, {"ranks": world, "bytes": kb << 10})
+        for tokens, system, value in json.loads(times.read_text()):
+            settings = {"ranks": world, "bytes": tokens * 4096 * 2}
+            rows.add(f"sum and norm of {tokens} rows", "us", value, "us", None, system, settings)
 
 
 # Engines.
@@ -171,8 +202,10 @@ def start(job: Job, ranks: int, running: int) -> tuple[Engine, LoadedAdapters, H
     config = EngineConfig(
         model=Path("random"), model_name=job.model, device="cuda" if GPU else "cpu", max_context=2048,
         max_running=running, step_tokens=4096, prefix_cache=False, tensor_parallel=ranks, lora_sharding=job.sharding,
-        max_lora_rank=64, threads=0 if GPU else 1, pool_mb=0 if GPU else 64,
+        max_lora_rank=64, threads=0 if GPU else 1, pool_mb=0 if GPU else 64, quantization=job.quantization,
     )  # fmt: skip
+    if not job.fused:
+        config = replace(config, fused_sum_mb=0)
     capture_when_used()
     load: Callable[[EngineConfig, Parallel], LoadedModel] = silent_model if job.silent else random_model
     if ranks == 1:
@@ -244,23 +277,29 @@ def requests_per_s(engine: Engine, case: Case, digests: list[str], requests: int
 
 def run_engine(job: Job, out: Path | None) -> None:
     ranks = 1 if job.alone else ranks_here()
-    batch = 256 * ranks if GPU else 8
+    batches = (job.batches or (256 * ranks,)) if GPU else (8,)
+    batch = max(batches)
     engine, source, memory = start(job, ranks, batch)
     packed = adapters(engine, memory, max(COUNTS.values()) if GPU else 80)
     for one in packed:
         source.add(one)
     system = f"lorikeet, {ranks} ranks, {job.sharding}" + (", LoRA silent" if job.silent else "")
-    rows = Rows(out, "W7", job.model, gpus=ranks, ranks=ranks, sharding=job.sharding, silent=job.silent)
+    system += ("" if job.fused else ", unfused sums") + (", FP8" if job.quantization == "fp8" else "")
+    rows = Rows(
+        out, "W7", job.model, gpus=ranks, ranks=ranks, sharding=job.sharding, silent=job.silent, fused=job.fused,
+        quantization=job.quantization,
+    )  # fmt: skip
     rows.add("adapter of rank 64", "bytes", packed[3].data.nbytes / 2**20, "MiB", None, system)
     most = int(_SHARE * engine.pool.num_pages / (sum(one.num_pages for one in packed) / len(packed)))
     for name, count in COUNTS.items():
         mine = packed[: min(count, batch, most)]  # of a step; all distinct, where there are more
         digests = [one.digest for one in mine]
         warm(engine, digests)
-        size = fitting(engine, batch)
-        value = decode_step_ms(engine, name, size, digests[:size])
-        settings = {"batch": size, "distinct": len(mine[:size])}
-        rows.add(name, "step_ms", value, "ms", floor_ms(engine, mine[:size], size), system, settings)
+        for running in batches:
+            size = fitting(engine, running)
+            value = decode_step_ms(engine, name, size, digests[:size])
+            settings = {"batch": size, "distinct": len(mine[:size])}
+            rows.add(name, "step_ms", value, "ms", floor_ms(engine, mine[:size], size), system, settings)
     if job.throughput:
         requests, new = (600 * ranks, 128) if GPU else (16, 4)
         requests_per_s(engine, CASES["64 mixed"], [one.digest for one in packed[:64]], batch, 4)  # kernels, graphs
@@ -293,6 +332,9 @@ def main() -> None:
         left = until - time.monotonic()
         what = f"{job.name}{', LoRA silent' if job.silent else ''}"
         if (arguments.only and job.name not in arguments.only) or (arguments.try_out and "70b" in job.name):
+            continue
+        if not job.fits:
+            left_out.append(f"{what} (does not fit)")
             continue
         if left < job.least_s:
             left_out.append(what)

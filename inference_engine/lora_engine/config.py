@@ -36,7 +36,8 @@ class EngineConfig:
     device: str = "cpu"  # "cpu" | "cuda" | "cuda:1"
     tensor_parallel: int = 1  # devices that share the model, from ``device`` on
     lora_sharding: str = "auto"  # "outer" | "full" (``adapters/targets.py``) | "auto" = outer
-    small_sum_kb: int = 512  # maximum size of an all-reduce through symmetric memory instead of NCCL; 0 = none
+    fused_sum_mb: int = 64  # maximum size of a sum over ranks that a norm's kernel adds up; 0 = none
+    small_sum_kb: int = 512  # maximum size of another sum through symmetric memory instead of NCCL; 0 = none
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
     quantization: str = "auto"  # "auto" = weights as in the checkpoint | "fp8" = quantise plain weights too
     kv_cache_dtype: str = "auto"  # "auto" = dtype | "fp8" = E4M3, half the bytes

@@ -20,12 +20,14 @@ def _norm_kernel(
     data_ptr,
     scale_ptr,
     static_ptr,
+    addends_ptr,
     x_stride,
     residual_stride,
     out_stride,
     eps,
     scale,
     SIZE: tl.constexpr,
+    ADDENDS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -44,7 +46,17 @@ def _norm_kernel(
     ok = columns < SIZE
     weight = tl.load(weight_ptr + columns, mask=ok, other=0.0)
     grid_dependency_wait(PDL)
-    x = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0)
+    if ADDENDS:
+        total = tl.zeros((BLOCK_SIZE,), tl.float32)
+        for index in tl.static_range(ADDENDS):
+            address = tl.load(addends_ptr + index).to(tl.pointer_type(x_ptr.dtype.element_ty))
+            address = tl.multiple_of(address, 16)
+            # Not through the L1 cache, which does not know of other GPUs' writes.
+            part = tl.load(address + row * x_stride + columns, mask=ok, other=0.0, cache_modifier=".cg")
+            total += part.to(tl.float32)
+        x = total.to(x_ptr.dtype.element_ty)
+    else:
+        x = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0)
     if HAS_RESIDUAL:
         added = x.to(tl.float32)
         if SCALED:
@@ -78,6 +90,7 @@ def add_norm(
     scale: float = 1.0,
     centred: bool = False,
     rounded_first: bool = True,
+    addends: torch.Tensor | None = None,
 ) -> None:
     """Compute ``residual += scale * x`` in place (unless None), then ``out = norm(residual) * weight``.
 
@@ -86,10 +99,13 @@ def add_norm(
     dtype before normalisation, and the norm to ``out``'s dtype before multiplication if ``rounded_first``, as separate
     steps would do. ``out`` may be ``x``. Rows may be strided; ``weight [size]``. The computation is in float32. Raises
     ``ValueError`` for shapes that do not fit.
+
+    ``addends [n]`` int64: ``x`` is the sum of n tensors at these addresses, in their order and rounded to ``x``'s
+    dtype; only the shape, dtype and strides of ``x`` itself are used. They may be in the memory of other GPUs.
     """
     if out.shape != x.shape:
         raise ValueError(f"out is {tuple(out.shape)}, but must have the shape of x, {tuple(x.shape)}")
-    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first)
+    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first, addends)
 
 
 def add_norm_and_quantise(
@@ -103,13 +119,14 @@ def add_norm_and_quantise(
     scale: float = 1.0,
     centred: bool = False,
     rounded_first: bool = True,
+    addends: torch.Tensor | None = None,
 ) -> Fp8Rows:
     """Compute ``add_norm`` for a product with ``matrix``, rounded to ``x``'s dtype, then quantised to FP8.
 
     ``full``: the unquantised result is kept too.
     """
     rows = Fp8Rows.empty(x.shape[0], matrix, torch.empty_like(x) if full else None)
-    _launch_norm(x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first)
+    _launch_norm(x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first, addends)
     return rows
 
 
@@ -124,6 +141,7 @@ def _launch_norm(
     scale: float,
     centred: bool,
     rounded_first: bool,
+    addends: torch.Tensor | None,
 ) -> None:
     size = x.shape[1]
     if weight.shape != (size,) or (rows is not None and rows.shape != x.shape):
@@ -143,12 +161,14 @@ def _launch_norm(
         x if rows is None else rows.data,
         x if rows is None else rows.scale,
         x if matrix is None else static_scale(matrix),
+        x if addends is None else addends,
         x.stride(0),
         target.stride(0),
         0 if out is None else out.stride(0),
         eps,
         scale,
         SIZE=size,
+        ADDENDS=0 if addends is None else len(addends),
         FULL=out is not None,
         QUANTISED=rows is not None,
         HAS_RESIDUAL=residual is not None,

@@ -267,11 +267,11 @@ def fp8_linear(
         raise ValueError(
             f"x is {tuple(x.shape)} in groups of {x.group}, the matrix {tuple(weight.shape)} of {weight.group}"
         )
-    by_cublas = not invariant and out is None and multiplied_by_cublas(tokens, weight, dtype)
+    by_cublas = not invariant and multiplied_by_cublas(tokens, weight, dtype)
     if by_cublas and (onto is None or onto.dim() == 1):
         return torch._scaled_mm(
             x.data, weight.data.t(), scale_a=x.scale, scale_b=weight.scale[None], bias=onto, out_dtype=dtype,
-            use_fast_accum=True,
+            use_fast_accum=True, **({} if out is None else {"out": out}),
         )  # fmt: skip
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=x.data.device)

@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lora_engine.model.parallel import Parallel
+from lora_engine.model.parallel import Parallel, PartialSum
 from lora_engine.tensor_parallel import symmetric_sums
-from lora_engine.tensor_parallel.symmetric_sums import SymmetricSums, with_small_sums
+from lora_engine.tensor_parallel.symmetric_sums import SymmetricAddends, SymmetricSums, with_symmetric_memory
 
 DEVICE = torch.device("cpu")
 
@@ -33,6 +33,55 @@ DEVICE = torch.device("cpu")
 )
 def test_sums_are_chosen_by_size_and_type(x: torch.Tensor, takes: bool) -> None:
     assert SymmetricSums(torch.empty(512, dtype=torch.bfloat16), "0").takes(x) is takes
+
+
+@dataclass
+class TwoRanks:
+    """The handle of a buffer that two ranks of one process share."""
+
+    buffers: tuple[torch.Tensor, torch.Tensor]
+    barriers: int = 0
+    world_size: int = 2
+
+    def barrier(self) -> None:
+        self.barriers += 1
+
+    def get_buffer(self, rank: int, sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return self.buffers[rank].view(dtype)[: sizes[0]]
+
+
+def two_buffers(num_bytes: int) -> tuple[list[torch.Tensor], list[Any]]:
+    """Return the buffers of rank 0 and their handles."""
+    handles = [
+        TwoRanks((torch.zeros(num_bytes, dtype=torch.uint8), torch.zeros(num_bytes, dtype=torch.uint8)))
+        for _ in range(2)
+    ]
+    return [handle.buffers[0] for handle in handles], handles
+
+
+def test_sums_before_norms_use_two_buffers_by_turns() -> None:
+    buffers, handles = two_buffers(64)
+    shared = SymmetricAddends(buffers, handles)
+    parallel = Parallel(0, 2, shared=shared)
+    for turn in (0, 1, 0):
+        place = parallel.addend(2, 8, torch.float32)
+        assert place is not None and place.shape == (2, 8) and place.data_ptr() == buffers[turn].data_ptr()
+        partial = parallel.sum(place)
+        assert isinstance(partial, PartialSum) and partial.addend is place
+        assert partial.addresses.tolist() == [buffer.data_ptr() for buffer in handles[turn].buffers]
+    assert [handle.barriers for handle in handles] == [2, 1]
+
+
+def test_only_sums_that_fit_are_left_to_norms(monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[int] = []
+    monkeypatch.setattr(dist, "all_reduce", lambda x, group=None: others.append(x.numel()))
+    buffers, handles = two_buffers(64)
+    parallel = Parallel(0, 2, shared=SymmetricAddends(buffers, handles))
+    assert parallel.addend(2, 9, torch.float32) is None, "too large"
+    assert parallel.addend(1, 3, torch.bfloat16) is None, "no whole number of 16 bytes"
+    elsewhere = torch.ones(18)
+    assert parallel.sum(elsewhere) is elsewhere and others == [18], "it was written to other memory"
+    assert Parallel().addend(1, 8, torch.float32) is None
 
 
 @dataclass
@@ -94,30 +143,33 @@ def test_all_ranks_have_it_or_none(
     wrong: str,
     words: str,
 ) -> None:
-    def allocate(*_arguments: object) -> SymmetricSums:
+    def allocate(*_arguments: object) -> symmetric_sums._Made:
         if not allocates:
             raise AttributeError("no such operator\nand more of it")
-        return SymmetricSums(torch.empty(8, dtype=torch.bfloat16), "0")
+        small = SymmetricSums(torch.empty(8, dtype=torch.bfloat16), "0")
+        return symmetric_sums._Made(small, SymmetricAddends(*two_buffers(64)))
 
     monkeypatch.setattr(symmetric_sums, "_refused", lambda *_arguments: refused)
     monkeypatch.setattr(symmetric_sums, "_allocate", allocate)
     monkeypatch.setattr(symmetric_sums, "_tried", lambda *_arguments: wrong)
     answers = iter(others)
     with caplog.at_level(logging.INFO):
-        parallel = with_small_sums(Ranks(others=answers), DEVICE, 4096, {0, 1})
+        parallel = with_symmetric_memory(Ranks(others=answers), DEVICE, 4096, 1 << 20, {0, 1})
     assert next(answers, None) is None, "every rank asks as often"
-    assert (parallel.small is not None) == (not words)
+    assert (parallel.small is not None) == (parallel.shared is not None) == (not words)
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "every all-reduce goes through NCCL: " if words else "all-reduces of up to 4 KiB"
+        "every all-reduce goes through NCCL: "
+        if words
+        else "sums before norms of up to 1024 KiB, and others of up to 4 KiB,"
     )
     assert words in record.getMessage()
 
 
 def test_nothing_is_tried_on_one_rank_or_if_it_is_switched_off() -> None:
     alone, two = Parallel(), Ranks()
-    assert with_small_sums(alone, DEVICE, 4096, {0}) is alone
-    assert with_small_sums(two, DEVICE, 0, {0, 1}) is two
+    assert with_symmetric_memory(alone, DEVICE, 4096, 4096, {0}) is alone
+    assert with_symmetric_memory(two, DEVICE, 0, 0, {0, 1}) is two
 
 
 def test_on_cpus_it_is_refused() -> None:

@@ -45,7 +45,11 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 SHAPE = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
 NEW = 8
 GREEDY = SamplingParams(max_tokens=NEW, ignore_eos=True)  # ranks exchange only the likeliest tokens
-SUMS = pytest.mark.parametrize("small_sum_kb", [0, 512], ids=["nccl", "symmetric memory"])
+NCCL = {"small_sum_kb": 0, "fused_sum_mb": 0}
+SUMS = pytest.mark.parametrize(
+    "sums", [NCCL, NCCL | {"small_sum_kb": 512}, NCCL | {"fused_sum_mb": 64}, {}],
+    ids=["nccl", "small sums", "fused sums", "symmetric memory"],
+)  # fmt: skip
 # Tokens, and the logits that each was chosen from; no tensors, which would go with the process that sent them.
 Answers = dict[str, tuple[list[int], npt.NDArray[np.float32]]]
 
@@ -202,12 +206,12 @@ def assert_equal(found: Answers, expected: Answers) -> None:
 
 
 @SUMS
-def test_two_ranks_on_one_gpu_give_the_logits_of_one(case: Case, alone: tuple[Answers, int], small_sum_kb: int) -> None:
+def test_two_ranks_on_one_gpu_give_the_logits_of_one(
+    case: Case, alone: tuple[Answers, int], sums: dict[str, int]
+) -> None:
     """With the same kernels, graphs and sums as on two."""
     expected, whole = alone
-    (outer, outer_bytes), (full, full_bytes) = by_engines(
-        case, [(2, "outer"), (2, "full")], one_device=True, small_sum_kb=small_sum_kb
-    )
+    (outer, outer_bytes), (full, full_bytes) = by_engines(case, [(2, "outer"), (2, "full")], one_device=True, **sums)
     assert_equal(outer, expected)
     assert_equal(full, expected)
     assert full_bytes < outer_bytes < whole
@@ -216,11 +220,11 @@ def test_two_ranks_on_one_gpu_give_the_logits_of_one(case: Case, alone: tuple[An
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @SUMS
-def test_several_gpus_give_the_logits_of_one(case: Case, alone: tuple[Answers, int], small_sum_kb: int) -> None:
+def test_several_gpus_give_the_logits_of_one(case: Case, alone: tuple[Answers, int], sums: dict[str, int]) -> None:
     """With sums inside of captured graphs."""
     counts = [count for count in (2, 4) if count <= torch.cuda.device_count()]
     kinds = [(count, sharding) for count in counts for sharding in ("outer", "full")]
-    for found, _ in by_engines(case, kinds, one_device=False, small_sum_kb=small_sum_kb):
+    for found, _ in by_engines(case, kinds, one_device=False, **sums):
         assert_equal(found, alone[0])
 
 

@@ -35,6 +35,23 @@ def test_add_rms_norm(dtype: torch.dtype, size: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("ranks", "size"), [(2, 64), (4, 150), (8, 4096)])
+def test_add_rms_norm_of_a_sum_over_ranks(dtype: torch.dtype, ranks: int, size: int) -> None:
+    """The kernel adds the ranks' tensors by their addresses, and rounds their sum as an all-reduce would."""
+    parts = [random(5, size, dtype=dtype) for _ in range(ranks)]
+    addends = torch.tensor([part.data_ptr() for part in parts], device=DEVICE)
+    total = sum((part.float() for part in parts), torch.zeros(5, size, device=DEVICE)).to(dtype)
+    weight, residual = random(size, dtype=dtype), random(5, size, dtype=dtype)
+    of_residual, of_addends = residual.clone(), residual.clone()
+    for want_residual, got_residual in ((None, None), (of_residual, of_addends)):
+        want, got = torch.full_like(total, float("nan")), torch.full_like(total, float("nan"))
+        add_norm(total, want_residual, weight, 1e-5, want, scale=0.5)
+        add_norm(parts[-1], got_residual, weight, 1e-5, got, scale=0.5, addends=addends)
+        assert torch.equal(got, want)
+    assert torch.equal(of_addends, of_residual)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("qk_norm", [False, True])
 def test_rope_and_kv_write(dtype: torch.dtype, qk_norm: bool) -> None:
     heads, kv_heads, head_dim, page_tokens, tokens = 6, 2, 48, 4, 7

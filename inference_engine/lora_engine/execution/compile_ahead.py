@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from lora_engine.memory.page_pool import PagePool
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import graph_sizes, usual_graphs
 from lora_engine.model.loading import build_transformer, choose_dtype, fp8_kv, quantises
-from lora_engine.model.parallel import Parallel
+from lora_engine.model.parallel import Parallel, PartialSum
 from lora_engine.model.triton_ops import USUAL_RANKS
 from lora_engine.model.warm_up import prefill_steps
 from lora_engine.model.weights import load_weights
@@ -50,7 +50,7 @@ MAX_PROCESSES = 16
 _PAGES = 4096
 _SETTINGS = (
     "dtype", "quantization", "kv_cache_dtype", "deterministic", "max_context", "max_running", "page_tokens",
-    "max_lora_rank", "tensor_parallel", "lora_sharding",
+    "max_lora_rank", "tensor_parallel", "lora_sharding", "fused_sum_mb",
 )  # fmt: skip
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
@@ -204,6 +204,22 @@ def _start_process(capability: tuple[int, int]) -> None:
     compile_for(*capability)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedAddends:
+    """A ``SharedAddends`` without memory, so that norms are recorded as several ranks launch them."""
+
+    ranks: int
+
+    def addend(self, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(rows, columns, dtype=dtype, device="meta")
+
+    def contains(self, x: torch.Tensor) -> bool:
+        return True
+
+    def sum(self, addend: torch.Tensor) -> PartialSum:
+        return PartialSum(addend, torch.empty(self.ranks, dtype=torch.int64, device="meta"))
+
+
 @torch.inference_mode()
 def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[list[KernelJob], list[KernelJob]]:
     """Record the kernels of usual batches with their specialisations, prompts' first, and those of higher ranks.
@@ -212,7 +228,8 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
     """
     model_config = ModelConfig.load(config.model)
     dtype, device = choose_dtype(config.dtype, torch.device("cuda")), torch.device("meta")
-    parallel = Parallel(0, config.tensor_parallel)
+    several = config.tensor_parallel > 1 and config.fused_sum_mb > 0
+    parallel = Parallel(0, config.tensor_parallel, shared=RecordedAddends(config.tensor_parallel) if several else None)
     weights = load_weights(config.model, model_config, device, dtype, parallel, quantises(config))
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
     without = replace(config, device="meta", backend="triton", mode="unmerged")

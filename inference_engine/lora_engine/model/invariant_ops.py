@@ -67,11 +67,18 @@ class InvariantOps(TritonOps):
         return product if bias is None else product.add_(bias)  # with a fused bias cuBLAS takes other kernels
 
     def product_and_deltas(
-        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
+        self,
+        group: int,
+        layer: int,
+        x: Activations,
+        weight: Matrix,
+        bias: torch.Tensor | None,
+        plan: TritonPlan,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute the base's product first in every step: the order determines how often the sum is rounded."""
         full, x = readable(x, weight)
-        out = self._product(x, weight, bias)
+        out = self._product(x, weight, bias, out)
         assert full is not None, "adapters read unquantised activations"
         self.add_deltas(group, layer, full, out, out, plan)
         return out

@@ -16,6 +16,7 @@ from .batch import StepBatch
 from .gated_delta_torch import gated_delta
 from .lora_exchange import LoraExchange
 from .lora_torch import add_lora, apply_epilogues
+from .parallel import PartialSum
 from .rope import RotaryTable, rotate
 from .shape import DeltaLayers, ModelShape
 from .weights import DeltaParameters, LayerWeights, Matrix
@@ -23,6 +24,8 @@ from .weights import DeltaParameters, LayerWeights, Matrix
 Plan = TypeVar("Plan")
 # Activations ``[tokens, features]``, quantised where the matrix that reads them is quantised.
 Activations = torch.Tensor | Fp8Rows
+# Activations that may still be a sum over ranks.
+Addable = torch.Tensor | PartialSum
 
 
 class Reader(NamedTuple):
@@ -36,10 +39,14 @@ class Ops(Protocol[Plan]):
     """The operations of a backend; a plan holds the data that all layers of a step share."""
 
     invariant: bool  # whether each row is bitwise the same in every batch
+    adds_partial_sums: bool  # whether norms take a ``PartialSum``
 
     def plan(self, batch: StepBatch, pool: PagePool) -> Plan: ...
 
-    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
+    def norm(self, x: Addable, weight: torch.Tensor) -> torch.Tensor:
+        """Return the norm of ``x [tokens, hidden]`` times ``weight``."""
+
+    def add_norm(self, residual: torch.Tensor, delta: Addable | None, weight: torch.Tensor | None) -> torch.Tensor:
         """Add ``residual_scale * delta`` to ``residual`` in place and return its norm times ``weight``.
 
         Both are ``[tokens, hidden]``. Without a weight, the result is ``residual`` itself.
@@ -48,7 +55,7 @@ class Ops(Protocol[Plan]):
     def add_norm_for(
         self,
         residual: torch.Tensor,
-        delta: torch.Tensor | None,
+        delta: Addable | None,
         weight: torch.Tensor | None,
         readers: Sequence[Reader],
         plan: Plan,
@@ -59,9 +66,18 @@ class Ops(Protocol[Plan]):
         """Multiply ``x [tokens, in]`` by ``weight [out, in]``, into ``out [tokens, out]`` unless that is None."""
 
     def project(
-        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: Plan
+        self,
+        group: int,
+        layer: int,
+        x: Activations,
+        weight: Matrix,
+        bias: torch.Tensor | None,
+        plan: Plan,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute a target group's base product plus the delta of each token's adapter: ``x W^T + bias + x A B``.
+
+        The result goes into ``out [tokens, out]`` unless that is None.
 
         Epilogues of some kinds of adapters follow (``adapters/epilogue.py``). ``x [tokens, in]``, ``weight [out, in]``.
         Adapters read the unquantised ``x``.
@@ -113,6 +129,7 @@ class TorchOps:
     """
 
     invariant = False
+    adds_partial_sums = False
 
     def __init__(self, shape: ModelShape, exchange: LoraExchange | None = None) -> None:
         """Create the backend; ``exchange`` is set where both factors of adapters are split over ranks."""
@@ -124,15 +141,20 @@ class TorchOps:
     def plan(self, batch: StepBatch, pool: PagePool) -> TorchPlan:
         return TorchPlan(batch, pool, self.shape)
 
-    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
+    def norm(self, x: Addable, weight: torch.Tensor) -> torch.Tensor:
+        assert isinstance(x, torch.Tensor), "this backend does not add partial sums"
+        return self._norm(x, weight)
+
+    def add_norm(self, residual: torch.Tensor, delta: Addable | None, weight: torch.Tensor | None) -> torch.Tensor:
         if delta is not None:
+            assert isinstance(delta, torch.Tensor), "this backend does not add partial sums"
             residual.add_(delta, alpha=self.shape.residual_scale)
         return residual if weight is None else self._norm(residual, weight)
 
     def add_norm_for(
         self,
         residual: torch.Tensor,
-        delta: torch.Tensor | None,
+        delta: Addable | None,
         weight: torch.Tensor | None,
         readers: Sequence[Reader],
         plan: TorchPlan,
@@ -143,10 +165,17 @@ class TorchOps:
         return linear(x, weight, out=out)
 
     def project(
-        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TorchPlan
+        self,
+        group: int,
+        layer: int,
+        x: Activations,
+        weight: Matrix,
+        bias: torch.Tensor | None,
+        plan: TorchPlan,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         assert isinstance(x, torch.Tensor), "this backend does not quantise activations"
-        out = linear(x, weight.dequantised(x.dtype) if isinstance(weight, Fp8Matrix) else weight, bias)
+        out = linear(x, weight.dequantised(x.dtype) if isinstance(weight, Fp8Matrix) else weight, bias, out)
         add_lora(group, layer, x, out, plan.batch.lora, self.exchange)
         apply_epilogues(group, layer, out, plan.batch.lora)
         return out

@@ -25,6 +25,30 @@ class SmallSums(Protocol):
         """Sum ``x`` over the group, in place, in the order of the stream."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartialSum:
+    """A sum over the ranks whose addends all ranks can read, for a kernel that adds them up as it reads them.
+
+    It must be read before the sum after the next one: see ``SharedAddends``.
+    """
+
+    addend: torch.Tensor  # this rank's
+    addresses: torch.Tensor  # [ranks] int64 on the device: of each rank's addend in this rank's address space
+
+
+class SharedAddends(Protocol):
+    """Memory of this rank that all ranks can read, where products write the addends of sums. All have it, or none."""
+
+    def addend(self, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return the place of the next sum's addend, ``[rows, columns]`` with undefined contents; None: too large."""
+
+    def contains(self, x: torch.Tensor) -> bool:
+        """Return whether ``x`` is such a place."""
+
+    def sum(self, addend: torch.Tensor) -> PartialSum:
+        """Wait, in the order of the stream, until every rank has written its addend."""
+
+
 @dataclass(slots=True)
 class Exchanges:
     """The numbers of collective operations that this rank has begun and ended.
@@ -107,6 +131,7 @@ class Parallel:
     world: int = 1
     group: dist.ProcessGroup | None = None
     small: SmallSums | None = None
+    shared: SharedAddends | None = None
     exchanges: Exchanges = field(default_factory=Exchanges, compare=False)
     steps: DeviceSteps | None = field(default=None, compare=False)  # only with several ranks on GPUs
 
@@ -119,6 +144,17 @@ class Parallel:
                 else:
                     dist.all_reduce(x, group=self.group)
         return x
+
+    def addend(self, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return the place for this rank's addend of the next ``sum``; None where there is no shared memory for it."""
+        return None if self.shared is None else self.shared.addend(rows, columns, dtype)
+
+    def sum(self, addend: torch.Tensor) -> torch.Tensor | PartialSum:
+        """Sum a tensor over the group: for a kernel that adds it up if it is at the place of ``addend``, or at once."""
+        if self.shared is None or not self.shared.contains(addend):
+            return self.all_reduce(addend)
+        with self.exchanges:
+            return self.shared.sum(addend)
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
         """Gather every rank's contiguous ``x`` as ``[world, *x.shape]``."""

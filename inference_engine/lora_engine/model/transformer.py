@@ -13,8 +13,8 @@ from .batch import EmbeddingLayerSpan, StepBatch
 from .config import ModelConfig
 from .embedding_spans import add_heads, embed, hide_absent
 from .merging import MergedLayers
-from .ops import Activations, Ops, Reader, TorchOps
-from .parallel import Parallel
+from .ops import Activations, Addable, Ops, Reader, TorchOps
+from .parallel import Parallel, PartialSum
 from .shape import DELTA_GATES, DELTA_IN, DELTA_OUT, DOWN, GATE_UP, OUT, QKV, ModelShape
 from .vocabulary import Vocabulary
 from .weights import DeltaParameters, LayerWeights, ModelWeights
@@ -42,6 +42,11 @@ class Transformer:
         if config.family.embedding_scale_rounded:
             self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
         self.merged: MergedLayers | None = None  # only in modes that merge
+        self._fuses_sums = (
+            self.parallel.shared is not None
+            and self.ops.adds_partial_sums
+            and _norms_follow(weights, parallel_mlp=config.family.parallel_mlp)
+        )
 
     @property
     def layer_kinds(self) -> list[int]:
@@ -90,7 +95,7 @@ class Transformer:
         residual = embed(token_ids, self.weights.embedding, self.vocabulary, embeddings, singly=self.ops.invariant)
         if self._embedding_scale != 1.0:
             residual.mul_(self._embedding_scale)
-        delta = None
+        delta: Addable | None = None
         weights = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
         for index in range(len(weights)) if layers is None else layers:
             layer = weights[index]
@@ -101,17 +106,21 @@ class Transformer:
                     Reader(DELTA_GATES, layer.delta.gates),
                 )
                 x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
-                delta = self._gated_delta(index, layer, layer.delta, x, plan)
+                mixed = self._gated_delta(index, layer, layer.delta, x, plan)
             else:
                 attention = Reader(QKV, layer.mixer_in)
                 readers = (attention, mlp) if self.config.family.parallel_mlp else (attention,)
                 x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
-                delta = self._attention(index, layer, x, plan)
+                mixed = self._attention(index, layer, x, plan)
             if self.config.family.parallel_mlp:
-                delta = self._mlp(index, layer, x, plan).add_(delta)
+                delta = self._sum(self._mlp(index, layer, x, plan).add_(mixed), None)
                 continue
+            delta = self._sum(mixed, layer.attention_out_norm)
             x = self.ops.add_norm_for(residual, delta, layer.mlp_norm, (mlp,), plan)
-            delta = self._mlp(index, layer, x, plan)
+            delta = self._sum(self._mlp(index, layer, x, plan), layer.mlp_out_norm)
+        if isinstance(delta, PartialSum):  # of all rows
+            hidden = self.ops.add_norm(residual, delta, self.weights.final_norm)
+            return hidden if rows is None else hidden[rows]
         if rows is not None:
             residual, delta = residual[rows], None if delta is None else delta[rows]
         return self.ops.add_norm(residual, delta, self.weights.final_norm)
@@ -146,13 +155,21 @@ class Transformer:
             logits.div_(cap).tanh_().mul_(cap)
         return logits
 
+    def _sum(self, addend: torch.Tensor, out_norm: torch.Tensor | None) -> Addable:
+        """Sum the outputs of a mixer or an MLP over the ranks, for the next norm, and apply the norm behind them."""
+        total = self.parallel.sum(addend)
+        return total if out_norm is None else self.ops.norm(total, out_norm)
+
+    def _addend(self, rows: int) -> torch.Tensor | None:
+        """Return the place where a product has to write what is summed next; None: anywhere."""
+        return self.parallel.addend(rows, self.config.hidden_size, self.dtype) if self._fuses_sums else None
+
     def _attention(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.mixer_in, layer.mixer_in_bias, plan)
         attended = self.ops.attend(index, layer, qkv, plan)
-        out = self.parallel.all_reduce(
-            self.ops.project(OUT, index, attended, layer.mixer_out, layer.mixer_out_bias, plan)
-        )
-        return out if layer.attention_out_norm is None else self.ops.add_norm(out, None, layer.attention_out_norm)
+        # Where the MLP's output is added to attention's before the sum, the MLP's has the place for it.
+        out = None if self.config.family.parallel_mlp else self._addend(len(attended))
+        return self.ops.project(OUT, index, attended, layer.mixer_out, layer.mixer_out_bias, plan, out)
 
     def _gated_delta(
         self, index: int, layer: LayerWeights, delta: DeltaParameters, x: Activations, plan: Any
@@ -160,10 +177,21 @@ class Transformer:
         projected = self.ops.project(DELTA_IN, index, x, layer.mixer_in, None, plan)
         gates = self.ops.project(DELTA_GATES, index, x, delta.gates, None, plan)
         mixed = self.ops.gated_delta(index, delta, projected, gates, plan)
-        return self.parallel.all_reduce(self.ops.project(DELTA_OUT, index, mixed, layer.mixer_out, None, plan))
+        return self.ops.project(DELTA_OUT, index, mixed, layer.mixer_out, None, plan, self._addend(len(mixed)))
 
     def _mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
         inner = self.ops.activate_for(gate_up, Reader(DOWN, layer.down), plan)
-        out = self.parallel.all_reduce(self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan))
-        return out if layer.mlp_out_norm is None else self.ops.add_norm(out, None, layer.mlp_out_norm)
+        out = self._addend(gate_up.shape[0])
+        return self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan, out)
+
+
+def _norms_follow(weights: ModelWeights, *, parallel_mlp: bool) -> bool:
+    """Return whether a norm with a weight reads every sum over ranks, of mixers and of MLPs."""
+    layers = list(weights.layers)
+    following = [*(layer.attention_norm for layer in layers[1:]), weights.final_norm]
+    return all(
+        (parallel_mlp or layer.attention_out_norm is not None or layer.mlp_norm is not None)
+        and (layer.mlp_out_norm is not None or norm is not None)
+        for layer, norm in zip(layers, following, strict=True)
+    )

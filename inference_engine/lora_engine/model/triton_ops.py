@@ -30,7 +30,8 @@ from lora_kernels.work_items import Span, token_tiles
 from .batch import LoraSpan, StepBatch
 from .gated_delta_triton import SpanTables, gated_delta
 from .lora_exchange import LoraExchange
-from .ops import Activations, Reader, linear, split_gate
+from .ops import Activations, Addable, Reader, linear, split_gate
+from .parallel import PartialSum
 from .prefill_attention import Attend, PrefillAttention
 from .shape import OUT, QKV, DeltaLayers, ModelShape
 from .weights import DeltaParameters, LayerWeights, Matrix
@@ -81,10 +82,19 @@ class TritonPlan:
     recurrent_prompts: SpanTables | None = None
 
 
+def _addend_of(x: Addable) -> torch.Tensor:
+    return x.addend if isinstance(x, PartialSum) else x
+
+
+def _addresses_of(x: Addable) -> torch.Tensor | None:
+    return x.addresses if isinstance(x, PartialSum) else None
+
+
 class TritonOps:
     """The backend of Triton kernels, with the workspaces that they need."""
 
     invariant: bool = False  # whether each row is bitwise the same in every batch
+    adds_partial_sums = True
 
     def __init__(
         self,
@@ -146,20 +156,25 @@ class TritonOps:
         shape = LoraShape(KernelVariant.PREFILL, self.rank_classes[-1], self.invariant)
         return self.shrink_workspace(shape, tokens)
 
-    def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
+    def norm(self, x: Addable, weight: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(_addend_of(x))
+        self._norm(x, None, weight, out)
+        return out
+
+    def add_norm(self, residual: torch.Tensor, delta: Addable | None, weight: torch.Tensor | None) -> torch.Tensor:
         if weight is None:
+            assert not isinstance(delta, PartialSum), "the model says where no norm follows"
             return residual if delta is None else residual.add_(delta, alpha=self.shape.residual_scale)
-        out = torch.empty_like(residual)
         if delta is None:
-            self._norm(residual, None, weight, out)
-        else:
-            self._norm(delta, residual, weight, out)
+            return self.norm(residual, weight)
+        out = torch.empty_like(residual)
+        self._norm(delta, residual, weight, out)
         return out
 
     def add_norm_for(
         self,
         residual: torch.Tensor,
-        delta: torch.Tensor | None,
+        delta: Addable | None,
         weight: torch.Tensor | None,
         readers: Sequence[Reader],
         plan: TritonPlan,
@@ -169,7 +184,7 @@ class TritonOps:
             return self.add_norm(residual, delta, weight)
         s, x = self.shape, residual if delta is None else delta
         return add_norm_and_quantise(
-            x,
+            _addend_of(x),
             None if delta is None else residual,
             weight,
             s.eps,
@@ -178,12 +193,13 @@ class TritonOps:
             scale=s.residual_scale,
             centred=s.norm.centred,
             rounded_first=s.norm.rounded_first,
+            addends=_addresses_of(x),
         )
 
-    def _norm(self, x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, out: torch.Tensor) -> None:
+    def _norm(self, x: Addable, residual: torch.Tensor | None, weight: torch.Tensor, out: torch.Tensor) -> None:
         s = self.shape
         add_norm(
-            x,
+            _addend_of(x),
             residual,
             weight,
             s.eps,
@@ -191,34 +207,48 @@ class TritonOps:
             scale=s.residual_scale,
             centred=s.norm.centred,
             rounded_first=s.norm.rounded_first,
+            addends=_addresses_of(x),
         )
 
     def project(
-        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
+        self,
+        group: int,
+        layer: int,
+        x: Activations,
+        weight: Matrix,
+        bias: torch.Tensor | None,
+        plan: TritonPlan,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         if group not in plan.groups:
-            return self.base_product(x, weight, bias)
-        out = self.product_and_deltas(group, layer, x, weight, bias, plan)
+            return self.base_product(x, weight, bias, out)
+        out = self.product_and_deltas(group, layer, x, weight, bias, plan, out)
         if plan.epilogues:
             self.apply_epilogues(group, layer, out, plan)
         return out
 
     def product_and_deltas(
-        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
+        self,
+        group: int,
+        layer: int,
+        x: Activations,
+        weight: Matrix,
+        bias: torch.Tensor | None,
+        plan: TritonPlan,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute ``project`` of a group that adapters change, before epilogues."""
         full, x = readable(x, weight)
         assert full is not None, "adapters read unquantised activations"
         # In a decode step the deltas come first: one of these kernels computes x, and the adapters' weights can be
         # fetched while it runs; the base's product is then added onto the deltas. In a prefill that product is slower.
-        deltas_first = plan.prefill is None and self._adds(x, weight) and self._whole(group)
-        if deltas_first:
-            out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=full.dtype, device=full.device), bias
-        else:
-            out = onto = self._product(x, weight, bias)
-        self.add_deltas(group, layer, full, out, onto, plan)
-        if not deltas_first:
+        if plan.prefill is not None or not self._adds(x, weight) or not self._whole(group):
+            out = self._product(x, weight, bias, out)
+            self.add_deltas(group, layer, full, out, out, plan)
             return out
+        if out is None:
+            out = torch.empty(x.shape[0], weight.shape[0], dtype=full.dtype, device=full.device)
+        self.add_deltas(group, layer, full, out, bias, plan)
         if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
             return fp8_linear(x, weight, out.dtype, out, out)
         assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
@@ -267,15 +297,19 @@ class TritonOps:
         for lora in plan.lora:
             lora_epilogue(out, pool, lora.tiles, self.tables, layer, self.groups[group], kv_dim)
 
-    def base_product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
+    def base_product(
+        self, x: Activations, weight: Matrix, bias: torch.Tensor | None, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Compute ``project`` without adapters."""
-        return self._product(readable(x, weight)[1], weight, bias)
+        return self._product(readable(x, weight)[1], weight, bias, out)
 
-    def _product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
+    def _product(
+        self, x: Activations, weight: Matrix, bias: torch.Tensor | None, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
         if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
-            return fp8_linear(x, weight, self.shape.dtype, bias, invariant=self.invariant)
+            return fp8_linear(x, weight, self.shape.dtype, bias, out, invariant=self.invariant)
         assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
-        return self.linear(x, weight, bias)
+        return self.linear(x, weight, bias, out)
 
     def linear(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None

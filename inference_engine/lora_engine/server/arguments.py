@@ -29,7 +29,9 @@ _HELP = {
     "tensor_parallel": "GPUs of this host that share the model, from --device on; each has a process of its own",
     "lora_sharding": "how adapters are split over them: outer (one of the two factors), full (both: less memory, more "
     "exchanges) or auto (outer so far)",
-    "small_sum_kb": "KiB up to which these GPUs' sums go through symmetric memory instead of NCCL; 0 is none",
+    "fused_sum_mb": "MiB up to which the kernels of norms add up these GPUs' outputs of layers; NCCL does that for "
+    "larger ones; 0 is none",
+    "small_sum_kb": "KiB up to which their other sums go through symmetric memory instead of NCCL; 0 is none",
     "dtype": "float32, bfloat16, float16 or auto",
     "quantization": "auto (weights as the checkpoint has them) or fp8 (quantise plain weights when they are loaded)",
     "kv_cache_dtype": "auto (keys and values in the dtype of the rest) or fp8 (half the memory, coarser)",
@@ -94,7 +96,7 @@ _CHOICES = {
 }
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
-    | {"adapter_price", "small_sum_kb", "step_tokens", "fair_slack", "guaranteed_share", "starvation_s"}
+    | {"adapter_price", "fused_sum_mb", "small_sum_kb", "step_tokens", "fair_slack", "guaranteed_share", "starvation_s"}
     | {"tenant_max_running"}
 )
 

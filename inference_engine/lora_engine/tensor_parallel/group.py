@@ -13,7 +13,7 @@ import torch.distributed as dist
 from lora_engine.config import EngineConfig
 from lora_engine.model.parallel import Exchanges, Parallel
 
-from .symmetric_sums import with_small_sums
+from .symmetric_sums import with_symmetric_memory
 
 # Time until which all ranks must have joined; the end of a rank's process is noticed earlier.
 _MEET = timedelta(minutes=30)
@@ -70,9 +70,10 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
         timeout=_MEET,
         device_id=device if nccl else None,
     )
-    return with_small_sums(
+    return with_symmetric_memory(
         Parallel(rank, config.tensor_parallel, dist.group.WORLD, exchanges=exchanges),
         device,
         (config.small_sum_kb << 10) if nccl else 0,
+        (config.fused_sum_mb << 20) if nccl else 0,
         {meeting.index_of_gpu(other - rank, device.index or 0) for other in range(config.tensor_parallel)},
     )

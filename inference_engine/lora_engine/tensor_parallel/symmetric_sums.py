@@ -1,19 +1,28 @@
-"""Small all-reduces over the GPUs of a host in one kernel, through symmetric memory that all of them can read.
+"""Sums over the GPUs of a host through symmetric memory, which all of them can read.
 
 NCCL's all-reduce is a chain of steps, whose latency exceeds the transfer time for the activations of a decode step.
-Here every GPU copies its part into symmetric memory, waits for the others, and adds up all parts in the order of the
-ranks. That reads N times as many bytes, and is faster only up to some size. The switches' multicast is not used.
+
+- ``SymmetricAddends``: the products before a norm write to symmetric memory, and the norm's kernel reads the addends of
+  all GPUs. No kernel copies or adds anything else; only a barrier lies between them.
+- ``SymmetricSums``, for other small sums: every GPU copies its part into symmetric memory, waits for the others, and
+  adds up all parts in the order of the ranks.
+
+Both read N times as many bytes as a tensor has. The switches' multicast is not used.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
-from lora_engine.model.parallel import Parallel
+from lora_engine.model.parallel import Parallel, PartialSum
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import _SymmetricMemory
 
 log = logging.getLogger(__name__)
 
@@ -43,27 +52,87 @@ class SymmetricSums:
         torch.ops.symm_mem.one_shot_all_reduce_copy_out(shared, flat, "sum", self._group_name, flat)
 
 
-def with_small_sums(parallel: Parallel, device: torch.device, num_bytes: int, peers: Collection[int]) -> Parallel:
-    """Return ``parallel`` with all-reduces of up to ``num_bytes`` (0: none) through symmetric memory.
+class SymmetricAddends:
+    """The ``SharedAddends`` in two buffers of symmetric memory, which sums use by turns.
 
-    If not all ranks support it, ``parallel`` is returned unchanged, and the log has the reason. All ranks call this.
-    ``peers``: indices of the GPUs of all ranks.
+    One barrier for each sum suffices. A rank overwrites a buffer only behind the barrier of the next sum, and another
+    rank reaches that barrier only when its norm has read the buffer. From one step to the next, in which a buffer may
+    be used twice in a row, the sum of the embeddings has the effect of a barrier.
     """
-    if not num_bytes or parallel.world == 1:
+
+    def __init__(self, buffers: Sequence[torch.Tensor], handles: Sequence[_SymmetricMemory]) -> None:
+        """Create the addends on two byte buffers of the same size, each with its handle."""
+        device = buffers[0].device
+        self._buffers, self._handles, self._turn = buffers, handles, 0
+        self._addresses = [
+            torch.tensor([_address(handle, rank) for rank in range(handle.world_size)], device=device)
+            for handle in handles
+        ]
+
+    def addend(self, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor | None:
+        buffer, num_bytes = self._buffers[self._turn], rows * columns * dtype.itemsize
+        if num_bytes > buffer.nbytes or num_bytes % _ALIGNED:
+            return None
+        return buffer[:num_bytes].view(dtype).view(rows, columns)
+
+    def contains(self, x: torch.Tensor) -> bool:
+        return x.data_ptr() == self._buffers[self._turn].data_ptr()
+
+    def sum(self, addend: torch.Tensor) -> PartialSum:
+        handle, addresses = self._handles[self._turn], self._addresses[self._turn]
+        handle.barrier()
+        self._turn = 1 - self._turn
+        return PartialSum(addend, addresses)
+
+    def check_sum(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of all ranks' small ``x [n]``, computed by torch."""
+        handle = self._handles[self._turn]
+        addend = self.addend(1, len(x), x.dtype)
+        assert addend is not None, "a buffer has room for a few numbers"
+        addend.copy_(x)
+        self.sum(addend)
+        return torch.stack([handle.get_buffer(rank, x.shape, x.dtype) for rank in range(handle.world_size)]).sum(0)
+
+
+def _address(handle: _SymmetricMemory, rank: int) -> int:
+    """Return the address at which this process has mapped a rank's buffer."""
+    return handle.get_buffer(rank, (1,), torch.uint8).data_ptr()
+
+
+def with_symmetric_memory(
+    parallel: Parallel, device: torch.device, small_bytes: int, fused_bytes: int, peers: Collection[int]
+) -> Parallel:
+    """Return ``parallel`` with sums of up to ``small_bytes`` and ``fused_bytes`` (0: none) through symmetric memory.
+
+    The latter are sums that a norm's kernel reads. If not all ranks support it, ``parallel`` is returned unchanged, and
+    the log has the reason. All ranks call this. ``peers``: indices of the GPUs of all ranks.
+    """
+    if not (small_bytes or fused_bytes) or parallel.world == 1:
         return parallel
-    sums, problem = None, _refused(device, peers)
+    made, problem = None, _refused(device, peers)
     if parallel.smallest(not problem, device):
         try:
-            sums = _allocate(parallel, device, num_bytes)
+            made = _allocate(parallel, device, small_bytes, fused_bytes)
         except (RuntimeError, AttributeError, ImportError) as error:  # torch's interface is not stable yet
             problem = str(error).splitlines()[0]
-        if parallel.smallest(sums is not None, device) and sums is not None:
-            problem = _tried(sums, parallel, device)
+        if parallel.smallest(made is not None, device) and made is not None:
+            problem = _tried(made, parallel, device)
             if parallel.smallest(not problem, device):
-                log.info("all-reduces of up to %d KiB go through symmetric memory", num_bytes >> 10)
-                return replace(parallel, small=sums)
+                log.info(
+                    "sums before norms of up to %d KiB, and others of up to %d KiB, go through symmetric memory",
+                    fused_bytes >> 10, small_bytes >> 10,
+                )  # fmt: skip
+                return replace(parallel, small=made.small, shared=made.shared)
     log.warning("every all-reduce goes through NCCL: %s", problem or "another rank has no symmetric memory")
     return parallel
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What was made in symmetric memory."""
+
+    small: SymmetricSums | None
+    shared: SymmetricAddends | None
 
 
 def _refused(device: torch.device, peers: Collection[int]) -> str:
@@ -74,21 +143,41 @@ def _refused(device: torch.device, peers: Collection[int]) -> str:
     return f"{device} cannot read the memory of cuda:{alone[0]}" if alone else ""
 
 
-def _allocate(parallel: Parallel, device: torch.device, num_bytes: int) -> SymmetricSums:
+def _allocate(parallel: Parallel, device: torch.device, small_bytes: int, fused_bytes: int) -> _Made:
     import torch.distributed._symmetric_memory as symmetric
 
-    assert parallel.group is not None
-    buffer = symmetric.empty(num_bytes // torch.bfloat16.itemsize, dtype=torch.bfloat16, device=device)
-    symmetric.rendezvous(buffer, parallel.group)
-    return SymmetricSums(buffer, parallel.group.group_name)
+    group = parallel.group
+    assert group is not None
+
+    def shared_buffer(num_bytes: int) -> tuple[torch.Tensor, _SymmetricMemory]:
+        buffer = symmetric.empty(num_bytes, dtype=torch.uint8, device=device)
+        return buffer, symmetric.rendezvous(buffer, group)
+
+    small = shared = None
+    if small_bytes:
+        buffer, _ = shared_buffer(small_bytes)
+        small = SymmetricSums(buffer.view(torch.bfloat16), group.group_name)
+    if fused_bytes:
+        buffers, handles = zip(*(shared_buffer(fused_bytes) for _ in range(2)), strict=True)
+        shared = SymmetricAddends(buffers, handles)
+    return _Made(small, shared)
 
 
-def _tried(sums: SymmetricSums, parallel: Parallel, device: torch.device) -> str:
-    """Check an all-reduce of known result; return the problem, empty if there is none."""
+def _tried(made: _Made, parallel: Parallel, device: torch.device) -> str:
+    """Check sums of known results; return the problem, empty if there is none."""
     x = torch.arange(64, dtype=torch.float32, device=device) + parallel.rank
     expected = parallel.world * torch.arange(64.0) + sum(range(parallel.world))
     try:
-        sums.all_reduce(x)
+        sums = [] if made.small is None else [_small_sum(made.small, x)]
+        if made.shared is not None:
+            sums += [made.shared.check_sum(x) for _ in range(4)]  # each buffer twice
     except (RuntimeError, AttributeError) as error:
         return str(error).splitlines()[0]
-    return "" if torch.equal(x.cpu(), expected) else f"a sum over symmetric memory is {x[:4].tolist()}"
+    wrong = [found for found in sums if not torch.equal(found.cpu(), expected)]
+    return f"a sum over symmetric memory is {wrong[0][:4].tolist()}" if wrong else ""
+
+
+def _small_sum(small: SymmetricSums, x: torch.Tensor) -> torch.Tensor:
+    total = x.clone()
+    small.all_reduce(total)
+    return total

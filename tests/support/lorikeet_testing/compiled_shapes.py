@@ -51,6 +51,7 @@ def launch_norms(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
     x, weight = elements(tokens, shape.hidden, dtype=dtype), elements(shape.hidden, dtype=dtype)
     for residual in (None, x):
         add_norm(x, residual, weight, 1e-5, x)
+    add_norm(x, x, weight, 1e-5, x, addends=elements(2, dtype=torch.int64))  # of two ranks
 
 
 def launch_small(shape: Shape, tokens: int, dtype: torch.dtype) -> None:

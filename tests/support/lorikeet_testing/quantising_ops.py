@@ -17,11 +17,18 @@ class QuantisingOps(TorchOps):
     for_adapters_too = False
 
     def project(
-        self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TorchPlan
+        self,
+        group: int,
+        layer: int,
+        x: Activations,
+        weight: Matrix,
+        bias: torch.Tensor | None,
+        plan: TorchPlan,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         assert isinstance(x, torch.Tensor)
         if isinstance(weight, torch.Tensor):
-            return super().project(group, layer, x, weight, bias, plan)
+            return super().project(group, layer, x, weight, bias, plan, out)
         rounded = quantised(x, weight).to(x.dtype)
         out = linear(rounded, weight.dequantised(x.dtype), bias)
         add_lora(group, layer, rounded if self.for_adapters_too else x, out, plan.batch.lora)
