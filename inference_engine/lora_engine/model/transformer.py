@@ -42,10 +42,8 @@ class Transformer:
         if config.family.embedding_scale_rounded:
             self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
         self.merged: MergedLayers | None = None  # only in modes that merge
-        self._fuses_sums = (
-            self.parallel.shared is not None
-            and self.ops.adds_partial_sums
-            and _norms_follow(weights, parallel_mlp=config.family.parallel_mlp)
+        self._norms_follow = self.parallel.shared is not None and _norms_follow(
+            weights, parallel_mlp=config.family.parallel_mlp
         )
 
     @property
@@ -162,7 +160,9 @@ class Transformer:
 
     def _addend(self, rows: int) -> torch.Tensor | None:
         """Return the place where a product has to write what is summed next; None: anywhere."""
-        return self.parallel.addend(rows, self.config.hidden_size, self.dtype) if self._fuses_sums else None
+        if not (self._norms_follow and self.ops.adds_partial_sums):
+            return None
+        return self.parallel.addend(rows, self.config.hidden_size, self.dtype)
 
     def _attention(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.mixer_in, layer.mixer_in_bias, plan)
