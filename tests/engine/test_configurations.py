@@ -100,8 +100,10 @@ def perturbed(kind: str, rnd: random.Random) -> Raw:
             continue
         key = rnd.choice(list(VALUES))
         raw[key] = copy.deepcopy(rnd.choice(VALUES[key]))
-    if kind == "qwen3_5_text":
+    if kind in ("qwen3_5_text", "qwen3_next"):
         raw.setdefault("full_attention_interval", rnd.choice([1, 2, 3]))
+    if kind == "qwen3_next":  # every layer's MLP is dense
+        raw |= rnd.choice([{"num_experts": 0}, {"mlp_only_layers": list(range(48))}, {"decoder_sparse_step": 49}])
     if kind == "olmo_hybrid" and rnd.random() < 0.5:
         raw |= rnd.choice(
             [
@@ -266,6 +268,18 @@ def outcome(call: Callable[[], Any], refusals: type[Exception] | tuple[type[Exce
         return call()
     except refusals as error:
         return error
+
+
+@pytest.mark.parametrize(
+    ("settings", "layer"),
+    [({}, 0), ({"decoder_sparse_step": 3}, 2), ({"mlp_only_layers": [0, 2]}, 1), ({"num_experts": 8}, 0)],
+    ids=str,
+)
+def test_experts_of_qwen3_next_are_refused_by_name(settings: Raw, layer: int) -> None:
+    with pytest.raises(UnsupportedModel, match=rf"experts \(num_experts\) in layer {layer}, which is not supported"):
+        ModelConfig.from_dict({**BASE, "model_type": "qwen3_next", **settings})
+    with pytest.raises(UnsupportedModel, match="kinds of layers cannot be read"):
+        ModelConfig.from_dict({**BASE, "model_type": "qwen3_next", "decoder_sparse_step": 0})
 
 
 def test_every_family_has_a_tiny_model() -> None:

@@ -28,15 +28,19 @@ from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.memory import PageKind
+from lora_engine.model.base_modules import BaseModules, SplitBaseModules
+from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import GraphShape
+from lora_engine.model.parallel import Parallel
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
+from lora_engine.model.weights import load_weights
 from lora_engine.request import ChoiceSoFar, GenerationRequest, PinnedPrefix, PinState, SamplingParams
 from lora_engine.structured import TokenMasks
 from lora_kernels.fp8_tensors import FP8, LARGEST, Fp8Matrix
 from lora_kernels.kernel_variants import KernelVariant
 
 pytestmark = pytest.mark.usefixtures("few_programs")
-FAMILY, OTHER = "qwen3.5-gated-delta", "olmo-hybrid"
+FAMILY, OTHER, NEXT = "qwen3.5-gated-delta", "olmo-hybrid", "qwen3-next-interleaved"
 LEAST = "lora_engine.scheduling.scheduler._LEAST_SNAPSHOT_TOKENS"
 # Of every linear projection of a family, in attention and in gated delta layers.
 KINDS: dict[str, dict[str, Any]] = {
@@ -55,6 +59,21 @@ KINDS: dict[str, dict[str, Any]] = {
         "target_modules": "all-linear",
         "rank_pattern": {"in_proj_qkv": 20, "layers.2.linear_attn.out_proj": 7},
         "alpha_pattern": {"in_proj_b": 3},
+    },
+}
+# Modules whose output features are stored by key head.
+KINDS_OF_NEXT: dict[str, dict[str, Any]] = {
+    "delta-only": {"r": 6, "lora_alpha": 9, "target_modules": ["in_proj_qkvz", "in_proj_ba", "out_proj"]},
+    "gates-only": {"r": 3, "lora_alpha": 9, "target_modules": ["in_proj_ba"]},
+    "dora": {"r": 4, "lora_alpha": 8, "use_dora": True, "target_modules": "all-linear"},
+    "lora-bias": {"r": 4, "lora_alpha": 8, "lora_bias": True, "target_modules": ["in_proj_qkvz", "in_proj_ba"]},
+    "rslora-patterns": {
+        "r": 4,
+        "lora_alpha": 8,
+        "use_rslora": True,
+        "target_modules": "all-linear",
+        "rank_pattern": {"in_proj_qkvz": 20, "layers.2.linear_attn.out_proj": 7},
+        "alpha_pattern": {"in_proj_ba": 3},
     },
 }
 # Modules of gated delta layers and of attention have the same names.
@@ -88,7 +107,7 @@ def family(families: ReferenceFamilies) -> Family:
     return families(FAMILY)
 
 
-@pytest.fixture(scope="module", params=[FAMILY, OTHER])
+@pytest.fixture(scope="module", params=[FAMILY, OTHER, NEXT])
 def hybrid(request: pytest.FixtureRequest, families: ReferenceFamilies) -> Family:
     return families(request.param)
 
@@ -119,7 +138,10 @@ def cached(engine: Engine, family: Family, prompt: list[int], adapter: str = "")
 
 @pytest.mark.parametrize(
     ("name", "step_tokens"),
-    [*((FAMILY, step_tokens) for step_tokens in (1, 2, 3, 16, 63, 65, 200)), (OTHER, 1), (OTHER, 63)],
+    [
+        *((FAMILY, step_tokens) for step_tokens in (1, 2, 3, 16, 63, 65, 200)),
+        *((name, step_tokens) for name in (OTHER, NEXT) for step_tokens in (1, 63)),
+    ],
 )
 def test_prompts_may_be_cut_anywhere(families: ReferenceFamilies, name: str, step_tokens: int) -> None:
     family = families(name)
@@ -318,14 +340,61 @@ def test_weights_in_fp8(tmp_path: Path, scales: str) -> None:
     assert len(tokens["a"]) == 6
 
 
-@pytest.fixture(scope="module", params=[FAMILY, OTHER])
+@pytest.mark.parametrize(("head_dim", "in_fp8"), [(128, True), (64, False)])
+def test_blocks_of_scales_of_interleaved_modules(
+    tmp_path: Path, head_dim: int, in_fp8: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They move with their rows; a matrix with two parts in a block is dequantised."""
+    dims = {"linear_key_head_dim": head_dim, "linear_value_head_dim": head_dim}
+    save_model(NEXT, tmp_path, hidden_size=128, intermediate_size=128, num_hidden_layers=2, **{
+        **dims, "mlp_only_layers": [0, 1], "layer_types": ["linear_attention", "full_attention"],
+    })  # fmt: skip
+    tensors = load_file(tmp_path / "model.safetensors")
+    plain = dict(tensors)
+    for name in [name for name in tensors if "layers" in name and tensors[name].dim() == 2]:
+        tensors[f"{name}_scale_inv"], tensors[name] = in_blocks(tensors[name])
+        plain[name] = Fp8Matrix(tensors[name], tensors[f"{name}_scale_inv"], None).dequantised(torch.float32)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((tmp_path / "config.json").read_text())
+    settings = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
+    read = ModelConfig.load(tmp_path)
+    layer = load_weights(tmp_path, read, torch.device("cpu"), torch.float32, Parallel()).layers[0]
+    assert isinstance(layer.mixer_in, Fp8Matrix) == in_fp8
+    assert ("in_proj_qkvz" in caplog.text) != in_fp8
+    served = layer.mixer_in.dequantised(torch.float32) if isinstance(layer.mixer_in, Fp8Matrix) else layer.mixer_in
+    stored = plain["model.layers.0.linear_attn.in_proj_qkvz.weight"]
+    group = 8 * head_dim  # rows of a key head: its query and key, and three values and z
+    expected = [
+        stored[head * group + start * head_dim : head * group + stop * head_dim]
+        for start, stop in [(0, 1), (1, 2), (2, 5), (5, 8)]
+        for head in (0, 1)
+    ]
+    torch.testing.assert_close(served, torch.cat(expected), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [FAMILY, OTHER, NEXT])
+def test_modules_that_several_ranks_read_again(families: ReferenceFamilies, name: str) -> None:
+    """Adapters that are computed from the base need each module in full: of the files, as the layers have them."""
+    engine = build_engine(families(name))
+    loaded = engine.loaded
+    served = BaseModules(loaded.model.weights, loaded.targets.shapes)
+    again = SplitBaseModules(engine.config, loaded)
+    for layer in range(loaded.model.config.num_layers):
+        for target in loaded.model.shape.targets_of(layer):
+            pair = [torch.cat([*modules.rows(layer, target)]) for modules in (served, again)]
+            torch.testing.assert_close(*pair, rtol=0, atol=0, msg=target)
+            assert not again.is_quantised(layer, target)
+
+
+@pytest.fixture(scope="module", params=[FAMILY, OTHER, NEXT])
 def kinds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     """Adapters of each kind on gated delta layers, as PEFT writes them."""
     root = tmp_path_factory.mktemp("kinds")
     model = save_model(request.param, root / "model", seed=1)
     reference: Any = None
     adapters = {}
-    for name, settings in (KINDS if request.param == FAMILY else KINDS_OF_OTHER).items():
+    for name, settings in {FAMILY: KINDS, OTHER: KINDS_OF_OTHER, NEXT: KINDS_OF_NEXT}[request.param].items():
         torch.manual_seed(len(adapters))
         trained = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
         with torch.no_grad():

@@ -94,7 +94,7 @@ def save_embedding_layers(model: Any, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("world", "families"),
     [
-        (2, ["llama2-mha", "qwen2-qkv-bias"]),
+        (2, ["llama2-mha", "qwen2-qkv-bias", "qwen3-next-interleaved"]),
         (4, ["llama3-scaled-rope-tied", "qwen3.5-gated-delta"]),
         pytest.param(4, ["llama2-mha"], marks=pytest.mark.long),
         pytest.param(

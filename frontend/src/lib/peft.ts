@@ -8,7 +8,10 @@ export const FUSED_TARGETS: Record<string, readonly string[]> = {
   gate_up_proj: ["gate_proj", "up_proj"],
 };
 /** Modules of gated delta layers, in hybrid models. Which of all these a base model has, the server knows. */
-const DELTA_TARGETS = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj", "g_proj", "b_proj", "a_proj"];
+const DELTA_TARGETS = [
+  ...["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "in_proj_qkvz", "in_proj_ba", "out_proj"],
+  ...["g_proj", "b_proj", "a_proj"],
+];
 const SERVED_TARGETS = new Set<string>([...TARGETS, ...Object.keys(FUSED_TARGETS), ...DELTA_TARGETS]);
 /** Modules whose inputs are the hidden states. */
 const READ_HIDDEN_STATES = new Set(

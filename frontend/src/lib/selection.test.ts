@@ -134,6 +134,7 @@ describe("inspectSelection", () => {
 
   it.each([
     ["gated delta layers", "linear_attn", "in_proj_qkv", ["in_proj_qkv"]],
+    ["gated delta layers with fused projections", "linear_attn", "in_proj_qkvz", ["in_proj_qkvz"]],
     ["gated delta layers with separate projections", "linear_attn", "g_proj", ["g_proj"]],
     ["fused attention", "self_attn", "qkv_proj", ["qkv_proj"]],
     ["fused gates", "mlp", "gate_up_proj", ["gate_up_proj"]],

@@ -19,7 +19,7 @@ from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import BIAS, LORA_BIAS, MAGNITUDE, AdapterManifest, ModuleLora, SafetensorsFile
 
 from .taken_out import BaseMatrices, factors
-from .targets import COLUMN_PARALLEL, TargetShapes
+from .targets import COLUMN_PARALLEL, Interleaving, TargetShapes
 from .tensors import module_rows, pool_rows_per_row, read_tensor
 
 Place = tuple[int, str]  # layer, target
@@ -54,7 +54,7 @@ class BaseModules(BaseMatrices, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModuleTensors:
-    """The tensors of one module as in the file, float32; ``a`` and ``b`` are None without LoRA."""
+    """The tensors of one module, float32, with outputs in the engine's order; ``a`` and ``b`` are None without LoRA."""
 
     scale: float = 0.0
     a: torch.Tensor | None = None  # [rank, in]
@@ -115,7 +115,8 @@ def pack(
         for slot in slots:
             assert base is not None, "an adapter with vectors is packed beside its base model"
             names = vectors[layer][slot.target]
-            tensors = _module_tensors(modules.get((layer, slot.target)), names, weights, base)
+            order = targets.interleaved.get(slot.target)
+            tensors = _module_tensors(modules.get((layer, slot.target)), names, weights, base, order)
             computed = compute(tensors, base, layer, slot.target)
             for rank, part in parts.items():
                 _write(
@@ -143,13 +144,19 @@ def _share(computed: Computed, target: str, rank: int, targets: TargetShapes) ->
 
 
 def _module_tensors(
-    module: ModuleLora | None, names: Mapping[str, str], weights: SafetensorsFile, base: BaseMatrices
+    module: ModuleLora | None,
+    names: Mapping[str, str],
+    weights: SafetensorsFile,
+    base: BaseMatrices,
+    order: Interleaving | None,
 ) -> ModuleTensors:
     vectors = {kind: read_tensor(weights, name).float() for kind, name in names.items()}
+    if order is not None:
+        vectors = {kind: order.by_part(vector) for kind, vector in vectors.items()}
     rest = (vectors.get(MAGNITUDE), vectors.get(LORA_BIAS), vectors.get(BIAS))
     if module is None:
         return ModuleTensors(0.0, None, None, *rest)
-    a, b = factors(module, weights, base)
+    a, b = factors(module, weights, base, order)
     return ModuleTensors(module.scale, a.float(), b.float(), *rest)
 
 

@@ -155,7 +155,7 @@ def pack_adapter(
     for layer, slots in enumerate(layout.layers):
         for slot in slots:
             module = names[layer, slot.target]
-            a, b = factors(module, weights, base)
+            a, b = factors(module, weights, base, targets.interleaved.get(slot.target))
             for rank, part in parts.items():
                 pool_rows = part[geometry.layer_group(layer)].view(-1, geometry.kv_dim)
                 shard_a, shard_b = targets.part(slot.target, a, b.T, rank)

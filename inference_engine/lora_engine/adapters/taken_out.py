@@ -17,6 +17,7 @@ import torch
 from lora_engine.errors import StageError
 from lora_engine.peft_format import ModuleLora, SafetensorsFile
 
+from .targets import Interleaving
 from .tensors import read_tensor
 
 _FIX = (
@@ -39,10 +40,14 @@ class BaseMatrices(Protocol):
 
 
 def factors(
-    module: ModuleLora, weights: SafetensorsFile, base: BaseMatrices | None
+    module: ModuleLora, weights: SafetensorsFile, base: BaseMatrices | None, order: Interleaving | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return A ``[rank, in]`` and B ``[out, rank]`` on the host, of the module's rank. Raises ``StageError``."""
+    """Return A ``[rank, in]`` and B ``[out, rank]`` on the host, of the module's rank. Raises ``StageError``.
+
+    ``order`` is that of B's rows in the file; they are returned in the engine's, as those of ``base`` are.
+    """
     a, b = read_tensor(weights, module.a_name), read_tensor(weights, module.b_name)
+    b = b if order is None else order.by_part(b)
     if not module.takes_from_base:
         return a, b
     assert base is not None, "an adapter of a changed base is packed beside its base model"

@@ -22,10 +22,10 @@ TARGET_GROUPS = (
     ("gate_proj", "up_proj", "gate_up_proj"),
     ("down_proj",),
     (
-        "in_proj_qkv", "in_proj_z",
+        "in_proj_qkv", "in_proj_z", "in_proj_qkvz",
         "linear_attn.q_proj", "linear_attn.k_proj", "linear_attn.v_proj", "linear_attn.g_proj",
     ),
-    ("in_proj_b", "in_proj_a", "linear_attn.b_proj", "linear_attn.a_proj"),
+    ("in_proj_b", "in_proj_a", "in_proj_ba", "linear_attn.b_proj", "linear_attn.a_proj"),
     ("out_proj", "linear_attn.o_proj"),
 )  # fmt: skip
 _NAMES = frozenset(target for group in TARGET_GROUPS for target in group)
@@ -58,6 +58,29 @@ class LoraSharding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Interleaving:
+    """The order of output features of a module that computes several parts, stored head by head.
+
+    For each of ``heads``, ``sizes`` are its numbers of features of each part. Checkpoints and adapters of Qwen3-Next
+    have this order; in the engine, the features of all heads of a part follow each other.
+    """
+
+    heads: int
+    sizes: tuple[int, ...]
+
+    def by_part(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return ``rows [out, …]``, which are stored head by head, part by part."""
+        by_head = rows.unflatten(0, (self.heads, sum(self.sizes)))
+        return torch.cat([part.flatten(0, 1) for part in by_head.split(self.sizes, dim=1)])
+
+    def in_blocks(self, rows: int) -> Interleaving | None:
+        """Return the order of blocks of so many rows; None if a block has features of two parts."""
+        if any(size % rows for size in self.sizes):
+            return None
+        return Interleaving(self.heads, tuple(size // rows for size in self.sizes))
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleShape:
     """A module's rows on one rank: of A, each ``in_features`` long, and of B transposed, each ``out_features``."""
 
@@ -78,6 +101,7 @@ class TargetShapes:
     sharding: LoraSharding = LoraSharding.OUTER
     # Output features of the whole module by part, of targets that consist of several, each of which is split.
     parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    interleaved: Mapping[str, Interleaving] = field(default_factory=dict)  # orders of output features in adapters
 
     @property
     def shards(self) -> int:

@@ -17,6 +17,7 @@ from lora_kernels.fp8_tensors import Fp8Matrix, fits, quantise, rows_of
 
 from .digests import files_state
 from .loading import LoadedModel, quantises
+from .shape import DELTA_GATES
 from .weights import GROUP_MATRICES, Matrix, ModelWeights, StoredModules
 
 # Rows converted to float32 at a time; a multiple of a block of FP8 scales.
@@ -109,6 +110,8 @@ class SplitBaseModules:
 
     def _fits(self, target: str) -> bool:
         """Return whether a rank's part of the module was quantised to FP8."""
+        if _group(target) == DELTA_GATES:  # never quantised
+            return False
         shapes = [
             self._targets.shapes[other] for other in TARGET_GROUPS[_group(target)] if other in self._targets.shapes
         ]

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from lora_engine.adapters.targets import target_of
+from lora_engine.adapters.targets import Interleaving, target_of
 from lora_engine.errors import UnsupportedModel
 
 from .families import FAMILIES, Family, GatedDelta, Settings
@@ -45,12 +45,17 @@ class DeltaConfig:
     def parts(self) -> tuple[int, int, int]:
         """Numbers of features of queries, keys and values."""
         keys = self.key_heads * self.key_dim
-        return keys, keys, self.heads * self.value_dim
+        return keys, keys, self.values
 
     @property
     def channels(self) -> int:
         """Number of features of queries, keys and values together."""
         return sum(self.parts)
+
+    @property
+    def values(self) -> int:
+        """Number of features of values, and of z."""
+        return self.heads * self.value_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class ModelConfig:
         for name, meaning in family.refused.items():
             if settings.get(name):
                 raise UnsupportedModel(f"config.json sets {name}: {meaning} is not supported; use another model.")
+        _refuse_unsupported(settings, family)
         layers, heads = _whole(settings, "num_hidden_layers"), _whole(settings, "num_attention_heads")
         kv_heads, hidden = _whole(settings, "num_key_value_heads", heads), _whole(settings, "hidden_size")
         head_dim = _whole(settings, "head_dim", hidden // heads)
@@ -187,12 +193,32 @@ class ModelConfig:
     def _delta_shapes(self, world: int) -> dict[str, tuple[int, int]]:
         if (delta := self.delta) is None or (names := self.family.gated_delta) is None:
             return {}
-        hidden, values = self.hidden_size, delta.heads * delta.value_dim
-        parts = (delta.channels, values) if len(names.inputs) == 2 else (*delta.parts, values)
-        outputs = [*zip(names.inputs, parts, strict=True), *((gate, delta.heads) for gate in names.gates)]
+        hidden, values = self.hidden_size, delta.values
+        parts = {1: (delta.channels + values,), 2: (delta.channels, values), 4: (*delta.parts, values)}
+        gates = [2 * delta.heads // len(names.gates)] * len(names.gates)
+        outputs = zip((*names.inputs, *names.gates), (*parts[len(names.inputs)], *gates), strict=True)
         return {
             **{target_of(f"{DELTA_BLOCK}.{name}"): (hidden, features // world) for name, features in outputs},
             target_of(f"{DELTA_BLOCK}.{names.output}"): (values // world, hidden),
+        }
+
+    @property
+    def output_parts(self) -> dict[str, tuple[int, ...]]:
+        """Output features of each part of the targets that compute several parts, each of which is split over ranks."""
+        if (delta := self.delta) is None or (names := self.family.gated_delta) is None:
+            return {}
+        if names.interleaved:
+            return {names.inputs[0]: (*delta.parts, delta.values), names.gates[0]: (delta.heads, delta.heads)}
+        return {names.inputs[0]: delta.parts} if len(names.inputs) == 2 else {}
+
+    @property
+    def interleaved(self) -> dict[str, Interleaving]:
+        """The orders of output features of targets in checkpoints and adapters, where they are not by part."""
+        if (delta := self.delta) is None or (names := self.family.gated_delta) is None or not names.interleaved:
+            return {}
+        return {
+            target: Interleaving(delta.key_heads, tuple(part // delta.key_heads for part in self.output_parts[target]))
+            for target in (names.inputs[0], names.gates[0])
         }
 
 
@@ -243,6 +269,17 @@ def _number(settings: Settings, name: str, default: float | None = None) -> floa
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0:
         raise UnsupportedModel(f"config.json: {name} must be a number, but is {value!r}; {_AGAIN}")
     return float(value)
+
+
+def _refuse_unsupported(settings: Settings, family: Family) -> None:
+    if family.unsupported is None:
+        return
+    try:
+        what = family.unsupported(settings)
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise UnsupportedModel(f"config.json: the kinds of layers cannot be read ({error!r}); {_AGAIN}") from None
+    if what:
+        raise UnsupportedModel(f"config.json has {what}, which is not supported; use another model.")
 
 
 _AGAIN = "copy config.json from the model's source again."

@@ -215,7 +215,8 @@ def target_shapes(config: EngineConfig, model_config: ModelConfig, parallel: Par
         parallel.world,
         biased_targets(model_config),
         sharding,
-        {} if model_config.delta is None else {"in_proj_qkv": model_config.delta.parts},
+        model_config.output_parts,
+        model_config.interleaved,
     )
 
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import torch
 
-from lora_engine.adapters.targets import target_of
-from lora_kernels.fp8_tensors import Fp8Matrix, columns_of, concatenated, fits, quantise, rows_of
+from lora_engine.adapters.targets import Interleaving, target_of
+from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Matrix, columns_of, concatenated, fits, quantise, rows_of
 
 from .checkpoint import Checkpoint, ScaleNames, Shape, Tensors
 from .config import DELTA_BLOCK, LayerKind, ModelConfig
@@ -30,7 +30,7 @@ EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight
 class DeltaParameters:
     """The parameters of a gated delta layer beside its wide projections.
 
-    ``gates [2 * heads, hidden]`` are in_proj_b and in_proj_a, ``convolution [channels, taps + 1]``; ``a_log`` and
+    ``gates [2 * heads, hidden]`` are those of b, then those of a, ``convolution [channels, taps + 1]``; ``a_log`` and
     ``dt_bias`` ``[heads]`` are float32, ``norm [value_dim]``.
     """
 
@@ -50,7 +50,7 @@ class LayerWeights:
     """The weights of a transformer block; matrices are ``[out, in]``, local to this rank. For norms see ``Family``.
 
     ``mixer_in`` and ``mixer_out`` are the projections of attention (q, k and v; o), or of a gated delta layer
-    (in_proj_qkv and in_proj_z; out_proj).
+    (queries, keys, values and z; out_proj).
     """
 
     attention_norm: torch.Tensor | None
@@ -189,7 +189,8 @@ def _delta_shapes(config: ModelConfig, prefix: str) -> dict[str, Shape]:
     """Return the shapes of a gated delta layer's tensors beside its wide projections."""
     delta, names = config.delta, config.family.gated_delta
     assert delta is not None and names is not None, "the layer is a gated delta layer"
-    shapes: dict[str, Shape] = {f"{gate}.weight": (delta.heads, config.hidden_size) for gate in names.gates}
+    rows = 2 * delta.heads // len(names.gates)
+    shapes: dict[str, Shape] = {f"{gate}.weight": (rows, config.hidden_size) for gate in names.gates}
     shapes |= {
         "conv1d.weight": (delta.channels, 1, delta.taps + 1),
         "A_log": (delta.heads,),
@@ -472,24 +473,27 @@ class _Loader:
         )
 
     def _delta(self, prefix: str) -> DeltaParameters:
-        names = self._config.family.gated_delta
-        assert names is not None, "the layer is a gated delta layer"
+        delta, names = self._config.delta, self._config.family.gated_delta
+        assert delta is not None and names is not None, "the layer is a gated delta layer"
 
         def parameter(name: str) -> torch.Tensor:
             placed = self._tensors.tensor(prefix + name).to(self._device, torch.float32).contiguous()
             self._tensors.placed(prefix + name, placed)
             return placed
 
-        def of_rank(name: str, rows: torch.Tensor) -> torch.Tensor:
-            return torch.cat([rows[start:stop] for start, stop in self._rows_of_rank(name, len(rows))])
+        def of_rank(rows: torch.Tensor, parts: tuple[int, ...] = ()) -> torch.Tensor:
+            return torch.cat([rows[start:stop] for start, stop in self._rows_of_rank(parts or (len(rows),))])
 
         gates = [f"{prefix}{gate}.weight" for gate in names.gates]
-        of_gates = [of_rank(name, self._plain(self._module(name))) for name in gates]
+        of_gates = [
+            of_rank(self._plain(self._module(name)), self._config.output_parts.get(gate, ()))
+            for name, gate in zip(gates, names.gates, strict=True)
+        ]
         return DeltaParameters(
             gates=self._put(gates[0], torch.cat(of_gates)),
-            convolution=of_rank("conv1d.weight", parameter("conv1d.weight").squeeze(1)).to(self._dtype),
-            a_log=of_rank("A_log", parameter("A_log")),
-            dt_bias=of_rank("dt_bias", parameter("dt_bias")),
+            convolution=of_rank(parameter("conv1d.weight").squeeze(1), delta.parts).to(self._dtype),
+            a_log=of_rank(parameter("A_log")),
+            dt_bias=of_rank(parameter("dt_bias")),
             norm=parameter(f"{names.norm}.weight").to(self._dtype),
         )
 
@@ -497,18 +501,18 @@ class _Loader:
         """Load a column-parallel matrix: this rank's output features of each module, concatenated."""
         names = [f"{prefix}{module}.weight" for module in modules_of(self._config, block, kind)]
         parts: list[Matrix] = []
+        in_parts = self._config.output_parts
         for name in names:
             whole = self._module(name)
-            for start, stop in self._rows_of_rank(name, whole.shape[0]):
+            for start, stop in self._rows_of_rank(in_parts.get(_target(name), (whole.shape[0],))):
                 part = rows_of(whole, start, stop) if isinstance(whole, Fp8Matrix) else None
                 parts.append(part or self._plain(whole)[start:stop])
         return self._joined(names, parts)
 
-    def _rows_of_rank(self, name: str, rows: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of a column-parallel module's rows on this rank: one, or one of each of its parts."""
-        in_parts = self._config.delta is not None and name.endswith(("in_proj_qkv.weight", "conv1d.weight"))
+    def _rows_of_rank(self, parts: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+        """Yield this rank's range of rows of each part of a column-parallel module."""
         first = 0
-        for part in self._config.delta.parts if in_parts and self._config.delta else (rows,):
+        for part in parts:
             height = self._parallel.shard(part, "output features")
             start = first + self._parallel.rank * height
             yield start, start + height
@@ -561,17 +565,32 @@ class _Loader:
 
 
 def _stored(tensors: Tensors, config: ModelConfig, in_fp8: Mapping[str, ScaleNames], name: str) -> Matrix:
-    """Read a module's weights as the files have them."""
-    weight = tensors.tensor(name)
+    """Read a module's weights as the files have them, but with rows by part where they are stored by head."""
+    weight, order = tensors.tensor(name), config.interleaved.get(_target(name))
     if name not in in_fp8:
-        return weight
+        return weight if order is None else order.by_part(weight)
     names = in_fp8[name]
     scale = tensors.tensor(names.weight).float()
     assert config.quantization is not None
     if not config.quantization.in_blocks:
         scale = scale.reshape(-1).expand(weight.shape[0])
     static = tensors.tensor(names.input).float().reshape(1) if names.input else None
-    return Fp8Matrix(weight, scale, static)
+    matrix = Fp8Matrix(weight, scale, static)
+    return matrix if order is None else _by_part(matrix, order)
+
+
+def _by_part(matrix: Fp8Matrix, order: Interleaving) -> Matrix:
+    """Return the matrix with its rows by part: dequantised if a block of scales has rows of two parts."""
+    of_scales = order.in_blocks(BLOCK) if matrix.in_blocks else order
+    if of_scales is None:
+        return order.by_part(matrix.dequantised(torch.float32))
+    data = order.by_part(matrix.data.view(torch.uint8)).view(FP8)
+    return Fp8Matrix(data, of_scales.by_part(matrix.scale), matrix.input_scale)
+
+
+def _target(name: str) -> str:
+    """Return the target whose weights are the tensor ``name``."""
+    return target_of(name.removesuffix(".weight"))
 
 
 class StoredModules:
@@ -590,6 +609,8 @@ class StoredModules:
             for block in MATRICES
             for module in modules_of(config, block, kind)
         }
+        if config.delta_layers and (delta := config.family.gated_delta) is not None:
+            self._modules |= {target_of(f"{DELTA_BLOCK}.{gate}"): f"{DELTA_BLOCK}.{gate}" for gate in delta.gates}
         self._biased = biased_targets(config)
 
     def matrix(self, layer: int, target: str) -> Matrix:

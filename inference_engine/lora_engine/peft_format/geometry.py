@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-_DELTA_FUSED = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
+_DELTA = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
+_DELTA_FUSED = ("in_proj_qkvz", "in_proj_ba", "out_proj")
 # Named with their block, since attention has modules of the same names.
 _DELTA_SPLIT = tuple(f"linear_attn.{part}_proj" for part in "qkvgbao")
+_GATED_DELTA = frozenset({*_DELTA, *_DELTA_FUSED})
 _ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})
 
 
@@ -31,12 +33,13 @@ class BaseGeometry:
     gated_queries: int = 0  # 1: q_proj has a gate beside each head's query
     # Kind of each layer: "a" attention, "d" gated delta rule; empty: all have attention.
     layer_kinds: str = ""
-    delta_channels: int = 0  # outputs of in_proj_qkv
+    delta_channels: int = 0  # outputs of in_proj_qkv, that is queries, keys and values
     delta_values: int = 0  # outputs of in_proj_z
     delta_heads: int = 0  # outputs of in_proj_b and in_proj_a
     split_delta: int = (
         0  # 1: a gated delta layer has the modules q_proj, k_proj, v_proj, g_proj, b_proj, a_proj, o_proj
     )
+    fused_delta: int = 0  # 1: a gated delta layer has the modules in_proj_qkvz, in_proj_ba, out_proj
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -58,7 +61,7 @@ class BaseGeometry:
         return (*(("qkv_proj",) if self.fused_qkv else TARGETS[:3]), "o_proj")
 
     def _delta(self) -> tuple[str, ...]:
-        return _DELTA_SPLIT if self.split_delta else _DELTA_FUSED
+        return _DELTA_SPLIT if self.split_delta else _DELTA_FUSED if self.fused_delta else _DELTA
 
     def _mlp(self) -> tuple[str, ...]:
         return (*(("gate_up_proj",) if self.fused_gate_up else TARGETS[4:6]), "down_proj")
@@ -82,6 +85,8 @@ class BaseGeometry:
             "in_proj_z": (self.hidden_size, self.delta_values),
             "in_proj_b": (self.hidden_size, self.delta_heads),
             "in_proj_a": (self.hidden_size, self.delta_heads),
+            "in_proj_qkvz": (self.hidden_size, self.delta_channels + self.delta_values),
+            "in_proj_ba": (self.hidden_size, 2 * self.delta_heads),
             "out_proj": (self.delta_values, self.hidden_size),
             "linear_attn.q_proj": (self.hidden_size, delta_keys),
             "linear_attn.k_proj": (self.hidden_size, delta_keys),
@@ -115,5 +120,5 @@ def module_name(target: str) -> str:
     """Return a target's module with its block, such as ``self_attn.q_proj``."""
     if target in _DELTA_SPLIT:
         return target
-    block = "self_attn" if target in _ATTENTION else "linear_attn" if target in _DELTA_FUSED else "mlp"
+    block = "self_attn" if target in _ATTENTION else "linear_attn" if target in _GATED_DELTA else "mlp"
     return f"{block}.{target}"

@@ -345,13 +345,15 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
 def _delta_sizes(model: ModelConfig) -> dict[str, Any]:
     if (delta := model.delta) is None:
         return {}
+    names = model.family.gated_delta
     kinds = ("d" if layer in model.delta_layers else "a" for layer in range(model.num_layers))
     return {
         "layer_kinds": "".join(kinds),
         "delta_channels": delta.channels,
         "delta_values": delta.heads * delta.value_dim,
         "delta_heads": delta.heads,
-        "split_delta": int(len(model.family.gated_delta.inputs) > 2) if model.family.gated_delta else 0,
+        "split_delta": int(names is not None and len(names.inputs) > 2),
+        "fused_delta": int(names is not None and names.interleaved),
     }
 
 

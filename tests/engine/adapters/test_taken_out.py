@@ -13,6 +13,7 @@ import torch
 from lorikeet_testing.adapter_files import GEOMETRY, make_tensors, save_adapter
 
 from lora_engine.adapters.taken_out import factors
+from lora_engine.adapters.targets import Interleaving
 from lora_engine.errors import StageError
 from lora_engine.peft_format import WEIGHTS_FILE, AdapterLimits, AdapterManifest, SafetensorsFile, inspect_adapter
 
@@ -60,6 +61,24 @@ def test_it_is_what_the_whole_decomposition_gives(tmp_path: Path, size: float) -
         torch.testing.assert_close(b @ a, wanted, rtol=1e-4, atol=2e-6)
         assert module.scale == pytest.approx(module.alpha / rank)
     assert manifest.rank == 2 * rank
+
+
+def test_outputs_that_are_stored_head_by_head(tmp_path: Path) -> None:
+    """A decomposition of reordered rows is the reordered decomposition."""
+    manifest, weights = olora(tmp_path)
+    module = manifest.modules[0]
+    a, b = factors(module, weights, Base())
+    heads = len(b) // 4
+    order = Interleaving(heads, (1, 3))
+
+    class Reordered(Base):
+        def matrix(self, target: str) -> torch.Tensor:
+            return order.by_part(super().matrix(target))
+
+    reordered_a, reordered_b = factors(module, weights, Reordered(), order)
+    stored = b @ a
+    wanted = torch.cat([stored[0::4], stored.reshape(heads, 4, -1)[:, 1:].flatten(0, 1)])
+    torch.testing.assert_close(reordered_b @ reordered_a, wanted, rtol=1e-4, atol=2e-6)
 
 
 def test_an_untrained_one_does_nothing(tmp_path: Path) -> None:

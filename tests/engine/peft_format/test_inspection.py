@@ -82,6 +82,36 @@ def test_a_base_with_fused_projections_has_other_targets(tmp_path):
     assert "LoRA is served on qkv_proj, o_proj, gate_up_proj, down_proj" in refused.problems[0].fix
 
 
+def test_fused_projections_of_gated_delta_layers(tmp_path):
+    sizes = {"layer_kinds": "da", "delta_channels": 20, "delta_values": 12, "delta_heads": 3, "fused_delta": 1}
+    geometry = replace(peft_files.GEOMETRY, **sizes)
+    names = ("in_proj_qkvz", "in_proj_ba", "out_proj")
+    assert geometry.targets_of(0) == (*names, "gate_proj", "up_proj", "down_proj")
+    assert geometry.targets_of(1)[:4] == ("q_proj", "k_proj", "v_proj", "o_proj")
+
+    def report(name, targets, **shapes):
+        folder = tmp_path / name
+        folder.mkdir()
+        prefix = "base_model.model.model.layers.0.linear_attn"
+        of = {}
+        for target in targets:
+            width, height = geometry.features(target) if target in names else (geometry.hidden_size, 20)
+            of[f"{prefix}.{target}.lora_A.weight"] = np.ones((4, width), np.float32)
+            of[f"{prefix}.{target}.lora_B.weight"] = np.ones((shapes.get(target, height), 4), np.float32)
+        (folder / "adapter_model.safetensors").write_bytes(peft_files.safetensors_bytes(of))
+        (folder / "adapter_config.json").write_bytes(peft_files.config_bytes(4, targets))
+        return inspect_adapter(folder, geometry)
+
+    assert geometry.features("in_proj_qkvz") == (64, 32) and geometry.features("in_proj_ba") == (64, 6)
+    accepted = report("whole", names)
+    assert accepted.ok, accepted.problems
+    assert {(module.layer, module.target) for module in accepted.manifest.modules} == {(0, name) for name in names}
+    (problem,) = report("short", names, in_proj_ba=3).problems
+    assert "layers.0.in_proj_ba.lora_B is [3, 4] but fake-base needs [6, 4]" in problem.message
+    other = report("other", ("in_proj_qkv", "in_proj_z"))
+    assert not other.ok and "in_proj_qkvz, in_proj_ba, out_proj" in other.problems[0].fix
+
+
 def test_many_misfits_are_summed_up_first(tmp_path, geometry, tensors, save):
     wrong = {name: np.zeros((4, 32) if "lora_A" in name else (32, 4), np.float32) for name in tensors()}
     report = inspect_adapter(save(tmp_path, wrong, base_model_name_or_path="other/base"), geometry)

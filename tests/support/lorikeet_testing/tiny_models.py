@@ -123,6 +123,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "linear_value_head_dim": 24,
         },
     ),
+    "qwen3-next-interleaved": (
+        "qwen3_next",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 5,
+            "mlp_only_layers": list(range(5)),
+            "layer_types": ["linear_attention", "full_attention"] * 2 + ["linear_attention"],
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 6,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 24,
+        },
+    ),
     "olmo-hybrid": (
         "olmo_hybrid",
         {
@@ -175,6 +188,8 @@ def save_model(family: str, folder: Path, seed: int = 0, **shape: Any) -> PreTra
             parameter.add_(torch.randn_like(parameter) * 0.08)
     model.save_pretrained(folder, max_shard_size="200KB" if family == "qwen2-qkv-bias" else "1GB")
     save_tokenizer(folder)
+    if kind == "qwen3_next":  # by this name PEFT takes the targets of a dense MLP for those of experts
+        model.config.model_type = "qwen3_next_dense"  # type: ignore[misc]
     return model
 
 

@@ -17,6 +17,7 @@ from . import (
     qwen2,
     qwen3,
     qwen3_5,
+    qwen3_next,
     smollm3,
 )
 from .family import Family, GatedDelta, Norm, Rope, Settings
@@ -28,6 +29,7 @@ _MODULES = (
     qwen2,
     qwen3,
     qwen3_5,
+    qwen3_next,
     gemma2,
     gemma3,
     phi3,

@@ -54,12 +54,15 @@ class Rope:
 class GatedDelta:
     """The gated delta layers of a family, which config.json calls linear_attention: the names of their modules.
 
-    ``inputs`` are the modules of queries, keys, values and z, in this order: two or four. ``attention_norm``,
-    ``mlp_norm`` and so on are the norms of such a layer where they are not the family's, see ``Family``.
+    ``inputs`` are the modules of queries, keys, values and z, in this order: one, two or four; ``gates`` are those of
+    the rates and the decays, one or two. ``interleaved``: there is one of each, and its output features are stored by
+    key head. ``attention_norm``, ``mlp_norm`` and so on are the norms of such a layer where they are not the family's,
+    see ``Family``.
     """
 
     inputs: tuple[str, ...] = ("in_proj_qkv", "in_proj_z")
-    gates: tuple[str, str] = ("in_proj_b", "in_proj_a")
+    gates: tuple[str, ...] = ("in_proj_b", "in_proj_a")
+    interleaved: bool = False
     output: str = "out_proj"
     norm: str = "norm"  # of the output by head
     norm_eps: float | None = None  # None: that of the other norms
@@ -112,6 +115,7 @@ class Family:
     slides_everywhere: bool = False  # sliding_window, if set, holds for every layer
     rotates: Callable[[Settings, int, bool], bool] | None = None  # (settings, layer, slides); None: every layer does
     refused: Mapping[str, str] = field(default_factory=dict)  # unsupported settings, which must not be true: meaning
+    unsupported: Callable[[Settings], str] | None = None  # returns what config.json asks for that is not; "": nothing
     multimodal: str = ""  # model_type of checkpoints that contain this model beside a vision tower
 
     def norms(self, *, gated_delta: bool) -> tuple[str, str, str, str]:
