@@ -42,6 +42,7 @@ from lora_kernels.kernel_variants import KernelVariant
 pytestmark = pytest.mark.usefixtures("few_programs")
 FAMILY, OTHER, NEXT = "qwen3.5-gated-delta", "olmo-hybrid", "qwen3-next-interleaved"
 LEAST = "lora_engine.scheduling.scheduler._LEAST_SNAPSHOT_TOKENS"
+_QKVZ = "model.layers.0.linear_attn.in_proj_qkvz.weight"
 # Of every linear projection of a family, in attention and in gated delta layers.
 KINDS: dict[str, dict[str, Any]] = {
     "delta-only": {
@@ -338,6 +339,29 @@ def test_weights_in_fp8(tmp_path: Path, scales: str) -> None:
     assert error < (1e-6 if scales == "blocks" else 0.05)
     tokens, _ = run_all(engine, [GenerationRequest("a", prompt_of(30, 1), SamplingParams(max_tokens=6))])
     assert len(tokens["a"]) == 6
+
+
+def test_interleaved_modules_quantised_at_the_start(families: ReferenceFamilies) -> None:
+    """The gates stay as they are; adapters act on the rest."""
+    family = families(NEXT)
+    whole = load_file(family.folder / "model.safetensors")
+    engine = build_engine(family, quantization="fp8")
+    layer = engine.loaded.model.weights.layers[0]
+    assert isinstance(layer.mixer_in, torch.Tensor) and layer.delta is not None  # of a CPU: dequantised
+    order = engine.targets.interleaved
+    for matrix, target, bound in [(layer.mixer_in, "in_proj_qkvz", 0.05), (layer.delta.gates, "in_proj_ba", 0)]:
+        expected = order[target].by_part(whole[f"model.layers.0.linear_attn.{target}.weight"])
+        assert (matrix - expected).norm() / expected.norm() <= bound
+    assert not torch.equal(layer.mixer_in, order["in_proj_qkvz"].by_part(whole[_QKVZ]))
+    digests = {name: family.adapters[name].digest for name in ("all-linear-r16-rslora", "dora-r6")}
+    together = [
+        GenerationRequest(name, prompt_of(30, 1), SamplingParams(max_tokens=6), digest)
+        for name, digest in {**digests, "base": ""}.items()
+    ]
+    alone: dict[str, list[int]] = {}
+    for request in together:
+        alone |= run_all(engine, [request])[0]
+    assert run_all(engine, together)[0] == alone
 
 
 @pytest.mark.parametrize(("head_dim", "in_fp8"), [(128, True), (64, False)])
