@@ -358,8 +358,8 @@ def test_a_small_pool_changes_nothing(made: Made, wanted: Any) -> None:
 
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_several_ranks_agree_with_peft(made: Made, wanted: Any, tmp_path: Path, world: int) -> None:
-    """All kinds in one batch, and combined ones as one rank has them; then in a pool that is too small for them, but
-    for the one of rank 512. In both layouts."""
+    """All kinds in one batch, and combined ones as one rank has them, in both layouts; then in a pool that is too small
+    for them, but for the one of rank 512. The ordinary run does that in the layout with more exchanges only."""
     params = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
     digests = {kind.name: made.adapters[kind.name].digest for kind in SERVED}
     asked = {
@@ -381,7 +381,8 @@ def test_several_ranks_agree_with_peft(made: Made, wanted: Any, tmp_path: Path, 
     for sharding in ("outer", "full"):
         settings = {"max_lora_rank": RANK, "page_tokens": 2, "lora_sharding": sharding}
         runs.append(Run(made.folder, adapters, requests, {**settings, "pool_mb": 8}, combined))
-        runs.append(Run(made.folder, adapters, small, {**settings, "pool_mb": 1}))
+        if sharding == "full" or world == 4:
+            runs.append(Run(made.folder, adapters, small, {**settings, "pool_mb": 1}))
     alone = runs[0].on(Parallel()).tokens
     tokens = {name: wanted[name.partition("#")[0]][1] for name in asked} | {name: alone[name] for name in combined}
     for run, ranks in zip(runs, on_ranks(world, tmp_path, runs), strict=True):

@@ -84,6 +84,7 @@ def generate(engine: Engine, digests: list[str], count: int, lengths: Sequence[i
     return tokens
 
 
+@pytest.mark.usefixtures("few_programs")
 def test_interpreted_mixed_graphs_give_the_same_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, digests = build(folder, "cpu", backend="torch")
     plain, alone = generate(engine, digests, 4, (1, 7, 12)), generate(engine, digests[2:3], 1, (19,))

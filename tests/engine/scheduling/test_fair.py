@@ -55,7 +55,7 @@ class GapMeter:
         self.widest_share = max(self.widest_share, (high - low) / self.order.gap_bound(a, b))
 
 
-@pytest.mark.parametrize("batch", [*range(2), *(pytest.param(batch, marks=pytest.mark.long) for batch in range(2, 20))])
+@pytest.mark.parametrize("batch", [0, *(pytest.param(batch, marks=pytest.mark.long) for batch in range(1, 20))])
 def test_the_service_gap_between_backlogged_tenants_stays_within_twice_the_batch(batch: int) -> None:
     preemptions = hits = 0
     for seed in range(100):

@@ -136,11 +136,12 @@ def _share_the_shapes_of_tensors() -> None:
 
 @pytest.fixture
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Split attention as on a GPU with two multiprocessors, not 132. In the interpreter each program takes as long
-    as another, whether it has keys or not.
+    """Split attention as on a GPU with two multiprocessors for decodes and eight for prompts, not 132. In the
+    interpreter each program takes as long as another, whether it has keys or not, and a graph has all of them.
     """
     if not torch.cuda.is_available():
         monkeypatch.setattr("lora_kernels.attention.FEW", 8)
+        monkeypatch.setattr("lora_kernels.attention.PREFILL_PROGRAMS", 16)
 
 
 if not torch.cuda.is_available():
