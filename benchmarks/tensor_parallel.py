@@ -88,7 +88,7 @@ class Job:
 
     @property
     def fits(self) -> bool:
-        """Whether the weights fit into the GPUs with room for a pool."""
+        """Return whether the weights fit into the GPUs with room for a pool."""
         if "70b" not in self.model or not GPU:
             return True
         weights = 70.6e9 * (1 if self.quantization == "fp8" else 2)
@@ -103,7 +103,7 @@ JOBS = (
     Job("70b fp8", "engine", "llama-3.1-70b", quantization="fp8", batches=(64, 192)),
     Job("70b fp8 unfused", "engine", "llama-3.1-70b", quantization="fp8", batches=(64, 192), fused=False),
     Job("70b", "engine", "llama-3.1-70b", batches=(64, 192)),
-    Job("8b full", "engine", "llama-3.1-8b", sharding="full"),
+    Job("8b full", "engine", "llama-3.1-8b", sharding="full", throughput=True),
     Job("8b full", "engine", "llama-3.1-8b", sharding="full", silent=True),
     Job("70b full", "engine", "llama-3.1-70b", quantization="fp8", sharding="full", batches=(192,)),
     Job("70b full", "engine", "llama-3.1-70b", quantization="fp8", sharding="full", batches=(192,), silent=True),
@@ -132,7 +132,7 @@ def time_sums(rank: int, world: int, place: Path, times: Path) -> None:
         residual = torch.zeros(rows, 4096, dtype=torch.bfloat16, device=rank_config.device)
         for name, parallel in kinds.items():
             takes = name != "symmetric" or (parallel.small is not None and parallel.small.takes(residual))
-            if takes:
+            if takes and (parallel.shared is None or parallel.addend(*residual.shape, residual.dtype) is not None):
                 lines.append((rows, name, microseconds(parallel, residual)))
     if rank == 0:
         times.write_text(json.dumps(lines))
@@ -302,9 +302,9 @@ def run_engine(job: Job, out: Path | None) -> None:
             rows.add(name, "step_ms", value, "ms", floor_ms(engine, mine[:size], size), system, settings)
     if job.throughput:
         requests, new = (600 * ranks, 128) if GPU else (16, 4)
-        requests_per_s(engine, CASES["64 mixed"], [one.digest for one in packed[:64]], batch, 4)  # kernels, graphs
         for name, count in COUNTS.items():
             case = CASES.get(name, Case(name, count))
+            requests_per_s(engine, case, [one.digest for one in packed[:count]], batch, 16)  # kernels, graphs
             value = requests_per_s(engine, case, [one.digest for one in packed[:count]], requests, new)
             rows.add(name, "requests_per_s", value, "1/s", None, system, {"requests": requests, "running": batch})
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from lorikeet_testing.interpreted import few_programs  # noqa: F401
+from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
 
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import Parallel, PartialSum
+from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel import symmetric_sums
 from lora_engine.tensor_parallel.symmetric_sums import SymmetricAddends, SymmetricSums, with_symmetric_memory
 
@@ -174,3 +182,62 @@ def test_nothing_is_tried_on_one_rank_or_if_it_is_switched_off() -> None:
 
 def test_on_cpus_it_is_refused() -> None:
     assert "symmetric memory needs GPUs" in symmetric_sums._refused(DEVICE, {0, 1})
+
+
+@dataclass
+class OneAddend:
+    """The addends of a group of one rank: norms add up one tensor, as they would add up several."""
+
+    sums: int = 0
+
+    def addend(self, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+        self.place = torch.full((rows, columns), float("nan"), dtype=dtype)
+        return self.place
+
+    def contains(self, x: torch.Tensor) -> bool:
+        return x.data_ptr() == self.place.data_ptr()
+
+    def sum(self, addend: torch.Tensor) -> PartialSum:
+        self.sums += 1
+        return PartialSum(addend, torch.tensor([addend.data_ptr()]))
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "sums_a_layer"),
+    [
+        ("llama3-scaled-rope-tied", {}, 2),
+        ("qwen2-qkv-bias", {"deterministic": True}, 2),
+        ("glm4-norms-around", {}, 2),  # norms behind attention and MLP
+        ("cohere2-parallel", {}, 1),  # attention and MLP side by side
+    ],
+)
+def test_norms_that_add_up_sums_change_no_token(
+    tmp_path: Path, family: str, settings: dict[str, Any], sums_a_layer: int
+) -> None:
+    """In the Triton backend, interpreted, with adapters on every target: prompts in parts, and decode steps."""
+    reference = save_model(family, tmp_path / "model")
+    adapter = adapter_at("all-linear-r16-rslora", save_adapter("all-linear-r16-rslora", reference, tmp_path / "a"))
+    answers = []
+    for shared in (None, OneAddend()):
+        source = LoadedAdapters()
+        config = EngineConfig(
+            model=tmp_path / "model", backend="triton", dtype="float32", pool_mb=16, max_running=2, step_tokens=12,
+            prefix_cache=False, **settings,
+        )  # fmt: skip
+        engine = Engine(config, source, load_model(config, Parallel(shared=shared)))
+        source.add(pack_for(engine, adapter))
+        steps = 0
+        for name, digest in (("base", ""), ("adapted", adapter.digest)):
+            prompt = [index * 7 % VOCAB for index in range(9)]
+            engine.add_request(GenerationRequest(name, prompt, SamplingParams(max_tokens=3, ignore_eos=True), digest))
+        tokens: dict[str, list[int]] = {}
+        while engine.has_work():
+            output = engine.step()
+            steps += 1
+            for delta in output.deltas:
+                tokens.setdefault(delta.request_id, []).extend(delta.token_ids)
+        answers.append(tokens)
+        if shared is not None:
+            layers = engine.model_config.num_layers
+            assert shared.sums >= 4 * sums_a_layer * layers and shared.sums % (sums_a_layer * layers) == 0
+    assert answers[0] == answers[1] and set(map(len, answers[0].values())) == {3}

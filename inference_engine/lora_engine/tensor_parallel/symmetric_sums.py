@@ -63,30 +63,30 @@ class SymmetricAddends:
     def __init__(self, buffers: Sequence[torch.Tensor], handles: Sequence[_SymmetricMemory]) -> None:
         """Create the addends on two byte buffers of the same size, each with its handle."""
         device = buffers[0].device
-        self._buffers, self._handles, self._turn = buffers, handles, 0
+        self._buffers, self._handles, self._next = buffers, handles, 0
         self._addresses = [
             torch.tensor([_address(handle, rank) for rank in range(handle.world_size)], device=device)
             for handle in handles
         ]
 
     def addend(self, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor | None:
-        buffer, num_bytes = self._buffers[self._turn], rows * columns * dtype.itemsize
+        buffer, num_bytes = self._buffers[self._next], rows * columns * dtype.itemsize
         if num_bytes > buffer.nbytes or num_bytes % _ALIGNED:
             return None
         return buffer[:num_bytes].view(dtype).view(rows, columns)
 
     def contains(self, x: torch.Tensor) -> bool:
-        return x.data_ptr() == self._buffers[self._turn].data_ptr()
+        return x.data_ptr() == self._buffers[self._next].data_ptr()
 
     def sum(self, addend: torch.Tensor) -> PartialSum:
-        handle, addresses = self._handles[self._turn], self._addresses[self._turn]
+        handle, addresses = self._handles[self._next], self._addresses[self._next]
         handle.barrier()
-        self._turn = 1 - self._turn
+        self._next = 1 - self._next
         return PartialSum(addend, addresses)
 
     def check_sum(self, x: torch.Tensor) -> torch.Tensor:
         """Return the sum of all ranks' small ``x [n]``, computed by torch."""
-        handle = self._handles[self._turn]
+        handle = self._handles[self._next]
         addend = self.addend(1, len(x), x.dtype)
         assert addend is not None, "a buffer has room for a few numbers"
         addend.copy_(x)
@@ -129,7 +129,7 @@ def with_symmetric_memory(
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What was made in symmetric memory."""
+    """The memory that all ranks of a group share, for both kinds of sums."""
 
     small: SymmetricSums | None
     shared: SymmetricAddends | None
@@ -173,7 +173,7 @@ def _tried(made: _Made, parallel: Parallel, device: torch.device) -> str:
             sums += [made.shared.check_sum(x) for _ in range(4)]  # each buffer twice
     except (RuntimeError, AttributeError) as error:
         return str(error).splitlines()[0]
-    wrong = [found for found in sums if not torch.equal(found.cpu(), expected)]
+    wrong = [total for total in sums if not torch.equal(total.cpu(), expected)]
     return f"a sum over symmetric memory is {wrong[0][:4].tolist()}" if wrong else ""
 
 
