@@ -1,6 +1,7 @@
 """Failures and pauses that callers notice when engine hosts are restarted, killed or frozen under load.
 
     python benchmarks/host_failures.py [--dry] [--rounds 3] [--freeze-s 30] [--hosts 1] [--only restarts]
+    python benchmarks/host_failures.py --tensor-parallel 2 [--device cuda] [--dry] [--rounds 3] [--only kill-rank-1]
 
 A web process over SQLite with its workers inside, and two engines (or one) with the demo model on the processor. Eight
 callers send requests without a pause: every second one streamed, every second one for an adapter, 64 tokens. Meanwhile
@@ -8,6 +9,12 @@ callers send requests without a pause: every second one streamed, every second o
     restarts   each engine in turn gets SIGTERM (5 s to drain), is started again, and the next when it is ready
     kills      the same with SIGKILL
     freeze     one engine stands still (SIGSTOP) for 30 s
+
+With `--tensor-parallel N` there is one engine of N ranks under a supervisor, which starts it again half a second after
+its end, as `make run` does. Meanwhile one rank of it gets SIGKILL (kill-rank-0, kill-rank-1) or SIGSTOP (stop-rank-0,
+stop-rank-1). The rows have the seconds after the signal until the engine's process ended, until the next one listens,
+until the control plane shows it online, and until a stream got its next token; and whether the ledger has one event a
+request, with the tokens that its answer reported.
 
 With two, none may fail, nor break off after its first token: another host goes on with it, and ends it with the text
 that every other answer of that model has, since all are greedy and of one prompt. What callers notice is the longest
@@ -51,8 +58,8 @@ MODEL = "lorikeet-demo"  # which the adapter names as its base
 class Engine:
     """An engine host, as a process."""
 
-    def __init__(self, folder: Path, name: str, env: dict[str, str]) -> None:
-        self.name, self.folder, self.env = name, folder, env
+    def __init__(self, folder: Path, name: str, env: dict[str, str], options: tuple[str, ...] = ()) -> None:
+        self.name, self.folder, self.env, self.options = name, folder, env, options
         self.address = f"unix:{folder}/{name}.sock"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -61,6 +68,7 @@ class Engine:
             sys.executable, "-m", "lora_engine", "--model", str(ROOT / "demo" / "model"), "--model-name", MODEL,
             "--listen", self.address, "--data-dir", str(self.folder / self.name), "--threads", "1",
             "--pool-mb", "64", "--host-arena-mb", "64", "--drain-seconds", str(DRAIN_S),
+            *self.options,
         ]  # fmt: skip
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.env, stdout=log, stderr=log)
@@ -68,6 +76,18 @@ class Engine:
     def signal(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+
+    def rank(self, number: int) -> int:
+        """Return the process id of a rank."""
+        assert self.process is not None
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        spawned = [int(each) for each in children if "spawn_main" in Path(f"/proc/{each}/cmdline").read_text()]
+        return [pid, *spawned][number]
+
+    def starts(self) -> int:
+        """Return how often the engine's log says that it listens."""
+        return (self.folder / f"{self.name}.log").read_text().count('"listening on')
 
     def end(self, number: int) -> None:
         self.signal(number)
@@ -86,6 +106,8 @@ class Load:
     texts: dict[str, Counter[str]] = field(default_factory=lambda: {ADAPTER: Counter(), MODEL: Counter()})
     longest_s: float = 0.0
     longest_pause_s: float = 0.0  # in a stream
+    usage: Counter[str] = field(default_factory=Counter)  # as the answers report it
+    token_times: list[float] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
@@ -99,6 +121,11 @@ class Load:
             self.stopped.set()
             for thread in threads:
                 thread.join()
+
+    def first_token_after(self, moment: float) -> float:
+        """Return when a stream got the first token after a moment; waits for it."""
+        eventually(lambda: self.token_times[-1] > moment, 60, what="a token after the restart")
+        return min(each for each in self.token_times.copy() if each > moment)
 
     def _repeat(self, number: int) -> None:
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -120,6 +147,8 @@ class Load:
             "max_tokens": 64,
             "temperature": 0,
         }
+        if streamed:
+            body["stream_options"] = {"include_usage": True}
         answered, text, last = False, "", time.monotonic()
         try:
             with http.stream("POST", "/v1/completions", json={**body, "stream": streamed}) as answer:
@@ -129,9 +158,13 @@ class Load:
                         return ("broke off" if answered else "failed"), code
                     if line.startswith("data: {"):
                         now, answered = time.monotonic(), True
+                        self.token_times.append(now)
                         self.longest_pause_s, last = max(self.longest_pause_s, now - last), now
                     if line.removeprefix("data: ").startswith("{"):
-                        text += "".join(choice["text"] for choice in json.loads(line.removeprefix("data: "))["choices"])
+                        message = json.loads(line.removeprefix("data: "))
+                        text += "".join(choice["text"] for choice in message["choices"])
+                        if usage := message.get("usage"):
+                            self.usage.update(completion=usage["completion_tokens"], requests=1)
                 if answer.status_code != 200:
                     return "failed", str(answer.status_code)
                 self.texts[model][text] += 1
@@ -168,12 +201,12 @@ class Platform:
 
 
 @contextmanager
-def platform(hosts: int) -> Iterator[Platform]:
+def platform(hosts: int, options: tuple[str, ...] = ()) -> Iterator[Platform]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         roots = os.pathsep.join(str(ROOT / root) for root in ("platform", "inference_engine", "kernels"))
         env = {**os.environ, "PYTHONPATH": roots, "OMP_NUM_THREADS": "1"}
-        engines = [Engine(folder, each, env) for each in ("one", "two")[:hosts]]
+        engines = [Engine(folder, each, env, options) for each in ("one", "two")[:hosts]]
         web = WebProcess(folder / "var", ",".join(f"{each.name}={each.address}" for each in engines), WAITING)
         web.var.mkdir()
         try:
@@ -244,6 +277,63 @@ def freeze(platform: Platform, args: argparse.Namespace) -> None:
     time.sleep(5)
 
 
+RESTART_PAUSE_S = 0.5  # as `RESTART_PAUSES_S` in scripts/launch/supervisor.py
+
+
+def lose_rank(platform: Platform, number: int, rank: int) -> dict[str, float]:
+    """Signal one rank and start the engine again once it has ended; return the seconds of each phase since then."""
+    (engine,) = platform.engines
+    before, starts = platform.boot(engine), engine.starts()
+    begun = time.monotonic()
+    os.kill(engine.rank(rank), number)
+    assert engine.process is not None
+    engine.process.wait(120)
+    phases = {"ended_s": time.monotonic() - begun}
+    time.sleep(RESTART_PAUSE_S)
+    engine.start()
+    eventually(lambda: engine.starts() > starts, 120, what="a ready engine")
+    phases["listens_s"] = time.monotonic() - begun
+    eventually(lambda: platform.boot(engine) != before and seen(platform.web) == 1, 60, what="an online engine")
+    phases["online_s"] = time.monotonic() - begun
+    return {"at": begun, **phases}
+
+
+def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> dict[str, Any]:
+    name, _, rank = case.split("-")
+    number = signal.SIGKILL if name == "kill" else signal.SIGSTOP
+    rounds = []
+    load = Load(platform.web.url, platform.key)
+    sums = "select count(*) as requests, coalesce(sum(completion_tokens), 0) as completion from usage_usageevent"
+    before = platform.web.query(sums)[0]
+
+    def billed() -> dict[str, int]:
+        after = platform.web.query(sums)[0]
+        return {key: after[key] - before[key] for key in ("requests", "completion")}
+
+    with load.running():
+        for _ in range(args.rounds):
+            time.sleep(3)
+            phases = lose_rank(platform, number, int(rank))
+            at = phases.pop("at")
+            resumed = load.first_token_after(at + phases["ended_s"] + RESTART_PAUSE_S)
+            rounds.append({**phases, "goes_on_s": resumed - at})
+    with suppress(AssertionError):
+        eventually(lambda: billed() == dict(load.usage), 20, what="the ledger")
+    return {
+        "requests": sum(load.ends.values()),
+        "failed_before_an_answer": load.ends["failed"],
+        "broke_off": load.ends["broke off"],
+        "other_texts": sum(sum(texts.values()) - max(texts.values(), default=0) for texts in load.texts.values()),
+        "codes": dict(load.codes),
+        "ledger_is_exact": billed() == dict(load.usage),
+        "billed": billed(),
+        "reported": dict(load.usage),
+        "longest_pause_s": round(load.longest_pause_s, 1),
+        "rounds": [{key: round(value, 2) for key, value in each.items()} for each in rounds],
+    }
+
+
+RANK_CASES = ("kill-rank-1", "kill-rank-0", "stop-rank-1", "stop-rank-0")
 CASES: dict[str, Callable[[Platform, argparse.Namespace], None]] = {
     "restarts": restarts,
     "kills": kills,
@@ -284,8 +374,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of restarts of both hosts")
     parser.add_argument("--hosts", type=int, choices=(1, 2), default=2)
     parser.add_argument("--freeze-s", type=float, default=30)
-    parser.add_argument("--only", choices=sorted(CASES), action="append")
+    parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks of one engine, one of which is lost")
+    parser.add_argument("--device", default="cpu", help="of the first rank")
+    parser.add_argument("--only", choices=[*sorted(CASES), *RANK_CASES], action="append")
     args = parser.parse_args()
+    if args.tensor_parallel > 1:
+        options = ("--tensor-parallel", str(args.tensor_parallel), "--device", args.device)
+        with platform(1, options) as running:
+            for case in args.only or RANK_CASES:
+                results = measure_ranks(running, case, args)
+                settings = {**machine(), "device": args.device, "ranks": args.tensor_parallel, **results}
+                slowest = max(each["goes_on_s"] for each in results["rounds"])
+                one = row("host_failures", case, "goes_on", round(slowest, 2), "s", settings, model="lorikeet-demo")
+                append(RESULTS, [one], dry=args.dry)
+        return
     with platform(args.hosts) as running:
         for case in args.only or CASES:
             report(case, measure(running, case, args), args.dry)

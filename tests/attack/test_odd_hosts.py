@@ -268,7 +268,7 @@ def unpayable(submit: pb.Submit) -> Iterator[pb.StepDeltas]:
 
 @pytest.mark.parametrize("script", [uneven, unpayable])
 async def test_what_cannot_be_is_a_broken_session(tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_plane.fleet.transport.engine_client.BACKOFF_LAST_S", 0.05)
+    monkeypatch.setattr("control_plane.fleet.transport.engine_client.BACKOFF_ODD_S", 0.05)
     async with odd_fleet(tmp_path, script) as (client, engine), asyncio.timeout(20):
         for _ in range(2):  # it is connected to again
             with pytest.raises(HostError) as raised:

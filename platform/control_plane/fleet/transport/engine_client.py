@@ -29,7 +29,9 @@ logger = logging.getLogger(__name__)
 
 # Seconds before the first attempt to reconnect, and at most before a later one.
 BACKOFF_FIRST_S = 0.1
-BACKOFF_LAST_S = 3.0
+BACKOFF_LAST_S = 0.5
+# Seconds between attempts while the host answers what no engine answers.
+BACKOFF_ODD_S = 3.0
 _MAX_HANDLE = (1 << 32) - 1  # a uint32 on the wire
 UsageSink = Callable[[str, pb.Finished], None]
 LostSink = Callable[[Iterable[str]], None]
@@ -279,7 +281,7 @@ class EngineClient:
                 self._disconnect()
             end_if_cancelled()
             further = BACKOFF_FIRST_S if was_connected else min(delay * 2, BACKOFF_LAST_S)
-            delay = BACKOFF_LAST_S if is_odd else further
+            delay = BACKOFF_ODD_S if is_odd else further
             logger.warning(
                 "The session to engine host %s ended (%s); reconnecting in %.1f s", self.host, self._last_error, delay
             )
