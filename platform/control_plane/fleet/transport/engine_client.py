@@ -260,7 +260,7 @@ class EngineClient:
             raise errors.unavailable(self.host, error.details() or str(error.code())) from error
 
     async def _run(self) -> None:
-        delay = BACKOFF_FIRST_S
+        delay, logged = BACKOFF_FIRST_S, ""
         while True:
             is_odd = False
             try:
@@ -282,9 +282,13 @@ class EngineClient:
             end_if_cancelled()
             further = BACKOFF_FIRST_S if was_connected else min(delay * 2, BACKOFF_LAST_S)
             delay = BACKOFF_ODD_S if is_odd else further
-            logger.warning(
-                "The session to engine host %s ended (%s); reconnecting in %.1f s", self.host, self._last_error, delay
-            )
+            # A host that stays away is named once, not with each of two attempts a second.
+            level = logging.DEBUG if self._last_error == logged and not was_connected else logging.WARNING
+            logger.log(
+                level, "The session to engine host %s ended (%s); reconnecting in %.1f s", self.host, self._last_error,
+                delay,
+            )  # fmt: skip
+            logged = self._last_error
             await asyncio.sleep(delay * random.uniform(0.8, 1.2))
 
     async def _session(self) -> None:
