@@ -1,0 +1,269 @@
+"""A mixture of experts: the products of pairs of a token and one of its experts, sorted by expert.
+
+Nothing is read on the host, and the launches depend only on the number of tokens, so a CUDA graph can capture them
+with any routing: there are as many programs as the worst routing needs, and programs without a block of pairs return.
+Each token's experts are summed in order of their weights, so the result does not vary between runs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+
+class Routing(NamedTuple):
+    """The experts of each token and their weights, best first, and the pairs of both sorted by expert.
+
+    ``experts`` int32 and ``weights`` float32 are ``[tokens, per_token]``. ``order [pairs]`` int32 holds the index of
+    each sorted pair, ``starts [experts + 1]`` int32 the first sorted pair of each expert.
+    """
+
+    experts: torch.Tensor
+    weights: torch.Tensor
+    order: torch.Tensor
+    starts: torch.Tensor
+
+
+class ExpertsConfig(NamedTuple):
+    """A program's tile (pairs, outputs, inputs of 16 bits), its warps, and the stages of the loop's pipeline."""
+
+    pairs: int
+    outputs: int
+    inputs: int
+    warps: int
+    stages: int
+
+
+# By increasing pairs per expert: a launch takes the first configuration whose tile holds the average, or the last.
+CONFIGS = (ExpertsConfig(16, 64, 128, 4, 3), ExpertsConfig(64, 64, 64, 4, 3), ExpertsConfig(128, 64, 64, 8, 3))
+# Pairs that a program sorts, and pairs that it compares them with at a time.
+_SORTED, _COMPARED = 64, 128
+# Features of a program that combines the experts of a token.
+_COMBINED = 1024
+
+
+@triton.jit
+def _route_kernel(
+    logits_ptr, experts_ptr, weights_ptr, stride, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
+    RENORMALISED: tl.constexpr, EXPERTS_PAD: tl.constexpr, PER_TOKEN_PAD: tl.constexpr,
+):  # fmt: skip
+    """Choose the experts of a token; of equal ones the first."""
+    row = tl.program_id(0).to(tl.int64)
+    experts, places = tl.arange(0, EXPERTS_PAD), tl.arange(0, PER_TOKEN_PAD)
+    logits = tl.load(logits_ptr + row * stride + experts, mask=experts < EXPERTS, other=-float("inf")).to(tl.float32)
+    scores = tl.exp(logits - tl.max(logits, axis=0))
+    scores = scores / tl.sum(scores, axis=0)
+    remaining = tl.where(experts < EXPERTS, scores, -1.0)
+    chosen = tl.zeros((PER_TOKEN_PAD,), dtype=tl.int32)
+    weights = tl.zeros((PER_TOKEN_PAD,), dtype=tl.float32)
+    for place in tl.static_range(PER_TOKEN):
+        best = tl.max(remaining, axis=0)
+        # Rows of padding may be NaN, which equals nothing: the index must stay in range.
+        expert = tl.minimum(tl.min(tl.where(remaining == best, experts, EXPERTS), axis=0), EXPERTS - 1)
+        chosen = tl.where(places == place, expert, chosen)
+        weights = tl.where(places == place, best, weights)
+        remaining = tl.where(experts == expert, -1.0, remaining)
+    if RENORMALISED:
+        weights = weights / tl.sum(weights, axis=0)
+    tl.store(experts_ptr + row * PER_TOKEN + places, chosen, mask=places < PER_TOKEN)
+    tl.store(weights_ptr + row * PER_TOKEN + places, weights, mask=places < PER_TOKEN)
+
+
+@triton.jit(do_not_specialize=["pairs"])
+def _sort_kernel(
+    experts_ptr, order_ptr, starts_ptr, pairs, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr,
+    SORTED: tl.constexpr, COMPARED: tl.constexpr,
+):  # fmt: skip
+    """Place ``SORTED`` pairs behind all of smaller experts and all earlier ones of the same; the last program counts
+    the pairs of smaller experts instead, for each expert.
+    """
+    block, others = tl.program_id(0), tl.arange(0, COMPARED)
+    if block == tl.num_programs(0) - 1:
+        bounds = tl.arange(0, EXPERTS_PAD)
+        counts = tl.zeros((EXPERTS_PAD,), dtype=tl.int32)
+        for first in range(0, pairs, COMPARED):
+            other = tl.load(experts_ptr + first + others, mask=first + others < pairs, other=EXPERTS_PAD)
+            counts += tl.sum((other[None, :] < bounds[:, None]).to(tl.int32), axis=1)
+        tl.store(starts_ptr + bounds, counts, mask=bounds <= EXPERTS)
+    else:
+        pair = block * SORTED + tl.arange(0, SORTED)
+        expert = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS_PAD)
+        place = tl.zeros((SORTED,), dtype=tl.int32)
+        for first in range(0, pairs, COMPARED):
+            index = first + others
+            other = tl.load(experts_ptr + index, mask=index < pairs, other=EXPERTS_PAD)
+            before = (other[None, :] < expert[:, None]) | (
+                (other[None, :] == expert[:, None]) & (index[None, :] < pair[:, None])
+            )
+            place += tl.sum(before.to(tl.int32), axis=1)
+        tl.store(order_ptr + place, pair, mask=pair < pairs)
+
+
+@triton.jit
+def _block(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Return the expert of a block of sorted pairs (``EXPERTS``: there is no such block), and its first and last
+    (exclusive) pair.
+    """
+    experts = tl.arange(0, EXPERTS_PAD)
+    ok = experts < EXPERTS
+    first = tl.load(starts_ptr + experts, mask=ok, other=0)
+    last = tl.load(starts_ptr + experts + 1, mask=ok, other=0)
+    blocks = (last - first + BLOCK_M - 1) // BLOCK_M
+    ends = tl.cumsum(blocks, axis=0)
+    expert = tl.sum((ok & (ends <= block)).to(tl.int32), axis=0)
+    mine = experts == expert
+    start = tl.sum(tl.where(mine, first + (block - ends + blocks) * BLOCK_M, 0), axis=0)
+    stop = tl.sum(tl.where(mine, last, 0), axis=0)
+    return expert, start, tl.minimum(stop, start + BLOCK_M)
+
+
+@triton.jit
+def _gate_up_kernel(
+    x_ptr, w_ptr, order_ptr, starts_ptr, out_ptr, x_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr,
+    EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, SILU: tl.constexpr, EXPERTS_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features."""
+    expert, start, stop = _block(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
+    if expert >= EXPERTS:
+        return
+    rows, n = start + tl.arange(0, BLOCK_M), tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows_ok, n_ok, columns = rows < stop, n < INNER, tl.arange(0, BLOCK_K)
+    tokens = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64) // PER_TOKEN
+    x_place = x_ptr + tokens[:, None] * x_stride + columns[None, :]
+    w_place = w_ptr + (expert.to(tl.int64) * 2 * INNER + n)[None, :] * HIDDEN + columns[:, None]
+    gate = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    up = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, HIDDEN, BLOCK_K):
+        k_ok = k + columns < HIDDEN
+        x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
+        ok = k_ok[:, None] & n_ok[None, :]
+        gate = tl.dot(x, tl.load(w_place + k, mask=ok, other=0.0), gate, input_precision="ieee")
+        up = tl.dot(x, tl.load(w_place + k + INNER * HIDDEN, mask=ok, other=0.0), up, input_precision="ieee")
+    if SILU:
+        gate = gate * tl.sigmoid(gate)
+    else:
+        cubic = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
+        gate = gate * tl.sigmoid(2 * cubic)  # 0.5 * (1 + tanh(y)) is sigmoid(2 y)
+    out_place = out_ptr + rows.to(tl.int64)[:, None] * INNER + n[None, :]
+    tl.store(out_place, (gate * up).to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
+
+
+@triton.jit
+def _down_kernel(
+    inner_ptr, w_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, INNER: tl.constexpr, HIDDEN: tl.constexpr,
+    EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token."""
+    expert, start, stop = _block(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
+    if expert >= EXPERTS:
+        return
+    rows, n = start + tl.arange(0, BLOCK_M), tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows_ok, n_ok, columns = rows < stop, n < HIDDEN, tl.arange(0, BLOCK_K)
+    x_place = inner_ptr + rows.to(tl.int64)[:, None] * INNER + columns[None, :]
+    w_place = w_ptr + (expert.to(tl.int64) * HIDDEN + n)[None, :] * INNER + columns[:, None]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, INNER, BLOCK_K):
+        k_ok = k + columns < INNER
+        x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
+        w = tl.load(w_place + k, mask=k_ok[:, None] & n_ok[None, :], other=0.0)
+        acc = tl.dot(x, w, acc, input_precision="ieee")
+    pairs = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64)
+    acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
+    out_place = out_ptr + pairs[:, None] * HIDDEN + n[None, :]
+    tl.store(out_place, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
+
+
+@triton.jit
+def _combine_kernel(parts_ptr, out_ptr, HIDDEN: tl.constexpr, PER_TOKEN: tl.constexpr, BLOCK: tl.constexpr):
+    """Add up the outputs of a token's experts, best first."""
+    row, n = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK,), dtype=tl.float32)
+    for place in tl.static_range(PER_TOKEN):
+        acc += tl.load(parts_ptr + (row * PER_TOKEN + place) * HIDDEN + n, mask=n < HIDDEN, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * HIDDEN + n, acc.to(out_ptr.dtype.element_ty), mask=n < HIDDEN)
+
+
+def route(logits: torch.Tensor, per_token: int, *, renormalised: bool) -> Routing:
+    """Choose each token's best ``per_token`` experts by ``logits [tokens, experts]``, and sort the pairs by expert.
+
+    A weight is the softmax over all experts; ``renormalised``: divided by the sum of the token's weights. Raises
+    ``ValueError`` for more experts of a token than there are.
+    """
+    tokens, experts = logits.shape
+    if not 0 < per_token <= experts or logits.stride(1) != 1:
+        raise ValueError(f"logits are {tuple(logits.shape)} with strides {logits.stride()} for {per_token} experts")
+    pairs = tokens * per_token
+    chosen = torch.empty(tokens, per_token, dtype=torch.int32, device=logits.device)
+    weights = torch.empty(tokens, per_token, dtype=torch.float32, device=logits.device)
+    order = torch.empty(pairs, dtype=torch.int32, device=logits.device)
+    starts = torch.empty(experts + 1, dtype=torch.int32, device=logits.device)
+    if not tokens:
+        return Routing(chosen, weights, order, starts.zero_())
+    _route_kernel[(tokens,)](
+        logits, chosen, weights, logits.stride(0), EXPERTS=experts, PER_TOKEN=per_token, RENORMALISED=renormalised,
+        EXPERTS_PAD=triton.next_power_of_2(experts), PER_TOKEN_PAD=triton.next_power_of_2(per_token), num_warps=1,
+    )  # fmt: skip
+    _sort_kernel[(triton.cdiv(pairs, _SORTED) + 1,)](
+        chosen, order, starts, pairs, EXPERTS=experts, EXPERTS_PAD=triton.next_power_of_2(experts + 1),
+        SORTED=_SORTED, COMPARED=_COMPARED,
+    )  # fmt: skip
+    return Routing(chosen, weights, order, starts)
+
+
+def config_of(pairs: int, experts: int) -> ExpertsConfig:
+    """Return the configuration of the products of so many pairs."""
+    return next((config for config in CONFIGS if pairs <= config.pairs * experts), CONFIGS[-1])
+
+
+def least_tokens(experts: int, per_token: int) -> list[int]:
+    """Return the smallest number of tokens that has each configuration."""
+    return [1, *(config.pairs * experts // per_token + 1 for config in CONFIGS[:-1])]
+
+
+def grouped_experts(
+    x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, activation: str
+) -> torch.Tensor:
+    """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
+
+    ``gate_up [experts, 2 * inner, hidden]`` (rows of gate first) and ``down [experts, hidden, inner]`` are contiguous
+    and of ``x``'s dtype: float32, bfloat16 or float16. ``activation`` is "silu" or "gelu_tanh". Sums are in float32.
+    Raises ``ValueError`` for shapes that do not fit.
+    """
+    (tokens, hidden), (experts, rows, _), per_token = x.shape, gate_up.shape, routing.experts.shape[1]
+    inner = rows // 2
+    if gate_up.shape != (experts, 2 * inner, hidden) or down.shape != (experts, hidden, inner):
+        raise ValueError(f"experts are {tuple(gate_up.shape)} and {tuple(down.shape)} for x of {tuple(x.shape)}")
+    if routing.experts.shape != (tokens, per_token) or routing.starts.shape != (experts + 1,):
+        raise ValueError(f"the routing is of {len(routing.experts)} tokens, but x is {tuple(x.shape)}")
+    if x.stride(1) != 1 or not gate_up.is_contiguous() or not down.is_contiguous():
+        raise ValueError("rows of x, and the experts' matrices, must be contiguous")
+    if activation not in ("silu", "gelu_tanh"):
+        raise ValueError(f"unknown activation {activation!r}")
+    out = torch.empty(tokens, hidden, dtype=x.dtype, device=x.device)
+    if not tokens:
+        return out
+    pairs = tokens * per_token
+    config = config_of(pairs, experts)
+    blocks = pairs // config.pairs + min(pairs, experts)
+    tile = {
+        "BLOCK_M": config.pairs, "BLOCK_N": config.outputs, "BLOCK_K": max(16, config.inputs * 2 // x.element_size()),
+        "num_warps": config.warps, "num_stages": config.stages, "INNER": inner, "HIDDEN": hidden, "EXPERTS": experts,
+        "EXPERTS_PAD": triton.next_power_of_2(experts),
+    }  # fmt: skip
+    activated = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
+    parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)
+    _gate_up_kernel[(blocks, triton.cdiv(inner, config.outputs))](
+        x, gate_up, routing.order, routing.starts, activated, x.stride(0), PER_TOKEN=per_token,
+        SILU=activation == "silu", **tile,
+    )  # fmt: skip
+    _down_kernel[(blocks, triton.cdiv(hidden, config.outputs))](
+        activated, down, routing.order, routing.starts, routing.weights, parts, **tile
+    )
+    block = min(_COMBINED, triton.next_power_of_2(hidden))
+    _combine_kernel[(tokens, triton.cdiv(hidden, block))](parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block)
+    return out

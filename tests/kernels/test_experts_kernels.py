@@ -1,0 +1,93 @@
+"""A mixture of experts against a loop over tokens in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lora_kernels.experts as kernels
+from lora_kernels.experts import config_of, grouped_experts, least_tokens, route
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}
+
+
+def by_token(
+    x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, logits: torch.Tensor, per_token: int, renormalised: bool
+) -> torch.Tensor:
+    out = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    for token, row in enumerate(logits.double().softmax(dim=1)):
+        weights, experts = row.topk(per_token)
+        for weight, expert in zip(weights / weights.sum() if renormalised else weights, experts, strict=True):
+            gate, up = (gate_up[expert].double() @ x[token].double()).chunk(2)
+            out[token] += weight * (down[expert].double() @ (F.silu(gate) * up))
+    return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("tokens", "experts", "per_token", "hidden", "inner", "renormalised"),
+    [(1, 4, 2, 48, 40, True), (7, 6, 3, 64, 75, False), (90, 3, 2, 80, 33, True), (260, 3, 2, 32, 16, False)],
+)
+def test_experts_of_each_token(
+    tokens: int, experts: int, per_token: int, hidden: int, inner: int, renormalised: bool, dtype: torch.dtype
+) -> None:
+    x = torch.randn(tokens, hidden + 3, device=DEVICE).to(dtype)[:, :hidden]
+    gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(dtype)
+    down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(dtype)
+    logits = torch.randn(tokens, experts, device=DEVICE)
+    logits[tokens // 3 :, 0] += 5.0  # most tokens have the same expert
+    routing = route(logits, per_token, renormalised=renormalised)
+    got = grouped_experts(x, gate_up, down, routing, "silu")
+    want = by_token(x, gate_up, down, logits, per_token, renormalised)
+    assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
+    assert torch.equal(got, grouped_experts(x, gate_up, down, routing, "silu"))
+
+
+def test_pairs_are_sorted_by_expert_and_then_by_token() -> None:
+    logits = torch.randn(75, 5, device=DEVICE)
+    routing = route(logits, 2, renormalised=False)
+    weights, experts = logits.softmax(dim=1).topk(2, dim=1)
+    assert routing.experts.tolist() == experts.tolist()
+    torch.testing.assert_close(routing.weights, weights)
+    assert routing.order.tolist() == experts.flatten().argsort(stable=True).tolist()
+    assert routing.starts.tolist() == [int((experts < expert).sum()) for expert in range(6)]
+
+
+def test_rows_of_padding_stay_in_range_and_alone() -> None:
+    logits = torch.randn(4, 6, device=DEVICE)
+    x, gate_up, down = (torch.randn(*shape, device=DEVICE) for shape in ((4, 32), (6, 32, 32), (6, 32, 16)))
+    want = grouped_experts(x, gate_up, down, route(logits, 2, renormalised=True), "gelu_tanh")
+    logits[1], x[1] = torch.nan, torch.nan
+    routing = route(logits, 2, renormalised=True)
+    got = grouped_experts(x, gate_up, down, routing, "gelu_tanh")
+    assert set(routing.experts.flatten().tolist()) <= set(range(6))
+    assert torch.equal(got[[0, 2, 3]], want[[0, 2, 3]])
+    gate, up = (x[0] @ gate_up[routing.experts[0, 0]].T).chunk(2)
+    assert torch.isfinite(F.gelu(gate, approximate="tanh") * up).all()
+
+
+def test_each_configuration_has_a_smallest_step() -> None:
+    for experts, per_token in ((128, 8), (8, 2), (64, 8)):
+        chosen = [config_of(tokens * per_token, experts) for tokens in least_tokens(experts, per_token)]
+        assert chosen == list(kernels.CONFIGS)
+        before = [config_of((tokens - 1) * per_token, experts) for tokens in least_tokens(experts, per_token)[1:]]
+        assert before == list(kernels.CONFIGS[:-1])
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    x, logits = torch.zeros(2, 32, device=DEVICE), torch.zeros(2, 4, device=DEVICE)
+    routing = route(logits, 2, renormalised=True)
+    gate_up, down = torch.zeros(4, 32, 32, device=DEVICE), torch.zeros(4, 32, 16, device=DEVICE)
+    with pytest.raises(ValueError, match="5 experts"):
+        route(logits, 5, renormalised=True)
+    with pytest.raises(ValueError, match="experts are"):
+        grouped_experts(x, gate_up, down[:, :, :8], routing, "silu")
+    with pytest.raises(ValueError, match="routing is of 2 tokens"):
+        grouped_experts(x[:1], gate_up, down, routing, "silu")
+    with pytest.raises(ValueError, match="contiguous"):
+        grouped_experts(x, gate_up, down.transpose(1, 2).contiguous().transpose(1, 2), routing, "silu")
+    with pytest.raises(ValueError, match="unknown activation"):
+        grouped_experts(x, gate_up, down, routing, "relu")
