@@ -226,13 +226,18 @@ def least_tokens(experts: int, per_token: int) -> list[int]:
 
 
 def grouped_experts(
-    x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, activation: str
+    x: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    routing: Routing,
+    activation: str,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
 
     ``gate_up [experts, 2 * inner, hidden]`` (rows of gate first) and ``down [experts, hidden, inner]`` are contiguous
     and of ``x``'s dtype: float32, bfloat16 or float16. ``activation`` is "silu" or "gelu_tanh". Sums are in float32.
-    Raises ``ValueError`` for shapes that do not fit.
+    The result goes into ``out`` unless that is None. Raises ``ValueError`` for shapes that do not fit.
     """
     (tokens, hidden), (experts, rows, _), per_token = x.shape, gate_up.shape, routing.experts.shape[1]
     inner = rows // 2
@@ -244,7 +249,10 @@ def grouped_experts(
         raise ValueError("rows of x, and the experts' matrices, must be contiguous")
     if activation not in ("silu", "gelu_tanh"):
         raise ValueError(f"unknown activation {activation!r}")
-    out = torch.empty(tokens, hidden, dtype=x.dtype, device=x.device)
+    if out is None:
+        out = torch.empty(tokens, hidden, dtype=x.dtype, device=x.device)
+    elif out.shape != x.shape or not out.is_contiguous():
+        raise ValueError(f"out is {tuple(out.shape)} with strides {out.stride()}, but x is {tuple(x.shape)}")
     if not tokens:
         return out
     pairs = tokens * per_token

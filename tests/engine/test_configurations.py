@@ -16,7 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.auto import CONFIG_MAPPING
 
 from lora_engine.errors import UnsupportedModel
-from lora_engine.model.config import DeltaConfig, ModelConfig
+from lora_engine.model.config import DeltaConfig, ExpertsConfig, ModelConfig
 from lora_engine.model.families import FAMILIES
 from lora_engine.model.rope import RotaryPairs, inverse_frequencies, rotary_table
 
@@ -86,8 +86,16 @@ VALUES: dict[str, list[Any]] = {
     "attention_multiplier": [0.2],
     "logit_scale": [0.5],
 }
-QKV_BIAS = {"qwen2": True, "mistral": False, "ministral3": False, "phi3": False}
-NO_O_BIAS = ("qwen2", "mistral", "ministral3", "phi3", "glm", "glm4")
+EXPERTS: list[Raw] = [
+    {"num_experts": 8, "num_experts_per_tok": 2},
+    {"num_local_experts": 4, "num_experts_per_tok": 3},
+    {"num_experts_per_tok": 5, "norm_topk_prob": True},
+    {"decoder_sparse_step": 2, "moe_intermediate_size": 24},
+    {"mlp_only_layers": [0, 2], "norm_topk_prob": False},
+    {"decoder_sparse_step": 9},
+]
+QKV_BIAS = {"qwen2": True, "mistral": False, "mixtral": False, "ministral3": False, "phi3": False}
+NO_O_BIAS = ("qwen2", "mistral", "mixtral", "ministral3", "phi3", "glm", "glm4")
 WITH_MLP_BIAS = ("llama", "granite", "smollm3")
 
 
@@ -104,6 +112,8 @@ def perturbed(kind: str, rnd: random.Random) -> Raw:
         raw.setdefault("full_attention_interval", rnd.choice([1, 2, 3]))
     if kind == "qwen3_next":  # every layer's MLP is dense
         raw |= rnd.choice([{"num_experts": 0}, {"mlp_only_layers": list(range(48))}, {"decoder_sparse_step": 49}])
+    if FAMILIES[kind].experts is not None:
+        raw |= rnd.choice(EXPERTS)
     if kind == "olmo_hybrid" and rnd.random() < 0.5:
         raw |= rnd.choice(
             [
@@ -142,12 +152,21 @@ class Theirs:
 
     def window(self, layer: int) -> int:
         c = self.config
-        if self.kind in ("llama", "granite", "olmo2", "glm", "glm4"):
+        if self.kind in ("llama", "granite", "olmo2", "olmoe", "glm", "glm4"):
             return 0
-        slides = self.kind in ("mistral", "ministral3", "phi3") or c.layer_types[layer] == "sliding_attention"
+        slides = (
+            self.kind in ("mistral", "mixtral", "ministral3", "phi3", "qwen3_moe")
+            or c.layer_types[layer] == "sliding_attention"
+        )
         if self.kind == "smollm3":
             slides = slides and c.use_sliding_window
         return (c.sliding_window or 0) if slides else 0
+
+    def is_sparse(self, layer: int) -> bool:
+        c = self.config
+        if self.kind != "qwen3_moe":
+            return True
+        return layer not in c.mlp_only_layers and (layer + 1) % c.decoder_sparse_step == 0
 
     def longest(self) -> int:
         """With YaRN, what it is stretched to, which transformers leaves to the configuration's author."""
@@ -211,6 +230,12 @@ def compare(raw: Raw, ours: ModelConfig, theirs: Theirs) -> None:
         assert ours.delta_layers == types, raw
         other = (1e-5, 2.0 if c.linear_allow_neg_eigval else 1.0) if kind == "olmo_hybrid" else (c.rms_norm_eps, 1.0)
         assert ours.delta == DeltaConfig(*sizes, c.linear_conv_kernel_dim - 1, *other), raw
+    if ours.experts is not None:
+        inner = c.moe_intermediate_size if kind == "qwen3_moe" else c.intermediate_size
+        renormalised = kind == "mixtral" or c.norm_topk_prob
+        assert ours.experts == ExpertsConfig(c.num_experts, c.num_experts_per_tok, inner, renormalised), raw
+    if ours.family.experts is not None:
+        assert ours.sparse_layers == {layer for layer in range(c.num_hidden_layers) if theirs.is_sparse(layer)}, raw
     for layer in range(min(c.num_hidden_layers, 4)):
         rope = ours.ropes[layer]
         assert (rope is not None) == theirs.rotates(layer), raw
@@ -242,6 +267,7 @@ REFUSED = (
     "layer_types must name one of",
     "no layer with attention",
     "value heads for",
+    "experts per token",
 )
 
 

@@ -43,7 +43,9 @@ def test_experts_of_each_token(
     got = grouped_experts(x, gate_up, down, routing, "silu")
     want = by_token(x, gate_up, down, logits, per_token, renormalised)
     assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
-    assert torch.equal(got, grouped_experts(x, gate_up, down, routing, "silu"))
+    out = torch.full((tokens, hidden), torch.nan, dtype=dtype, device=DEVICE)
+    assert grouped_experts(x, gate_up, down, routing, "silu", out) is out
+    assert torch.equal(got, out)
 
 
 def test_pairs_are_sorted_by_expert_and_then_by_token() -> None:
@@ -89,5 +91,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         grouped_experts(x[:1], gate_up, down, routing, "silu")
     with pytest.raises(ValueError, match="contiguous"):
         grouped_experts(x, gate_up, down.transpose(1, 2).contiguous().transpose(1, 2), routing, "silu")
+    with pytest.raises(ValueError, match="out is"):
+        grouped_experts(x, gate_up, down, routing, "silu", x[:1])
     with pytest.raises(ValueError, match="unknown activation"):
         grouped_experts(x, gate_up, down, routing, "relu")

@@ -63,6 +63,7 @@ class Checkpoint:
         self._starts: dict[Path, int] = {}
         self._names: dict[str, str] = {}  # stored name of each renamed tensor
         self._parts: dict[str, tuple[str, ...]] = {}  # names of the parts of each joined tensor
+        self._slices: dict[str, tuple[str, int, int, int]] = {}  # stored name, index, and rows of each slice
         self._open: dict[Path, Any] = {}
         self._extremes: dict[str, torch.Tensor] = {}
         if (folder / _INDEX).is_file():
@@ -102,6 +103,10 @@ class Checkpoint:
     def join(self, names: tuple[str, ...], as_name: str) -> None:
         """Make the rows of several tensors available as one tensor."""
         self.files[as_name], self._parts[as_name] = self.files[names[0]], names
+
+    def slice(self, name: str, index: int, start: int, stop: int, as_name: str) -> None:
+        """Make rows ``start`` to ``stop`` of ``tensor[index]``, of a tensor of three dimensions, available as one."""
+        self.files[as_name], self._slices[as_name] = self.files[name], (name, index, start, stop)
 
     def check(
         self,
@@ -164,6 +169,10 @@ class Checkpoint:
         try:
             if path not in self._open:
                 self._open[path] = safe_open(path, framework="pt")
+            if part := self._slices.get(name):
+                whole, index, start, stop = part
+                rows: torch.Tensor = self._open[path].get_slice(self._names.get(whole, whole))[index, start:stop]
+                return rows
             tensor: torch.Tensor = self._open[path].get_tensor(self._names.get(name, name))
         except (SafetensorError, OSError) as error:
             raise UnsupportedModel(f"{path} cannot be read ({error}). {AGAIN}") from None
@@ -205,7 +214,17 @@ class Checkpoint:
         self.files = {name: self._folder / file for name, file in files.items()}
 
     def entry(self, name: str) -> dict[str, Any]:
-        """Return a tensor's entry in its file's header; a joined tensor's has the shape of all its rows."""
+        """Return a tensor's entry in its file's header; a joined tensor's has the shape of all its rows, a slice's has
+        its bytes.
+        """
+        if part := self._slices.get(name):
+            stacked, index, start, stop = part
+            entry = self.entry(stacked)
+            count, rows, columns = entry["shape"]
+            size = (entry["data_offsets"][1] - entry["data_offsets"][0]) // max(1, count * rows)
+            first = entry["data_offsets"][0] + (index * rows + start) * size
+            offsets = [first, first + (stop - start) * size]
+            return {"dtype": entry["dtype"], "shape": [stop - start, columns], "data_offsets": offsets}
         if parts := self._parts.get(name):
             entries = [self.entry(part) for part in parts]
             first = entries[0]
@@ -216,8 +235,8 @@ class Checkpoint:
         header, stored = self._header(self.files[name]), self._names.get(name, name)
         if stored not in header:
             raise UnsupportedModel(f"{self.files[name].name} lacks {stored}, which the index lists for it. {AGAIN}")
-        entry: dict[str, Any] = header[stored]
-        return entry
+        stored_entry: dict[str, Any] = header[stored]
+        return stored_entry
 
     def data_start(self, path: Path) -> int:
         """Return the offset in bytes at which a file's tensors begin."""

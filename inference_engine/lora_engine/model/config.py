@@ -12,7 +12,7 @@ from typing import Any
 from lora_engine.adapters.targets import Interleaving, target_of
 from lora_engine.errors import UnsupportedModel
 
-from .families import FAMILIES, Family, GatedDelta, Settings
+from .families import FAMILIES, Experts, Family, GatedDelta, Settings
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_ropes
 
@@ -59,6 +59,16 @@ class DeltaConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    """The sizes of a mixture of experts; ``inner`` features are between an expert's two products."""
+
+    count: int
+    per_token: int
+    inner: int
+    renormalised: bool  # the weights of a token's experts add up to one
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The configuration of a base model: its family, its sizes, and the kind of each layer."""
 
@@ -88,6 +98,8 @@ class ModelConfig:
     quantization: Quantization | None = None  # None: the checkpoint's matrices are not quantised
     delta_layers: frozenset[int] = frozenset()
     delta: DeltaConfig | None = None  # None: no layer is a gated delta layer
+    sparse_layers: frozenset[int] = frozenset()  # layers that have experts instead of one MLP
+    experts: ExpertsConfig | None = None  # None: no layer has
 
     @classmethod
     def load(cls, folder: Path) -> ModelConfig:
@@ -98,7 +110,7 @@ class ModelConfig:
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:
         """Build the configuration from config.json's object. Raises ``UnsupportedModel`` with the key and the fix."""
         family, raw = _family(raw)
-        settings: Settings = {**family.defaults, **raw}
+        settings: Settings = {**family.defaults, **raw, **_number_of_experts(raw, family)}
         for name, meaning in family.refused.items():
             if settings.get(name):
                 raise UnsupportedModel(f"config.json sets {name}: {meaning} is not supported; use another model.")
@@ -117,6 +129,13 @@ class ModelConfig:
         if len(delta_layers) == layers:
             raise UnsupportedModel(
                 "config.json has no layer with attention: a model of recurrent layers alone is not supported."
+            )
+        sparse_layers = _sparse_layers(settings, family, layers)
+        quantization = read_quantization(raw)
+        if sparse_layers and quantization is not None:
+            raise UnsupportedModel(
+                "config.json has a quantization_config, and experts that are quantised are not supported; use the "
+                "model's float16 or bfloat16 checkpoint."
             )
         max_position = _whole(settings, "max_position_embeddings")
         ropes, max_position = read_ropes(settings, family, windows, head_dim, max_position)
@@ -144,9 +163,11 @@ class ModelConfig:
             residual_scale=_number(settings, family.residual_scale, 1.0),
             logit_scale=_computed(settings, family.logit_scale, 1.0),
             logit_softcap=_number(settings, family.logit_softcap, 0.0),
-            quantization=read_quantization(raw),
+            quantization=quantization,
             delta_layers=delta_layers,
             delta=_delta(settings, family.gated_delta) if delta_layers and family.gated_delta else None,
+            sparse_layers=sparse_layers,
+            experts=_experts(settings, family.experts) if sparse_layers and family.experts else None,
         )
 
     def kind(self, layer: int) -> LayerKind:
@@ -182,11 +203,14 @@ class ModelConfig:
             "v_proj": (hidden, kv),
         }
         gate_up = {"gate_proj": (hidden, inner), "up_proj": (hidden, inner)}
+        mlp = {
+            **({"gate_up_proj": (hidden, 2 * inner)} if self.family.fused_gate_up else gate_up),
+            "down_proj": (inner, hidden),
+        }
         return {
             **({"qkv_proj": (hidden, q + 2 * kv)} if self.family.fused_qkv else qkv),
             "o_proj": (q, hidden),
-            **({"gate_up_proj": (hidden, 2 * inner)} if self.family.fused_gate_up else gate_up),
-            "down_proj": (inner, hidden),
+            **(mlp if len(self.sparse_layers) < self.num_layers else {}),
             **self._delta_shapes(world),
         }
 
@@ -322,6 +346,38 @@ def _layer_types(settings: Settings, family: Family, layers: int) -> list[str]:
             f"config.json: layer_types must name one of {', '.join(known)} for each of {layers} layers; {_AGAIN}"
         )
     return types
+
+
+def _sparse_layers(settings: Settings, family: Family, layers: int) -> frozenset[int]:
+    if family.experts is None:
+        return frozenset()
+    sparse = family.experts.sparse
+    try:
+        return frozenset(layer for layer in range(layers) if sparse is None or sparse(settings, layer))
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise UnsupportedModel(f"config.json: the layers with experts cannot be read ({error!r}); {_AGAIN}") from None
+
+
+def _number_of_experts(raw: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    """Return the number of experts under the family's name; ``transformers`` writes and reads either of two."""
+    if family.experts is None or family.experts.count in raw:
+        return {}
+    other = next((name for name in ("num_experts", "num_local_experts") if name in raw), None)
+    return {} if other is None else {family.experts.count: raw[other]}
+
+
+def _experts(settings: Settings, family: Experts) -> ExpertsConfig:
+    experts = ExpertsConfig(
+        count=_whole(settings, family.count),
+        per_token=_whole(settings, family.per_token),
+        inner=_whole(settings, family.inner),
+        renormalised=_switch(settings, family.renormalised),
+    )
+    if experts.per_token > experts.count:
+        raise UnsupportedModel(
+            f"config.json has {experts.per_token} experts per token, but {experts.count} in all; {_AGAIN}"
+        )
+    return experts
 
 
 def _delta(settings: Settings, family: GatedDelta) -> DeltaConfig:

@@ -47,6 +47,7 @@ class InvariantOps(TritonOps):
         of_steps = [
             (matrix, max(step_tokens, max_running))
             for matrix in (layer.mixer_in, layer.mixer_out, layer.gate_up, layer.down)
+            if matrix is not None
         ]
         agree: dict[torch.Size, bool] = {}
         for matrix, rows in ((weights.lm_head, max_running), *of_steps):

@@ -110,6 +110,8 @@ def _load(
     if quantised or model_config.quantization:
         _check_fp8(config, device)
     fp8_kv(config)
+    if model_config.experts is not None:
+        _check_experts(config, quantised)
     if config.deterministic:
         _check_deterministic(config, parallel, model_config)
     with progress.phase("weights") as share:
@@ -252,6 +254,17 @@ def _check_fp8(config: EngineConfig, device: torch.device) -> None:
         raise ValueError(
             f"{torch.cuda.get_device_name(device)} cannot multiply in FP8; choose --backend torch, which dequantises "
             "the weights, or weights that are not quantised"
+        )
+
+
+def _check_experts(config: EngineConfig, quantised: bool) -> None:
+    """Raise ``ValueError`` for settings with which experts cannot be served; called before anything is loaded."""
+    if quantised:
+        raise ValueError("--quantization fp8 does not support models with experts; leave it out")
+    if config.deterministic:
+        raise ValueError(
+            "--deterministic is not possible here: the products of a model's experts depend on the other tokens of the "
+            "step; use a model without experts, or leave it out"
         )
 
 

@@ -85,7 +85,7 @@ class MergedLayers:
 
 def _copied(layer: LayerWeights) -> LayerWeights:
     """Return a layer with its own copies of the matrices that LoRA changes."""
-    copies = {name: getattr(layer, name).clone() for name in MATRICES}
+    copies = {name: matrix.clone() for name in MATRICES if (matrix := getattr(layer, name)) is not None}
     delta = None if layer.delta is None else replace(layer.delta, gates=layer.delta.gates.clone())
     return replace(layer, **copies, delta=delta)
 

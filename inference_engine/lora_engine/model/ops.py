@@ -13,13 +13,14 @@ from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 
 from .attention_torch import AttentionPlan, attend, plan_attention, write_kv
 from .batch import StepBatch
+from .experts_torch import gated, mixture
 from .gated_delta_torch import gated_delta
 from .lora_exchange import LoraExchange
 from .lora_torch import add_lora, apply_epilogues
 from .parallel import PartialSum
 from .rope import RotaryTable, rotate
 from .shape import DeltaLayers, ModelShape
-from .weights import DeltaParameters, LayerWeights, Matrix
+from .weights import DeltaParameters, ExpertWeights, LayerWeights, Matrix
 
 Plan = TypeVar("Plan")
 # Activations ``[tokens, features]``, quantised where the matrix that reads them is quantised.
@@ -97,6 +98,13 @@ class Ops(Protocol[Plan]):
 
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: Plan) -> Activations:
         """Compute ``activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``, for the product that reads it."""
+
+    def experts(self, weights: ExpertWeights, x: Activations, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Compute the sum of each token's best experts ``[tokens, hidden]``, each times its weight.
+
+        ``x [tokens, hidden]``. The result goes into ``out`` unless that is None. Over ranks, the results are parts of
+        a sum.
+        """
 
 
 class TorchPlan:
@@ -212,8 +220,12 @@ class TorchOps:
         return gated_delta(layer, weights, projected, gates, plan.pool, plan.batch, self._delta)
 
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: TorchPlan) -> torch.Tensor:
-        gate, up = gate_up.chunk(2, dim=1)
-        return (F.silu(gate) if self.shape.activation == "silu" else F.gelu(gate, approximate="tanh")) * up
+        return gated(gate_up, self.shape.activation)
+
+    def experts(self, weights: ExpertWeights, x: Activations, out: torch.Tensor | None = None) -> torch.Tensor:
+        assert isinstance(x, torch.Tensor) and self.shape.experts is not None, "the model has experts"
+        mixed = mixture(x, weights, self.shape.experts, self.shape.activation)
+        return mixed if out is None else out.copy_(mixed)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         size = (x.shape[-1],)

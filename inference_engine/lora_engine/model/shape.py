@@ -12,7 +12,7 @@ from lora_engine.adapters.targets import TARGET_GROUPS
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_kernels.state_pages import DeltaShape, StateRows, segment
 
-from .config import DeltaConfig, ModelConfig
+from .config import DeltaConfig, ExpertsConfig, ModelConfig
 from .families import Norm
 from .parallel import Parallel
 from .rope import RotaryPairs, RotaryTable, rotary_table
@@ -20,6 +20,7 @@ from .rope import RotaryPairs, RotaryTable, rotary_table
 # Indices into adapters.layout.TARGET_GROUPS.
 QKV, OUT, GATE_UP, DOWN, DELTA_IN, DELTA_GATES, DELTA_OUT = range(7)
 _ATTENTION_TARGETS = frozenset({*TARGET_GROUPS[QKV], *TARGET_GROUPS[OUT]})
+_MLP_TARGETS = frozenset({*TARGET_GROUPS[GATE_UP], *TARGET_GROUPS[DOWN]})
 _DELTA_TARGETS = frozenset({*TARGET_GROUPS[DELTA_IN], *TARGET_GROUPS[DELTA_GATES], *TARGET_GROUPS[DELTA_OUT]})
 
 
@@ -100,6 +101,8 @@ class ModelShape:
     delta: DeltaConfig | None
     delta_layers: frozenset[int]
     layer_groups: tuple[int, ...]
+    experts: ExpertsConfig | None
+    sparse_layers: frozenset[int]
 
     @classmethod
     def of(
@@ -138,11 +141,15 @@ class ModelShape:
             delta=None if config.delta is None else _of_rank(config.delta, parallel),
             delta_layers=config.delta_layers,
             layer_groups=config.layer_groups,
+            experts=config.experts,
+            sparse_layers=config.sparse_layers,
         )
 
     def targets_of(self, layer: int) -> list[str]:
         """Return the LoRA targets of a layer."""
         others = _ATTENTION_TARGETS if layer in self.delta_layers else _DELTA_TARGETS
+        if layer in self.sparse_layers:
+            others |= _MLP_TARGETS
         return [target for target in self.targets if target not in others]
 
     def pool_geometry(self, page_tokens: int, fp8_kv: bool = False) -> PoolGeometry:

@@ -51,7 +51,7 @@ class Transformer:
         """Indices of one layer of each kind, which together launch the kernels of all layers."""
         windows, ropes = self.shape.windows, self.shape.ropes
         kinds = {
-            (windows[index], id(ropes[index]), self._place(index), layer.in_fp8()): index
+            (windows[index], id(ropes[index]), self._place(index), layer.in_fp8(), layer.experts is None): index
             for index, layer in enumerate(self.weights.layers)
         }
         return sorted(kinds.values())
@@ -97,7 +97,7 @@ class Transformer:
         weights = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
         for index in range(len(weights)) if layers is None else layers:
             layer = weights[index]
-            mlp = Reader(GATE_UP, layer.gate_up)
+            mlp = Reader(GATE_UP, layer.mlp_in)
             if layer.delta is not None:
                 readers: Sequence[Reader] = (
                     Reader(DELTA_IN, layer.mixer_in),
@@ -180,6 +180,9 @@ class Transformer:
         return self.ops.project(DELTA_OUT, index, mixed, layer.mixer_out, None, plan, self._addend(len(mixed)))
 
     def _mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
+        if layer.experts is not None:
+            return self.ops.experts(layer.experts, x, self._addend(x.shape[0]))
+        assert layer.gate_up is not None and layer.down is not None, "the layer has one MLP"
         gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
         inner = self.ops.activate_for(gate_up, Reader(DOWN, layer.down), plan)
         out = self._addend(gate_up.shape[0])

@@ -19,6 +19,7 @@ from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
 from lora_kernels.epilogue import lora_epilogue
 from lora_kernels.expand import lora_expand
+from lora_kernels.experts import grouped_experts, route
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
@@ -34,7 +35,7 @@ from .ops import Activations, Addable, Reader, linear, split_gate
 from .parallel import PartialSum
 from .prefill_attention import Attend, PrefillAttention
 from .shape import OUT, QKV, DeltaLayers, ModelShape
-from .weights import DeltaParameters, LayerWeights, Matrix
+from .weights import DeltaParameters, ExpertWeights, LayerWeights, Matrix
 
 # Maximum number of splits of a sequence's keys in a decode.
 MAX_SPLITS = 32
@@ -394,6 +395,12 @@ class TritonOps:
         out = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2, dtype=gate_up.dtype, device=gate_up.device)
         gated_activation(gate_up, out, self.shape.activation)
         return out
+
+    def experts(self, weights: ExpertWeights, x: Activations, out: torch.Tensor | None = None) -> torch.Tensor:
+        config = self.shape.experts
+        assert isinstance(x, torch.Tensor) and config is not None, "the model has experts"
+        routing = route(self.linear(x, weights.router), config.per_token, renormalised=config.renormalised)
+        return grouped_experts(x, weights.gate_up, weights.down, routing, self.shape.activation, out)
 
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
         """Plan the launches: add adapters, then subtract the merged one from the rows that do not use it."""

@@ -23,6 +23,9 @@ from .vocabulary import Vocabulary
 log = logging.getLogger(__name__)
 
 Matrix = torch.Tensor | Fp8Matrix
+# Modules of a layer with experts, and of each expert.
+ROUTER, EXPERTS = "mlp.gate", "mlp.experts"
+EXPERT_MODULES = ("gate_proj", "up_proj", "down_proj")
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
@@ -45,12 +48,27 @@ class DeltaParameters:
         return sum(t.nbytes for t in (self.gates, self.convolution, self.a_log, self.dt_bias, self.norm))
 
 
+@dataclass(frozen=True, slots=True)
+class ExpertWeights:
+    """A layer's experts on this rank: ``router [experts, hidden]``, ``gate_up [experts, 2 * inner, hidden]`` (the rows
+    of gate first), ``down [experts, hidden, inner]``. Each expert is split over ranks by its inner features.
+    """
+
+    router: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self.router.nbytes + self.gate_up.nbytes + self.down.nbytes
+
+
 @dataclass(slots=True)
 class LayerWeights:
     """The weights of a transformer block; matrices are ``[out, in]``, local to this rank. For norms see ``Family``.
 
     ``mixer_in`` and ``mixer_out`` are the projections of attention (q, k and v; o), or of a gated delta layer
-    (queries, keys, values and z; out_proj).
+    (queries, keys, values and z; out_proj). A layer has ``experts``, or ``gate_up`` and ``down`` of its one MLP.
     """
 
     attention_norm: torch.Tensor | None
@@ -62,12 +80,20 @@ class LayerWeights:
     mixer_out_bias: torch.Tensor | None
     attention_out_norm: torch.Tensor | None
     mlp_norm: torch.Tensor | None
-    gate_up: Matrix
+    gate_up: Matrix | None
     gate_up_bias: torch.Tensor | None
-    down: Matrix
+    down: Matrix | None
     down_bias: torch.Tensor | None
     mlp_out_norm: torch.Tensor | None
     delta: DeltaParameters | None = None  # only of gated delta layers
+    experts: ExpertWeights | None = None
+
+    @property
+    def mlp_in(self) -> Matrix:
+        """The matrix that reads the MLP's input: that of gate and up, or the router."""
+        matrix = self.gate_up if self.experts is None else self.experts.router
+        assert matrix is not None, "the layer has no experts"
+        return matrix
 
     def in_fp8(self) -> tuple[str, ...]:
         """Return the names of the matrices that are in FP8."""
@@ -78,7 +104,7 @@ class LayerWeights:
         if (group in _OF_ATTENTION and self.delta is not None) or (group in _OF_DELTA and self.delta is None):
             return None
         name = GROUP_MATRICES[group]
-        matrix: Matrix = getattr(self.delta if name == "gates" else self, name)
+        matrix: Matrix | None = getattr(self.delta if name == "gates" else self, name)
         return matrix
 
     def norms(self) -> list[float]:
@@ -103,7 +129,7 @@ def change_by_quantisation(layer: LayerWeights) -> float:
     squares = torch.zeros(2, dtype=torch.float64)
     for name in MATRICES:
         matrix = getattr(layer, name)
-        for rows in () if isinstance(matrix, Fp8Matrix) else matrix.split(_NORM_ROWS):
+        for rows in () if matrix is None or isinstance(matrix, Fp8Matrix) else matrix.split(_NORM_ROWS):
             plain = rows.float()
             rounded = quantise(rows).dequantised(torch.float32) if fits(matrix) else plain
             squares += torch.stack([(rounded - plain).square().sum(), plain.square().sum()]).double().cpu()
@@ -176,12 +202,28 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
         elif family.qk_norm:
             shapes[f"{prefix}self_attn.q_norm.weight"] = (config.num_heads * head_dim if whole else head_dim,)
             shapes[f"{prefix}self_attn.k_norm.weight"] = (config.num_kv_heads * head_dim if whole else head_dim,)
+        if layer in config.sparse_layers:
+            shapes |= _expert_shapes(config, prefix)
         for block, bias in _biases(config, kind).items():
+            if layer in config.sparse_layers and block in ("gate_up", "down"):
+                continue
             for module in modules_of(config, block, kind):
                 wide, tall = config.target_shapes()[target_of(module)]
                 shapes[f"{prefix}{module}.weight"] = (tall, wide)
                 if bias:
                     shapes[f"{prefix}{module}.bias"] = (tall,)
+    return shapes
+
+
+def _expert_shapes(config: ModelConfig, prefix: str) -> dict[str, Shape]:
+    """Return the shapes of the router's and the experts' tensors of a layer."""
+    experts, hidden = config.experts, config.hidden_size
+    assert experts is not None, "the layer has experts"
+    shapes: dict[str, Shape] = {f"{prefix}{ROUTER}.weight": (experts.count, hidden)}
+    for expert in range(experts.count):
+        for module in EXPERT_MODULES:
+            shape = (hidden, experts.inner) if module == "down_proj" else (experts.inner, hidden)
+            shapes[f"{prefix}{EXPERTS}.{expert}.{module}.weight"] = shape
     return shapes
 
 
@@ -316,7 +358,40 @@ def _open(folder: Path, config: ModelConfig, device: torch.device, by_threads: b
             names = tuple(prefix + part for part in parts)
             if all(part in checkpoint.files for part in names):
                 checkpoint.join(names, prefix + name)
+        if layer in config.sparse_layers:
+            _find_experts(checkpoint, config, prefix)
     return checkpoint
+
+
+def _find_experts(checkpoint: Checkpoint, config: ModelConfig, prefix: str) -> None:
+    """Name the tensors of a layer's experts as ``transformers`` 4 does: stored so, under other names, or stacked.
+
+    Stacked are ``gate_up_proj [experts, 2 * inner, hidden]`` and ``down_proj [experts, hidden, inner]``.
+    """
+    names, experts = config.family.experts, config.experts
+    assert names is not None and experts is not None, "the layer has experts"
+    router, stored = f"{prefix}{ROUTER}.weight", f"{prefix}{names.stored_block}"
+    if router not in checkpoint.files and f"{stored}.gate.weight" in checkpoint.files:
+        checkpoint.rename(f"{stored}.gate.weight", router)
+    inner, hidden = experts.inner, config.hidden_size
+    stacked = {
+        "gate_up_proj": ((experts.count, 2 * inner, hidden), (("gate_proj", 0, inner), ("up_proj", inner, 2 * inner))),
+        "down_proj": ((experts.count, hidden, inner), (("down_proj", 0, hidden),)),
+    }
+    for module, (shape, parts) in stacked.items():
+        name = f"{prefix}{EXPERTS}.{module}"
+        if name not in checkpoint.files:
+            continue
+        checkpoint.check({name: shape})
+        for expert in range(experts.count):
+            for part, start, stop in parts:
+                checkpoint.slice(name, expert, start, stop, f"{prefix}{EXPERTS}.{expert}.{part}.weight")
+    for expert in range(experts.count):
+        for module, stored_module in zip(EXPERT_MODULES, names.stored_modules, strict=True):
+            stored_name = f"{stored}.experts.{expert}.{stored_module}.weight"
+            name = f"{prefix}{EXPERTS}.{expert}.{module}.weight"
+            if name not in checkpoint.files and stored_name in checkpoint.files:
+                checkpoint.rename(stored_name, name)
 
 
 def _fp8_tensors(
@@ -450,6 +525,7 @@ class _Loader:
         )
         biases, qk_norm = _biases(config, kind), family.qk_norm and kind is LayerKind.ATTENTION
         norms = family.norms(gated_delta=kind is LayerKind.GATED_DELTA)
+        dense = index not in config.sparse_layers
 
         def norm(name: str) -> torch.Tensor | None:
             return self.norm(f"{prefix}{name}.weight") if name else None
@@ -464,13 +540,32 @@ class _Loader:
             mixer_out_bias=self._row_bias(prefix, "mixer_out") if biases["mixer_out"] else None,
             attention_out_norm=norm(norms[1]),
             mlp_norm=norm(norms[2]),
-            gate_up=self._columns(prefix, "gate_up", kind),
+            gate_up=self._columns(prefix, "gate_up", kind) if dense else None,
             gate_up_bias=self._column_bias(prefix, "gate_up") if config.mlp_bias else None,
-            down=self._row(prefix, "down", kind),
+            down=self._row(prefix, "down", kind) if dense else None,
             down_bias=self._row_bias(prefix, "down") if config.mlp_bias else None,
             mlp_out_norm=norm(norms[3]),
             delta=self._delta(f"{prefix}{DELTA_BLOCK}.") if kind is LayerKind.GATED_DELTA else None,
+            experts=None if dense else self._experts(prefix),
         )
+
+    def _experts(self, prefix: str) -> ExpertWeights:
+        """Load a layer's experts one after the other into the stacked tensors."""
+        experts, hidden, router = self._config.experts, self._config.hidden_size, f"{prefix}{ROUTER}.weight"
+        assert experts is not None, "the layer has experts"
+        inner = self._parallel.shard(experts.inner, "inner features of experts")
+        mine = slice(self._parallel.rank * inner, (self._parallel.rank + 1) * inner)
+        gate_up = torch.empty(experts.count, 2 * inner, hidden, dtype=self._dtype, device=self._device)
+        down = torch.empty(experts.count, hidden, inner, dtype=self._dtype, device=self._device)
+        for expert in range(experts.count):
+            names = [f"{prefix}{EXPERTS}.{expert}.{module}.weight" for module in EXPERT_MODULES]
+            gate_up[expert, :inner].copy_(self._tensors.tensor(names[0])[mine])
+            gate_up[expert, inner:].copy_(self._tensors.tensor(names[1])[mine])
+            down[expert].copy_(self._tensors.tensor(names[2])[:, mine])
+        first = f"{prefix}{EXPERTS}.0."
+        self._tensors.placed(f"{first}gate_proj.weight", gate_up)
+        self._tensors.placed(f"{first}down_proj.weight", down)
+        return ExpertWeights(self._put(router, self._tensors.tensor(router)), gate_up, down)
 
     def _delta(self, prefix: str) -> DeltaParameters:
         delta, names = self._config.delta, self._config.family.gated_delta

@@ -31,7 +31,8 @@ class BaseGeometry:
     # 1: lm_head has a separate matrix; 0: it is tied to embed_tokens, or an older engine did not report it
     untied_head: int = 0
     gated_queries: int = 0  # 1: q_proj has a gate beside each head's query
-    # Kind of each layer: "a" attention, "d" gated delta rule; empty: all have attention.
+    # Kind of each layer: "a" attention, "d" gated delta rule, "e" attention, and experts instead of one MLP; empty: all
+    # are "a".
     layer_kinds: str = ""
     delta_channels: int = 0  # outputs of in_proj_qkv, that is queries, keys and values
     delta_values: int = 0  # outputs of in_proj_z
@@ -44,7 +45,12 @@ class BaseGeometry:
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the modules that can have LoRA, in the order in which they are computed."""
-        return (*self._attention(), *(self._delta() if "d" in self.layer_kinds else ()), *self._mlp())
+        mlp = () if self.layer_kinds and not self.layer_kinds.strip("e") else self._mlp()
+        return (*self._attention(), *(self._delta() if "d" in self.layer_kinds else ()), *mlp)
+
+    @property
+    def has_experts(self) -> bool:
+        return "e" in self.layer_kinds
 
     def target_of(self, block: str, module: str) -> str | None:
         """Return the target that is ``module`` of a layer's ``block`` (such as self_attn), None if there is none."""
@@ -54,8 +60,8 @@ class BaseGeometry:
 
     def targets_of(self, layer: int) -> tuple[str, ...]:
         """Names of a layer's modules that can have LoRA."""
-        recurrent = layer < len(self.layer_kinds) and self.layer_kinds[layer] == "d"
-        return (*(self._delta() if recurrent else self._attention()), *self._mlp())
+        kind = self.layer_kinds[layer] if layer < len(self.layer_kinds) else "a"
+        return (*(self._delta() if kind == "d" else self._attention()), *(() if kind == "e" else self._mlp()))
 
     def _attention(self) -> tuple[str, ...]:
         return (*(("qkv_proj",) if self.fused_qkv else TARGETS[:3]), "o_proj")

@@ -35,6 +35,8 @@ _NAME = re.compile(
     r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp)\.([a-z_]+)\.lora_([AB])\.weight",
     re.ASCII,
 )
+# Tensors of the experts or the router of a layer.
+_OF_EXPERTS = re.compile(r"\.(?:mlp|block_sparse_moe)\.(?:(experts)|gate)\.", re.ASCII)
 _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # All exponent bits set means infinite or NaN.
 _EXPONENT: dict[str, tuple[str, int]] = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
@@ -290,6 +292,15 @@ class _Inspection:
 
     def _foreign(self, name: str) -> None:
         self._has_foreign = True
+        if self._geometry.has_experts and (match := _OF_EXPERTS.search(name)):
+            self._findings.add(
+                "unexpected_tensor",
+                f"{printable(name)} is LoRA on {'the experts' if match[1] else 'the router'} of "
+                f"{self._geometry.name}, which cannot be served.",
+                f"LoRA is served on {self._targets}: train with those target_modules, and without target_parameters.",
+                name,
+            )
+            return
         for piece, what, fix in _FOREIGN_NAMES:
             if piece in name:
                 self._findings.add("unexpected_tensor", f"{printable(name)} {what}, which cannot be served.", fix, name)

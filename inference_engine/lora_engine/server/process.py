@@ -338,17 +338,24 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
         fused_gate_up=int(model.family.fused_gate_up),
         untied_head=int(loaded.model.weights.embedding is not loaded.model.weights.lm_head),
         gated_queries=int(model.family.gated_queries),
+        layer_kinds=_layer_kinds(model),
         **_delta_sizes(model),
     )
+
+
+def _layer_kinds(model: ModelConfig) -> str:
+    """Return a letter for each layer, see ``BaseGeometry``; empty if no layer has another kind than attention's."""
+    if not model.delta_layers and not model.sparse_layers:
+        return ""
+    special = dict.fromkeys(model.delta_layers, "d") | dict.fromkeys(model.sparse_layers, "e")
+    return "".join(special.get(layer, "a") for layer in range(model.num_layers))
 
 
 def _delta_sizes(model: ModelConfig) -> dict[str, Any]:
     if (delta := model.delta) is None:
         return {}
     names = model.family.gated_delta
-    kinds = ("d" if layer in model.delta_layers else "a" for layer in range(model.num_layers))
     return {
-        "layer_kinds": "".join(kinds),
         "delta_channels": delta.channels,
         "delta_values": delta.heads * delta.value_dim,
         "delta_heads": delta.heads,

@@ -148,6 +148,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "linear_value_head_dim": 24,
         },
     ),
+    "mixtral-experts": ("mixtral", {"num_local_experts": 4, "sliding_window": 40}),
+    "olmoe-experts": ("olmoe", {"num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 40}),
+    "qwen3-some-layers-with-experts": (
+        "qwen3_moe",
+        {
+            "head_dim": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+        },
+    ),
     "cohere2-parallel": ("cohere2", {"sliding_window": 24, "layer_types": _SLIDING_FULL, "logit_scale": 0.3}),
 }
 
@@ -180,7 +193,7 @@ def save_model(family: str, folder: Path, seed: int = 0, **shape: Any) -> PreTra
 
     kind, overrides = FAMILIES[family]
     config = CONFIG_MAPPING[kind](**{**_SHAPE, **overrides, **shape})
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(seed)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
@@ -209,15 +222,24 @@ ENGINE_SETTINGS: dict[str, dict[str, Any]] = {"phi4-mini-longrope-partial": {"ma
 
 _FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj",
           "up_proj": "gate_up_proj"}  # fmt: skip
+# Modules of attention that have LoRA instead in models with experts: PEFT would put it on the experts too.
+_ATTENTION = {"gate_proj": "k_proj", "up_proj": "v_proj", "down_proj": "o_proj"}
 
 
 def adapter_settings(name: str, model: PreTrainedModel) -> dict[str, Any]:
     """Return the settings of the named variant, limited to modules that the model has."""
     modules = {key.rsplit(".", 1)[-1] for key, _ in model.named_modules()}
     settings = dict(ADAPTERS[name])
+    if "experts" in modules:
+        modules, instead = {*_ALL} - {*_ATTENTION}, _ATTENTION
+        if settings["target_modules"] == "all-linear":
+            settings["target_modules"] = _ALL
+    else:
+        instead = _FUSED
 
     def there(target: str) -> str:
-        return target if target.rsplit(".", 1)[-1] in modules else _FUSED[target]
+        module = target.rsplit(".", 1)[-1]
+        return target if module in modules else instead[module]
 
     for key in ("target_modules", "rank_pattern", "alpha_pattern"):
         value = settings.get(key)

@@ -10,24 +10,29 @@ from . import (
     llama,
     ministral3,
     mistral,
+    mixtral,
     olmo2,
     olmo3,
     olmo_hybrid,
+    olmoe,
     phi3,
     qwen2,
     qwen3,
     qwen3_5,
+    qwen3_moe,
     qwen3_next,
     smollm3,
 )
-from .family import Family, GatedDelta, Norm, Rope, Settings
+from .family import Experts, Family, GatedDelta, Norm, Rope, Settings
 
 _MODULES = (
     llama,
     mistral,
     ministral3,
+    mixtral,
     qwen2,
     qwen3,
+    qwen3_moe,
     qwen3_5,
     qwen3_next,
     gemma2,
@@ -37,6 +42,7 @@ _MODULES = (
     olmo2,
     olmo3,
     olmo_hybrid,
+    olmoe,
     smollm3,
     glm,
     glm4,
@@ -44,4 +50,4 @@ _MODULES = (
 )
 FAMILIES: dict[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in _MODULES}
 
-__all__ = ["FAMILIES", "Family", "GatedDelta", "Norm", "Rope", "Settings"]
+__all__ = ["FAMILIES", "Experts", "Family", "GatedDelta", "Norm", "Rope", "Settings"]

@@ -74,6 +74,24 @@ class GatedDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """The mixture of experts that some layers of a family have instead of one MLP; fields name settings.
+
+    A router scores all experts of a layer, and each token's output is the sum of the best ``per_token`` of them, by
+    the softmax of their scores over all experts. ``renormalised``: these weights are divided by their sum.
+    """
+
+    count: str = "num_experts"
+    per_token: str = "num_experts_per_tok"
+    inner: str = "moe_intermediate_size"  # features between an expert's two products
+    renormalised: Switch = "norm_topk_prob"
+    sparse: Callable[[Settings, int], bool] | None = None  # (settings, layer): has experts; None: every layer has
+    # Other names in checkpoints: of the block mlp, and of an expert's gate_proj, up_proj and down_proj.
+    stored_block: str = "mlp"
+    stored_modules: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """A model family; all fields but the first three default to the value of most families."""
 
@@ -91,6 +109,7 @@ class Family:
     qk_norm: str = ""  # "head": queries and keys are normed by head; "all": all heads together
     gated_queries: bool = False  # q_proj computes for each head its query and a gate of its output
     gated_delta: GatedDelta | None = None  # layers of the type linear_attention
+    experts: Experts | None = None
     # Projections.
     fused_qkv: bool = False  # one module qkv_proj in checkpoints and adapters
     fused_gate_up: bool = False  # one module gate_up_proj
