@@ -69,12 +69,19 @@ QWEN_3_5_27B: dict[str, Any] = QWEN_3_5_9B | {
     "num_hidden_layers": 64, "hidden_size": 5120, "intermediate_size": 17408, "num_attention_heads": 24,
     "linear_num_value_heads": 48,
 }  # fmt: skip
+QWEN_3_30B_A3B: dict[str, Any] = {
+    "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "intermediate_size": 6144,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
+    "max_position_embeddings": 32768, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+}  # fmt: skip
 MODELS = {
     "llama-3.1-8b": LLAMA_3_1_8B,
     "llama-3.1-70b": LLAMA_3_1_70B,
     "llama-2-7b": LLAMA_2_7B,
     "qwen3.5-9b": QWEN_3_5_9B,
     "qwen3.5-27b": QWEN_3_5_27B,
+    "qwen3-30b-a3b": QWEN_3_30B_A3B,
 }
 # The projections of attention, or of the gated delta rule, in layers that have it.
 MIXERS = (

@@ -39,8 +39,8 @@ class ExpertsConfig(NamedTuple):
 
 # By increasing pairs per expert: a launch takes the first configuration whose tile holds the average, or the last.
 CONFIGS = (ExpertsConfig(16, 64, 128, 4, 3), ExpertsConfig(64, 64, 64, 4, 3), ExpertsConfig(128, 64, 64, 8, 3))
-# Pairs that a program sorts, and pairs that it compares them with at a time.
-_SORTED, _COMPARED = 64, 128
+# Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
+_SORTED, _BLOCKS = 64, 16
 # Features of a program that combines the experts of a token.
 _COMBINED = 1024
 
@@ -73,33 +73,45 @@ def _route_kernel(
 
 
 @triton.jit(do_not_specialize=["pairs"])
-def _sort_kernel(
-    experts_ptr, order_ptr, starts_ptr, pairs, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr,
-    SORTED: tl.constexpr, COMPARED: tl.constexpr,
+def _count_kernel(
+    experts_ptr, counts_ptr, pairs, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, SORTED: tl.constexpr
 ):  # fmt: skip
-    """Place ``SORTED`` pairs behind all of smaller experts and all earlier ones of the same; the last program counts
-    the pairs of smaller experts instead, for each expert.
+    """Count the pairs of each expert among ``SORTED`` pairs."""
+    block, bounds = tl.program_id(0), tl.arange(0, EXPERTS_PAD)
+    pair = block * SORTED + tl.arange(0, SORTED)
+    expert = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS)
+    counts = tl.sum((expert[None, :] == bounds[:, None]).to(tl.int32), axis=1)
+    tl.store(counts_ptr + block * EXPERTS_PAD + bounds, tl.where(bounds < EXPERTS, counts, 0))
+
+
+@triton.jit(do_not_specialize=["pairs", "blocks"])
+def _sort_kernel(
+    experts_ptr, counts_ptr, order_ptr, starts_ptr, pairs, blocks, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr,
+    SORTED: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Place ``SORTED`` pairs behind all of smaller experts and all earlier ones of the same.
+
+    ``counts [blocks, EXPERTS_PAD]`` are those of ``_count_kernel``, which are read ``BLOCKS`` at a time.
     """
-    block, others = tl.program_id(0), tl.arange(0, COMPARED)
-    if block == tl.num_programs(0) - 1:
-        bounds = tl.arange(0, EXPERTS_PAD)
-        counts = tl.zeros((EXPERTS_PAD,), dtype=tl.int32)
-        for first in range(0, pairs, COMPARED):
-            other = tl.load(experts_ptr + first + others, mask=first + others < pairs, other=EXPERTS_PAD)
-            counts += tl.sum((other[None, :] < bounds[:, None]).to(tl.int32), axis=1)
-        tl.store(starts_ptr + bounds, counts, mask=bounds <= EXPERTS)
-    else:
-        pair = block * SORTED + tl.arange(0, SORTED)
-        expert = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS_PAD)
-        place = tl.zeros((SORTED,), dtype=tl.int32)
-        for first in range(0, pairs, COMPARED):
-            index = first + others
-            other = tl.load(experts_ptr + index, mask=index < pairs, other=EXPERTS_PAD)
-            before = (other[None, :] < expert[:, None]) | (
-                (other[None, :] == expert[:, None]) & (index[None, :] < pair[:, None])
-            )
-            place += tl.sum(before.to(tl.int32), axis=1)
-        tl.store(order_ptr + place, pair, mask=pair < pairs)
+    block, bounds = tl.program_id(0), tl.arange(0, EXPERTS_PAD)
+    total = tl.zeros((EXPERTS_PAD,), dtype=tl.int32)
+    earlier = tl.zeros((EXPERTS_PAD,), dtype=tl.int32)
+    for first in range(0, blocks, BLOCKS):
+        rows = first + tl.arange(0, BLOCKS)
+        place = counts_ptr + rows[:, None] * EXPERTS_PAD + bounds[None, :]
+        counts = tl.load(place, mask=(rows < blocks)[:, None], other=0)
+        total += tl.sum(counts, axis=0)
+        earlier += tl.sum(tl.where((rows < block)[:, None], counts, 0), axis=0)
+    starts = tl.cumsum(total, axis=0) - total
+    if block == 0:
+        tl.store(starts_ptr + bounds, starts, mask=bounds <= EXPERTS)
+    indices = tl.arange(0, SORTED)
+    pair = block * SORTED + indices
+    expert = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS)
+    offset = tl.sum(tl.where(expert[:, None] == bounds[None, :], (starts + earlier)[None, :], 0), axis=1)
+    other = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS)
+    before = (other[None, :] == expert[:, None]) & (indices[None, :] < indices[:, None])
+    tl.store(order_ptr + offset + tl.sum(before.to(tl.int32), axis=1), pair, mask=pair < pairs)
 
 
 @triton.jit
@@ -208,10 +220,12 @@ def route(logits: torch.Tensor, per_token: int, *, renormalised: bool) -> Routin
         logits, chosen, weights, logits.stride(0), EXPERTS=experts, PER_TOKEN=per_token, RENORMALISED=renormalised,
         EXPERTS_PAD=triton.next_power_of_2(experts), PER_TOKEN_PAD=triton.next_power_of_2(per_token), num_warps=1,
     )  # fmt: skip
-    _sort_kernel[(triton.cdiv(pairs, _SORTED) + 1,)](
-        chosen, order, starts, pairs, EXPERTS=experts, EXPERTS_PAD=triton.next_power_of_2(experts + 1),
-        SORTED=_SORTED, COMPARED=_COMPARED,
-    )  # fmt: skip
+    blocks, pad = triton.cdiv(pairs, _SORTED), triton.next_power_of_2(experts + 1)
+    counts = torch.empty(blocks, pad, dtype=torch.int32, device=logits.device)
+    _count_kernel[(blocks,)](chosen, counts, pairs, EXPERTS=experts, EXPERTS_PAD=pad, SORTED=_SORTED)
+    _sort_kernel[(blocks,)](
+        chosen, counts, order, starts, pairs, blocks, EXPERTS=experts, EXPERTS_PAD=pad, SORTED=_SORTED, BLOCKS=_BLOCKS
+    )
     return Routing(chosen, weights, order, starts)
 
 

@@ -48,8 +48,10 @@ def test_experts_of_each_token(
     assert torch.equal(got, out)
 
 
-def test_pairs_are_sorted_by_expert_and_then_by_token() -> None:
-    logits = torch.randn(75, 5, device=DEVICE)
+@pytest.mark.parametrize("tokens", [1, 75, 600])
+def test_pairs_are_sorted_by_expert_and_then_by_token(tokens: int) -> None:
+    """600 tokens have more blocks of pairs than a program reads counts of at a time."""
+    logits = torch.randn(tokens, 5, device=DEVICE)
     routing = route(logits, 2, renormalised=False)
     weights, experts = logits.softmax(dim=1).topk(2, dim=1)
     assert routing.experts.tolist() == experts.tolist()
