@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,27 @@ def test_nothing_is_tried_on_one_rank_or_if_it_is_switched_off() -> None:
 
 def test_on_cpus_it_is_refused() -> None:
     assert "symmetric memory needs GPUs" in symmetric_sums._refused(DEVICE, {0, 1})
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_the_check_at_start_sums_by_the_norms_kernel(monkeypatch: pytest.MonkeyPatch, *, is_stale: bool) -> None:
+    """The second rank of this process writes what rank 1 would, when rank 0 waits for it; or only the first time."""
+    monkeypatch.setattr(symmetric_sums, "_CHECKED", (4, 64))
+    buffers, handles = two_buffers(4 * 64 * 2)
+    barriers = count()
+
+    def barrier() -> None:
+        number = next(barriers)
+        if not is_stale or number == 0:
+            numbers = torch.arange(4 * 64)
+            theirs = ((numbers * 4 + number) % 13).bfloat16()
+            handles[number % 2].buffers[1].view(torch.bfloat16).copy_(theirs)
+
+    for handle in handles:
+        monkeypatch.setattr(handle, "barrier", barrier)
+    made = symmetric_sums._Made(None, SymmetricAddends(buffers, handles))
+    problem = symmetric_sums._tried(made, Parallel(0, 2), DEVICE)
+    assert problem.startswith("a sum over symmetric memory is off by ") if is_stale else not problem
 
 
 @dataclass

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 _DTYPES = (torch.bfloat16, torch.float32)
 # Bytes that the kernel reads at once; tensors must be a multiple of it.
 _ALIGNED = 16
+# Sums that norms add up in the check at start, and the rows and columns of each.
+_CHECKS, _CHECKED = 16, (256, 1024)
 
 
 class SymmetricSums:
@@ -83,15 +85,6 @@ class SymmetricAddends:
         handle.barrier()
         self._next = 1 - self._next
         return PartialSum(addend, addresses)
-
-    def check_sum(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sum of all ranks' small ``x [n]``, computed by torch."""
-        handle = self._handles[self._next]
-        addend = self.addend(1, len(x), x.dtype)
-        assert addend is not None, "a buffer has room for a few numbers"
-        addend.copy_(x)
-        self.sum(addend)
-        return torch.stack([handle.get_buffer(rank, x.shape, x.dtype) for rank in range(handle.world_size)]).sum(0)
 
 
 def _address(handle: _SymmetricMemory, rank: int) -> int:
@@ -164,20 +157,37 @@ def _allocate(parallel: Parallel, device: torch.device, small_bytes: int, fused_
 
 
 def _tried(made: _Made, parallel: Parallel, device: torch.device) -> str:
-    """Check sums of known results; return the problem, empty if there is none."""
-    x = torch.arange(64, dtype=torch.float32, device=device) + parallel.rank
-    expected = parallel.world * torch.arange(64.0) + sum(range(parallel.world))
+    """Check sums of known results by the kernels that steps use; return the problem, empty if there is none."""
     try:
-        sums = [] if made.small is None else [_small_sum(made.small, x)]
-        if made.shared is not None:
-            sums += [made.shared.check_sum(x) for _ in range(4)]  # each buffer twice
+        differences = [] if made.small is None else [_small_difference(made.small, parallel, device)]
+        if made.shared is not None:  # each buffer several times
+            differences += [_fused_difference(made.shared, parallel, device, number) for number in range(_CHECKS)]
+        wrong = [difference for difference in map(float, differences) if difference]
     except (RuntimeError, AttributeError) as error:
         return str(error).splitlines()[0]
-    wrong = [total for total in sums if not torch.equal(total.cpu(), expected)]
-    return f"a sum over symmetric memory is {wrong[0][:4].tolist()}" if wrong else ""
+    return f"a sum over symmetric memory is off by {wrong[0]}" if wrong else ""
 
 
-def _small_sum(small: SymmetricSums, x: torch.Tensor) -> torch.Tensor:
-    total = x.clone()
+def _small_difference(small: SymmetricSums, parallel: Parallel, device: torch.device) -> torch.Tensor:
+    addends = [torch.arange(64, dtype=torch.float32, device=device) + rank for rank in range(parallel.world)]
+    total = addends[parallel.rank].clone()
     small.all_reduce(total)
-    return total
+    return (total - torch.stack(addends).sum(0)).abs().max()
+
+
+def _fused_difference(shared: SymmetricAddends, parallel: Parallel, device: torch.device, number: int) -> torch.Tensor:
+    """Return the largest error of a sum that a norm's kernel adds up. Small integers have exact sums in any order."""
+    from lora_kernels.elementwise import add_norm  # imports triton, which an engine on CPUs does not have
+
+    def addend(rank: int) -> torch.Tensor:
+        numbers = torch.arange(_CHECKED[0] * _CHECKED[1], device=device).view(_CHECKED)
+        return ((numbers * (rank + 3) + number) % 13).bfloat16()
+
+    place = shared.addend(*_CHECKED, torch.bfloat16)
+    assert place is not None, "a buffer has room for a few rows"
+    place.copy_(addend(parallel.rank))
+    total, normed = torch.zeros_like(place), torch.empty_like(place)
+    weight = torch.ones(_CHECKED[1], dtype=place.dtype, device=device)
+    add_norm(place, total, weight, 1e-5, normed, addends=shared.sum(place).addresses)
+    expected = torch.stack([addend(rank) for rank in range(parallel.world)]).sum(0)
+    return (total - expected).abs().max()
