@@ -109,8 +109,7 @@ def _sort_kernel(
     pair = block * SORTED + indices
     expert = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS)
     offset = tl.sum(tl.where(expert[:, None] == bounds[None, :], (starts + earlier)[None, :], 0), axis=1)
-    other = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS)
-    before = (other[None, :] == expert[:, None]) & (indices[None, :] < indices[:, None])
+    before = (expert[None, :] == expert[:, None]) & (indices[None, :] < indices[:, None])
     tl.store(order_ptr + offset + tl.sum(before.to(tl.int32), axis=1), pair, mask=pair < pairs)
 
 

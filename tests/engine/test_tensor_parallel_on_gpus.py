@@ -36,9 +36,11 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.base_modules import base_modules
 from lora_engine.model.loading import load_model
+from lora_engine.model.parallel import PartialSum
 from lora_engine.peft_format import AdapterLimits
 from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestUsage, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader
+from lora_engine.tensor_parallel.symmetric_sums import SymmetricAddends
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -96,6 +98,20 @@ def packed_for(engine: Engine, leader: Leader | None, case: Case) -> list[Packed
 
 
 @contextmanager
+def norms_that_sum() -> Iterator[list[PartialSum]]:
+    """Collect the sums over ranks that kernels of norms add up."""
+    plain, seen = SymmetricAddends.sum, []
+
+    def watched(self: SymmetricAddends, addend: torch.Tensor) -> PartialSum:
+        seen.append(plain(self, addend))
+        return seen[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SymmetricAddends, "sum", watched)
+        yield seen
+
+
+@contextmanager
 def running(
     case: Case, one_device: bool, settings: dict[str, Any], ranks: int, sharding: str
 ) -> Iterator[tuple[Engine, list[PackedAdapter]]]:
@@ -113,12 +129,14 @@ def running(
         config = config if leader is None else leader.config
         loaded = load_model(config) if leader is None else load_model(config, leader.join())
         source = LoadedAdapters()
-        engine = Engine(config, source, loaded, mirror=leader)
-        adapters = packed_for(engine, leader, case)
-        for packed in adapters:
-            source.add(packed)
-        yield engine, adapters
-        engine.core.check()
+        with norms_that_sum() as summed:
+            engine = Engine(config, source, loaded, mirror=leader)
+            adapters = packed_for(engine, leader, case)
+            for packed in adapters:
+                source.add(packed)
+            yield engine, adapters
+            engine.core.check()
+        assert bool(summed) == (ranks > 1 and config.fused_sum_mb > 0), f"norms added up {len(summed)} sums"
     finally:
         if leader is not None:
             began = time.monotonic()
