@@ -18,10 +18,12 @@ from lorikeet_testing.peft_files import adapter_files
 from control_plane.adapters.registry.models import AdapterVersion
 from control_plane.adapters.uploads import validation_job
 from control_plane.adapters.uploads.models import Upload
+from control_plane.billing.limits.models import LimitSet
+from control_plane.billing.limits.values import Limits
 from control_plane.identity.keys.auth import authenticate_key
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Membership, Tenant
-from control_plane.management.demo import adapters
+from control_plane.management.demo import adapters, people
 from control_plane.management.demo.adapters import split_card
 
 pytestmark = pytest.mark.django_db
@@ -67,6 +69,8 @@ def test_seed(demo: Path, host: Any, queue: Any, committing: Any, lorikeet: Any)
         "acme:viewer@lorikeet.local": "viewer",
         "globex:globex@lorikeet.local": "owner",
     }
+    quotas = {row.tenant.slug: row.limits for row in LimitSet.objects.all()}
+    assert quotas == {"acme": Limits(pinned_bytes=people.PINNED_BYTES)}, "else nothing may be pinned"
     upload = Upload.objects.get()
     assert (upload.adapter_name, upload.description, upload.state) == ("pirate", "Speaks like a pirate.", "received")
     assert queue.names() == ["validate_next"]
@@ -81,6 +85,14 @@ def test_again(demo: Path, host: Any, committing: Any, in_process: None) -> None
         third = seed()
     assert first["key"] == second["key"] == third["key"]
     assert Upload.objects.count() == AdapterVersion.objects.count() == ApiKey.objects.count() == 1
+
+
+def test_limits_that_an_operator_set_are_kept(demo: Path, host: Any, queue: Any, committing: Any) -> None:
+    with committing():
+        seed()
+        LimitSet.objects.update(pinned_bytes=1)
+        seed()
+    assert LimitSet.objects.get().pinned_bytes == 1
 
 
 def test_lost_credentials_are_replaced(demo: Path, host: Any, lorikeet: Any) -> None:

@@ -39,6 +39,7 @@ class Command(BaseCommand):
             self._follow_engines()
         people.seed_people()
         people.seed_prices()
+        people.seed_limits()
         key = people.seed_key(settings.var_dir / "demo-credentials.json")
         states = self._adapters(options["url"], key, options["wait"])
         self._report(key, states, as_json=options["json"])

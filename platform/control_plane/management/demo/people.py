@@ -7,6 +7,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from control_plane.billing.limits.actions import set_tenant_limits
+from control_plane.billing.limits.models import LimitSet
+from control_plane.billing.limits.values import Limits
 from control_plane.billing.prices.actions import PriceList, publish_prices
 from control_plane.billing.prices.models import PriceVersion
 from control_plane.billing.usage.sums import today
@@ -47,6 +50,10 @@ PRICES = PriceList(
     storage_per_gb_month=250_000,
 )
 
+# Bytes of each host's device memory that the first demo tenant may pin: half of what all tenants may pin in the pool
+# of 256 MiB that `make run` gives an engine on a CPU.
+PINNED_BYTES = 32 << 20
+
 
 def seed_people() -> None:
     """Create both tenants with their users."""
@@ -64,6 +71,13 @@ def seed_prices() -> None:
         accounts.set_operator(actor=SYSTEM, user=user, operator=True)
     if not PriceVersion.objects.exists():
         publish_prices(actor=SYSTEM, prices=PRICES, effective_on=today())
+
+
+def seed_limits() -> None:
+    """Let the first demo tenant pin adapters and prefixes, which needs a quota; limits that exist are kept."""
+    tenant = Tenant.objects.get(slug=OWNER.tenant)
+    if not LimitSet.objects.for_tenant(tenant).exists():
+        set_tenant_limits(actor=SYSTEM, tenant=tenant, limits=Limits(pinned_bytes=PINNED_BYTES))
 
 
 def _seed_user(wanted: DemoUser) -> None:
