@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ from lorikeet_cli.errors import CliError
 from lorikeet_cli.forms import file_part, send_form
 from lorikeet_cli.keys import key_option
 from lorikeet_cli.output import Output, ProgressBar, part_note, say, size, table, write
+from lorikeet_cli.waiting import Wait
 
 ENDPOINTS = ("chat/completions", "completions", "embeddings")
 # States in which a batch is not over.
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
-# Seconds between two polls of a batch.
-POLL_S = 1.0
 
 
 def batches(args: Namespace, client: Client) -> Output:
@@ -43,7 +41,7 @@ def create(args: Namespace, client: Client) -> Output:
     form = {"endpoint": f"/v1/{args.endpoint}", **key_option(client, args.key)}
     batch = send_form(client, "batches", form, "file", [file_part(path)], ProgressBar(path.name))
     if args.wait:
-        batch = _wait_until_over(client, batch)
+        batch = _wait_until_over(client, batch, args.timeout)
         say(_description(client, batch))
     if batch["state"] == "failed":
         fix = f"Correct the lines that `lorikeet batches show {batch['id']}` lists, and send the file again."
@@ -51,12 +49,10 @@ def create(args: Namespace, client: Client) -> Output:
     return Output(batch, batch["id"])
 
 
-def _wait_until_over(client: Client, batch: Any) -> Any:
-    progress = ""
+def _wait_until_over(client: Client, batch: Any, timeout_s: float) -> Any:
+    wait = Wait(timeout_s, f"`lorikeet batches show {batch['id']}` shows it; batches run when no other request waits.")
     while batch["state"] in OPEN:
-        if (line := f"{batch['state']}: {_progress(batch)}") != progress:
-            say(progress := line)
-        time.sleep(POLL_S)
+        wait.pause(f"{batch['state']}: {_progress(batch)}")
         batch = client.tenant("GET", "batches", batch["id"])
     return batch
 

@@ -8,6 +8,7 @@ FAILED = 1
 USAGE = 2  # argparse's own
 TRY_AGAIN = 3
 LOG_IN = 4
+TIMED_OUT = 5
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
 # One line for each exit code, for `lorikeet --help`.
 EXIT_CODES = {
@@ -16,6 +17,7 @@ EXIT_CODES = {
     USAGE: "the arguments are wrong",
     TRY_AGAIN: "the server cannot be reached, is overloaded or failed; the same command can succeed later",
     LOG_IN: "not logged in, or the key or session is no longer valid",
+    TIMED_OUT: "a wait reached its --timeout; the server continues",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from lorikeet_cli.errors import CliError
 from lorikeet_cli.forms import file_part, send_form
 from lorikeet_cli.keys import key_option
 from lorikeet_cli.output import Output, ProgressBar, part_note, say, table
+from lorikeet_cli.waiting import Wait
 
 METRICS = ("exact", "contains", "logprob")
-# Seconds between two polls of an evaluation.
-POLL_S = 1.0
 
 
 def evaluations(args: Namespace, client: Client) -> Output:
@@ -101,18 +99,15 @@ def evaluate(args: Namespace, client: Client) -> Output:
     name, number = parse_version(args.version)
     body = {"set": args.set, "adapter": name, "version": number, **key_option(client, args.key)}
     evaluation = client.tenant("POST", "evaluations", body=body)
-    return Output(evaluation, evaluation["id"]) if args.no_wait else wait_for_score(client, evaluation)
+    return Output(evaluation, evaluation["id"]) if args.no_wait else wait_for_score(client, evaluation, args.timeout)
 
 
-def wait_for_score(client: Client, evaluation: Any) -> Output:
+def wait_for_score(client: Client, evaluation: Any, timeout_s: float) -> Output:
     """Wait until an evaluation ends. Raises CliError if it has no score."""
-    progress = ""
+    wait = Wait(timeout_s, "`lorikeet evaluations` shows it; evaluations run when no other request waits.")
     while evaluation["state"] in ("waiting", "running"):
         problem = (evaluation["problem"] or {}).get("message", "")
-        line = f"{evaluation['state']}: {_model(evaluation)} on {evaluation['set']} {problem}".rstrip()
-        if line != progress:
-            say(progress := line)
-        time.sleep(POLL_S)
+        wait.pause(f"{evaluation['state']}: {_model(evaluation)} on {evaluation['set']} {problem}".rstrip())
         evaluation = client.tenant("GET", "evaluations", evaluation["id"])
     if evaluation["score"] is None:
         problem = evaluation["problem"] or {"message": "The evaluation was cancelled.", "fix": "", "code": "cancelled"}

@@ -19,6 +19,10 @@ from lorikeet_cli.output import Output, say
 Command = Callable[[argparse.Namespace, Client], Output]
 # Rows of a list without --limit.
 DEFAULT_ROWS = 50
+# Seconds that a command waits without --timeout. Imports of large repositories take minutes; batches and evaluations
+# run when no other request waits.
+UPLOAD_TIMEOUT_S = 900.0
+BATCH_TIMEOUT_S = 3600.0
 _BASE = "the base model that it was trained for, if several are served; by default as its configuration says"
 _KEY = "the name of the key that makes the requests; not if logged in with a key"
 _VERSION = "like support@v7"
@@ -130,6 +134,26 @@ def _actions(verb: argparse.ArgumentParser, *, limit: bool = False) -> Any:
     return actions
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return seconds
+
+
+def _timeout(verb: argparse.ArgumentParser, default: float) -> None:
+    verb.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=default,
+        metavar="S",
+        help=f"seconds to wait before the command ends with exit code 5; by default {default:g}",
+    )
+
+
 def _login(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("url", help="like https://lorikeet.example.org")
     verb.add_argument("--tenant", default="", help="the tenant's short name")
@@ -147,6 +171,7 @@ def _upload(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--description", default="")
     verb.add_argument("--base", default="", help=_BASE)
     verb.add_argument("--no-wait", action="store_true", help="print the upload's id and end")
+    _timeout(verb, UPLOAD_TIMEOUT_S)
     verb.add_argument(
         "--evaluate",
         default="",
@@ -164,6 +189,7 @@ def _import(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--description", default="")
     verb.add_argument("--base", default="", help=_BASE)
     verb.add_argument("--no-wait", action="store_true", help="print the upload's id and end")
+    _timeout(verb, UPLOAD_TIMEOUT_S)
 
 
 def _uploads(verb: argparse.ArgumentParser) -> None:
@@ -207,6 +233,7 @@ def _evaluate(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--set", required=True, help="an evaluation set's name")
     verb.add_argument("--key", default="", help=_KEY)
     verb.add_argument("--no-wait", action="store_true", help="print the evaluation's id and end")
+    _timeout(verb, BATCH_TIMEOUT_S)
 
 
 def _sets(verb: argparse.ArgumentParser) -> None:
@@ -268,6 +295,7 @@ def _batches(verb: argparse.ArgumentParser) -> None:
     create.add_argument("--endpoint", choices=batches.ENDPOINTS, default="chat/completions")
     create.add_argument("--key", default="", help=_KEY)
     create.add_argument("--wait", action="store_true", help="wait until it is over")
+    _timeout(create, BATCH_TIMEOUT_S)
     create.set_defaults(run=batches.create)
     for name, run, text in (
         ("show", batches.show, "show the progress, the files and the bad lines of one"),

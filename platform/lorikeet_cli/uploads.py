@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from lorikeet_cli.effect import confirmations, effect_text
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.forms import send_form
 from lorikeet_cli.output import Output, ProgressBar, part_note, say, table
-
-# Seconds between two polls of an upload or version.
-POLL_S = 0.5
+from lorikeet_cli.waiting import Wait
 
 
 def upload(args: Namespace, client: Client) -> Output:
@@ -32,10 +29,10 @@ def upload(args: Namespace, client: Client) -> Output:
         evaluation = client.tenant("POST", "evaluations", body={**evaluation_set, "upload": sent["id"]})
     if args.no_wait:
         return Output(sent, sent["id"])
-    output = _wait_until_ready(client, sent)
+    output = _wait_until_ready(client, sent, args.timeout)
     if evaluation is None:
         return output
-    score = evaluations.wait_for_score(client, evaluation)
+    score = evaluations.wait_for_score(client, evaluation, args.timeout)
     version = client.tenant("GET", "adapters", output.body["adapter"], "versions", output.body["number"])
     return Output(version, f"{output.text}\n{score.text}")
 
@@ -43,7 +40,7 @@ def upload(args: Namespace, client: Client) -> Output:
 def import_adapter(args: Namespace, client: Client) -> Output:
     body = {"name": args.name, "description": args.description, "source": args.source, "base_model": args.base}
     sent = client.tenant("POST", "imports", body=body)
-    return Output(sent, sent["id"]) if args.no_wait else _wait_until_ready(client, sent)
+    return Output(sent, sent["id"]) if args.no_wait else _wait_until_ready(client, sent, args.timeout)
 
 
 def uploads(args: Namespace, client: Client) -> Output:
@@ -85,29 +82,27 @@ def _result(sent: Any) -> str:
     return str(sent["reason"]["message"]) if sent["reason"] else ""
 
 
-def _wait_until_ready(client: Client, sent: Any) -> Output:
+def _wait_until_ready(client: Client, sent: Any, timeout_s: float) -> Output:
     """Wait until the version that an upload becomes can be called."""
     try:
-        accepted = _wait_until_decided(client, sent)
+        accepted = _wait_until_decided(client, sent, timeout_s)
     except KeyboardInterrupt:
         say(f"The server continues with it; `lorikeet uploads cancel {sent['id']}` ends it.")
         raise
     adapter, number = accepted["adapter"], accepted["version"]
     reused = " (a version with the same content exists)" if accepted["reused_version"] else ""
     say(f"accepted as {adapter}@v{number}{reused}")
-    version = _wait_until_staged(client, adapter, number)
+    version = _wait_until_staged(client, adapter, number, timeout_s)
     for line in (effect_text(version["effect"]), *confirmations(version)):
         say(line)
     return Output(version, f"{adapter}@v{number}")
 
 
-def _wait_until_decided(client: Client, sent: Any) -> Any:
+def _wait_until_decided(client: Client, sent: Any, timeout_s: float) -> Any:
     """Wait until the server has validated an upload. Raises CliError with every problem that it reports."""
-    progress = ""
+    wait = Wait(timeout_s, f"`lorikeet uploads show {sent['id']}` shows it; var/log has the log of a local server.")
     while sent["state"] in ("received", "validating"):
-        if (line := _progress(sent)) != progress:
-            say(progress := line)
-        time.sleep(POLL_S)
+        wait.pause(_progress(sent))
         sent = client.tenant("GET", "uploads", sent["id"])
     reason = sent["reason"]
     if sent["state"] == "cancelled":
@@ -129,9 +124,9 @@ def _progress(sent: Any) -> str:
     return f"fetching, {10 * fetched // sent['bytes']}0 %" if sent["bytes"] else "fetching"
 
 
-def _wait_until_staged(client: Client, adapter: str, number: int) -> Any:
+def _wait_until_staged(client: Client, adapter: str, number: int, timeout_s: float) -> Any:
     """Wait until a host has a version."""
-    progress = ""
+    wait = Wait(timeout_s, f"`lorikeet adapters {adapter}` shows it; `lorikeet hosts` shows an operator the hosts.")
     while True:
         version = client.tenant("GET", "adapters", adapter, "versions", number)
         if version["state"] == "ready":
@@ -140,7 +135,4 @@ def _wait_until_staged(client: Client, adapter: str, number: int) -> Any:
             error = version["error"] or {}
             message = error.get("message", "No host could load it.")
             raise CliError(message, error.get("fix", ""), code=error.get("code", "failed"))
-        line = ", ".join(sorted(f"{place['phase']} on {place['host']}" for place in version["placements"]))
-        if line and line != progress:
-            say(progress := line)
-        time.sleep(POLL_S)
+        wait.pause(", ".join(sorted(f"{place['phase']} on {place['host']}" for place in version["placements"])))

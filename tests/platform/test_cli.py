@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from lorikeet_cli import adapter_files, errors, login, output, profile, uploads, usage
+from lorikeet_cli import adapter_files, errors, login, output, profile, uploads, usage, waiting
 from lorikeet_cli import main as command_line
 from lorikeet_cli.client import Client
 from lorikeet_cli.errors import CliError
@@ -315,12 +315,16 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 paths.append(self.path)
                 self.send_response(status)
                 for name, value in {"Content-Length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                self.do_GET()
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -495,9 +499,31 @@ def test_ctrl_c_says_what_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
     sent = {"id": "9c", "state": "received", "reason": None}
     monkeypatch.setattr(command_line, "Client", lambda: SimpleNamespace(tenant=lambda *_, body: sent))
-    monkeypatch.setattr(uploads.time, "sleep", interrupt)
+    monkeypatch.setattr(waiting.time, "sleep", interrupt)
     assert main(["import", "hub:a/b", "--name", "support"]) == errors.INTERRUPTED
     assert "lorikeet uploads cancel 9c" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "body", "look_at"),
+    [
+        (["import", "hub:a/b", "--name", "support"], {"state": "received", "reason": None}, "lorikeet uploads show 9c"),
+        (
+            ["evaluate", "support@v1", "--set", "sums"],
+            {"state": "waiting", "problem": None, "adapter": "support", "version": 1, "set": "sums"},
+            "lorikeet evaluations",
+        ),
+    ],
+)
+def test_a_wait_ends_and_says_where_to_look(
+    words: list[str], body: dict[str, object], look_at: str, serve: Serve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve({"id": "9c", **body})
+    assert main([*words, "--timeout", "0.1"]) == errors.TIMED_OUT
+    error = capsys.readouterr().err
+    assert "not done after 0.1 s" in error and look_at in error
+    with pytest.raises(SystemExit):
+        main([*words, "--timeout", "-1"])
 
 
 def test_a_login_without_a_terminal_says_what_is_missing(
