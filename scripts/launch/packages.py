@@ -29,7 +29,7 @@ PIP_SHA256 = "9655943313a94722b7774661c21049070f6bbb0a1516bf02f7c8d5d9201514cd"
 # The default of `TORCH`. It is pinned, because pip would prefer a newer version on PyPI to the build for CPUs.
 DEFAULT_TORCH = "torch==2.13.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-EXTRAS = {"run": "engine,platform", "test": "engine,platform,test"}
+EXTRAS = {"run": "engine,platform,examples", "test": "engine,platform,test"}
 
 # Words in pip's output that mean that the network failed.
 NETWORK_SIGNS = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
@@ -22,16 +21,6 @@ from lorikeet_testing.web import eventually
 
 Result = subprocess.CompletedProcess[str]
 Run = Callable[..., Result]
-
-
-def operator(access: Access) -> httpx.Client:
-    """The demo account, which operates the installation too."""
-    client = httpx.Client(base_url=access.url, timeout=60, trust_env=False)
-    login = {"email": access.email, "password": access.password}
-    token = client.get("/api/session").json()["csrf_token"]
-    answer = client.post("/api/session", json=login, headers={"X-CSRFToken": token})
-    client.headers["X-CSRFToken"] = answer.json()["csrf_token"]
-    return client
 
 
 @pytest.fixture
@@ -276,22 +265,17 @@ def test_what_is_pinned_is_computed_before_anybody_asks(
     member: Run, access: Access, api: httpx.Client, tmp_path: Path
 ) -> None:
     """With the real engine: the first request that begins with a pinned prefix has its tokens from the cache."""
-    with contextlib.closing(operator(access)) as session:
-        session.put("/api/operator/tenants/acme/limits", json={"pinned_bytes": 2**28}).raise_for_status()
-        try:
-            prompt = f"You answer for house {uuid.uuid4()}. " + "Be kind, be brief, and never guess. " * 12
-            (tmp_path / "house.txt").write_text(prompt)
-            assert member("pin", "lorikeet-demo", "--prefix", str(tmp_path / "house.txt")).stdout == "house\n"
-            eventually(lambda: "1 kept" in member("pins").stdout, 20, what="the pinned prefix")
-            messages = [{"role": "system", "content": prompt}, {"role": "user", "content": "Who are you?"}]
-            body = {"model": "lorikeet-demo", "messages": messages, "max_tokens": 1}
-            usage = api.post("/v1/chat/completions", json=body).json()["usage"]
-            assert usage["prompt_tokens"] > usage["prompt_tokens_details"]["cached_tokens"] > 64
-            other = api.post("/v1/chat/completions", json={**body, "cache_salt": "other"}).json()["usage"]
-            assert other["prompt_tokens_details"]["cached_tokens"] == 0
-            spent = api.get("/api/tenants/acme/pinned-prefixes/house").json()
-            assert spent["content"]["messages"][0]["content"] == prompt
-            member("unpin", "house", "--prefix")
-            assert "house" not in member("pins").stdout
-        finally:
-            session.put("/api/operator/tenants/acme/limits", json={})
+    prompt = f"You answer for house {uuid.uuid4()}. " + "Be kind, be brief, and never guess. " * 12
+    (tmp_path / "house.txt").write_text(prompt)
+    assert member("pin", "lorikeet-demo", "--prefix", str(tmp_path / "house.txt")).stdout == "house\n"
+    eventually(lambda: "1 kept" in member("pins").stdout, 20, what="the pinned prefix")
+    messages = [{"role": "system", "content": prompt}, {"role": "user", "content": "Who are you?"}]
+    body = {"model": "lorikeet-demo", "messages": messages, "max_tokens": 1}
+    usage = api.post("/v1/chat/completions", json=body).json()["usage"]
+    assert usage["prompt_tokens"] > usage["prompt_tokens_details"]["cached_tokens"] > 64
+    other = api.post("/v1/chat/completions", json={**body, "cache_salt": "other"}).json()["usage"]
+    assert other["prompt_tokens_details"]["cached_tokens"] == 0
+    spent = api.get("/api/tenants/acme/pinned-prefixes/house").json()
+    assert spent["content"]["messages"][0]["content"] == prompt
+    member("unpin", "house", "--prefix")
+    assert "house" not in member("pins").stdout

@@ -1,0 +1,71 @@
+"""The code blocks of the documentation's pages, with the marks that say how tests treat them.
+
+Comments directly above a block, which no reader of the page sees:
+
+    <!-- not run: REASON -->    tests only check the syntax, and that its commands and options exist
+    <!-- prints: TEXT -->       its output contains the text
+    <!-- file: NAME -->         it is saved as this file, as the page asks the reader to do
+
+Other blocks of `bash` and `python` are run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+_FENCE = re.compile(r"((?:^<!-- [^\n]* -->\n)*)^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"^<!-- (not run|prints|file): (.+) -->$", re.MULTILINE)
+_SPAN = re.compile(r"`(lorikeet [^`]+)`")
+RUNNABLE = ("bash", "python")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page. `line` is where its fence stands; `marks` are the values of its comments by name."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    marks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in RUNNABLE and "not run" not in self.marks and "file" not in self.marks
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def guides() -> list[str]:
+    """Return the pages whose every command is tested: the README, the tutorial and the how-tos."""
+    return ["README.md", "docs/tutorial.md", *sorted(f"docs/how-to/{p.name}" for p in ROOT.glob("docs/how-to/*.md"))]
+
+
+def pages() -> list[str]:
+    """Return all pages with code for readers: the guides, and the reference pages that are written by hand."""
+    others = (path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/*.md")))
+    return [*guides(), *(page for page in others if page not in ("docs/tutorial.md", "docs/LOG.md"))]
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text()
+    return [
+        Block(
+            page,
+            text.count("\n", 0, match.start(2)) + 1,
+            match[2].strip(),
+            match[3],
+            dict(_MARK.findall(match[1])),
+        )
+        for match in _FENCE.finditer(text)
+    ]
+
+
+def mentioned_commands(page: str) -> Iterator[str]:
+    """Yield the commands of `lorikeet` that stand between backquotes in the text of a page."""
+    yield from _SPAN.findall(_FENCE.sub("", (ROOT / page).read_text()))
