@@ -21,6 +21,7 @@ export const session: Session = {
   csrf_token: "csrf-1",
   password_login: true,
   provider: null,
+  sends_mail: true,
   sign_in_error: null,
   user: { id: "u1", email: "ada@example.org", name: "Ada", is_operator: false, has_password: true },
   tenants: [
@@ -40,6 +41,7 @@ export const nobody: Session = {
   csrf_token: "csrf-0",
   password_login: true,
   provider: null,
+  sends_mail: true,
   sign_in_error: null,
   user: null,
   tenants: [],

@@ -35,6 +35,7 @@ export const server = setupServer(
   http.get(`${tenant}/models`, () => HttpResponse.json(data.models)),
   http.get(`${tenant}/usage`, () => HttpResponse.json(data.usage)),
   http.get(`${tenant}/series`, () => HttpResponse.json(data.series)),
+  http.get(`${tenant}/series/parts`, () => HttpResponse.json([])),
   http.get("/api/operator/series", () => HttpResponse.json(data.series)),
   http.get(`${tenant}/refusals/series`, () => HttpResponse.json(data.noRefusals)),
   http.get("/api/operator/refusals/series", () => HttpResponse.json(data.noRefusals)),

@@ -38,6 +38,38 @@ def test_a_thousand_keys_come_in_pages(acme: Any, globex: Any, django_assert_max
         assert client.get(acme.path("keys"), bad).status_code == 400
 
 
+def test_keys_are_sorted_and_limited_to_a_state_and_a_scope(acme: Any) -> None:
+    now, client = timezone.now(), acme.client()
+    keys: dict[str, dict[str, Any]] = {
+        "a": {"last_used_at": now, "scopes": ["infer", "adapters.write"]},
+        "b": {"revoked_at": now, "scopes": ["infer"]},
+        "c": {"expires_at": now - timedelta(hours=1), "scopes": ["infer"]},
+        "d": {"expires_at": now + timedelta(hours=1), "last_used_at": now - timedelta(days=1), "scopes": ["view"]},
+    }  # fmt: skip
+    for name, values in keys.items():
+        ApiKey.objects.create(tenant=acme.tenant, name=name, prefix=name, secret_hash="0", **values)
+
+    def names(**query: Any) -> str:
+        answer = client.get(acme.path("keys"), query)
+        assert answer.status_code == 200, answer.content
+        rows = answer.json()
+        assert answer["X-Total-Count"] == str(len(rows))
+        return "".join(row["name"] for row in rows)
+
+    assert names() == "dcba"
+    assert names(sort="name") == "abcd"
+    assert names(sort="-last_used_at") == "adcb", "keys that were never used come last"
+    assert names(sort="last_used_at")[2:] == "da"
+    assert names(sort="expires_at")[:2] == "cd"
+    assert names(state="usable", sort="name") == "ad"
+    assert names(state="not_revoked", sort="name") == "acd"
+    assert names(state="revoked") == "b"
+    assert names(scope="infer", state="usable") == "a"
+    assert names(search=str(ApiKey.objects.get(name="c").pk)) == "c", "a link names a key by its id"
+    for bad in ({"state": "lost"}, {"scope": "inf"}, {"sort": "prefix"}):
+        assert client.get(acme.path("keys"), bad).status_code == 400
+
+
 def test_adapters_come_in_pages(acme: Any, globex: Any) -> None:
     for number in range(7):
         add_version(acme.tenant, f"a{number}", 1)

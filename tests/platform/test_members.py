@@ -11,6 +11,7 @@ from django.core import mail
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from control_plane.core.config import current
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import create_user
 from control_plane.identity.accounts.models import User
@@ -43,6 +44,14 @@ def invite(org: Any, email: str, role: str = "developer", acting: Role = Role.AD
 def token_of(answer: Any) -> str:
     assert answer.status_code == 201, answer.content
     return str(answer.json()["link"].partition("#")[2])
+
+
+def test_an_invitation_says_whether_it_is_mailed(acme: Any, settings: Any) -> None:
+    assert invite(acme, "one@example.org").json()["mailed"] is False
+    assert acme.client().get("/api/session").json()["sends_mail"] is False
+    settings.LORIKEET = current().model_copy(update={"mail_url": "smtp://mail.example.org"})
+    assert invite(acme, "two@example.org").json()["mailed"] is True
+    assert acme.client().get("/api/session").json()["sends_mail"] is True
 
 
 def accept(client: APIClient, token: str, **body: str) -> Any:

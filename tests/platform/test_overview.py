@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 from lorikeet_testing.ledger import record_event
+from lorikeet_testing.seed import add_version
 
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.billing.limits.actions import set_key_limits
 from control_plane.billing.limits.values import Limits
 from control_plane.billing.usage.counters import Counts
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts.models import User
 from control_plane.identity.members.invitations import invite
 from control_plane.identity.tenants.roles import Role
 
@@ -34,3 +38,16 @@ def test_first_steps_are_ones_own(acme: Any, globex: Any) -> None:
     record_event(request_id="req_1", tenant=acme.tenant, model="support", created_at=timezone.now(), **used)
     assert steps(acme) == {"called", "limited", "invited"}
     assert steps(globex) == set()
+
+
+def test_an_invitation_by_an_operator_and_an_archived_version_do_not_count(acme: Any) -> None:
+    for role in list(Role)[1:]:
+        acme.users[role].memberships.all().delete()
+    operator = User.objects.create_user(email="operator@lorikeet.example", is_operator=True)
+    invite(acting=Principal.of_operator(acme.tenant, operator), email="new@acme.example", role=Role.OWNER)
+    for name in ("kept", "archived"):
+        add_version(acme.tenant, name, 1)
+    AdapterVersion.objects.filter(adapter__name="archived").update(state=VersionState.ARCHIVED)
+    shown = acme.client().get(acme.path("overview")).json()
+    assert not shown["first_steps"]["invited"]
+    assert shown["adapters"] == {"total": 1, "ready": 0}

@@ -211,3 +211,29 @@ def test_the_ends_of_time_are_no_moments(acme: Any, name: str, moment: str) -> N
     for path in ("series", "requests", "refusals/series", "audit"):
         answer = acme.client().get(acme.path(path), {name: moment})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name), path
+
+
+def test_every_part_is_reached_by_pages_and_by_its_name(acme: Any, globex: Any) -> None:
+    for number in range(5):
+        version = add_version(acme.tenant, f"support-{number}", 1)
+        for call in range(number + 2):
+            tokens = 1000 if number == 0 else 10
+            of = {"adapter": version.adapter, "version": version, "prompt_tokens": tokens}
+            record(acme, f"r{number}.{call}", timedelta(minutes=5), **of)
+    key, _ = acme.key()
+    record(acme, "keyed", timedelta(minutes=5), api_key=key)
+    record(globex, "theirs", timedelta(minutes=5))
+    aggregate()
+
+    def page(**query: Any) -> tuple[list[str | None], str]:
+        answer = acme.client().get(acme.path("series/parts"), query)
+        assert answer.status_code == 200, answer.content
+        return [row["name"] for row in answer.json()], answer.headers["X-Total-Count"]
+
+    assert page(by="adapter", limit=2) == (["support-4", "support-3"], "6")
+    assert page(by="adapter", limit=2, offset=4) == (["support-0", None], "6")
+    assert page(by="adapter", sort="tokens", limit=1) == (["support-0"], "6")
+    assert page(by="adapter", search="PORT-2") == (["support-2"], "1")
+    assert page(by="key") == ([None, key.name], "2")
+    assert page(by="key", search=key.prefix) == ([key.name], "1")
+    assert acme.client().get(acme.path("series/parts"), {"by": "host"}).status_code == 400

@@ -1590,7 +1590,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description List the tenant's keys, newest first, revoked ones included, all or a part. Secrets are never shown again. */
+        /**
+         * @description List the tenant's keys, by default newest first and with revoked ones, all or a part. Secrets are never shown
+         *     again.
+         */
         get: operations["list_keys"];
         put?: never;
         /** @description Create a key. The answer contains its secret, this once. */
@@ -1963,6 +1966,23 @@ export interface paths {
         };
         /** @description Read traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, a host or a base model. */
         get: operations["read_series"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/series/parts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description List the usage of each adapter or key in a window of time, those with most first, a part at a time. */
+        get: operations["list_usage_parts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2818,8 +2838,10 @@ export interface components {
             /** Format: uuid */
             id: string;
             invited_by?: string | null;
-            /** @description For the invited person alone. It is mailed to them, and shown this once. */
+            /** @description For the invited person alone. It is shown this once. */
             link: string;
+            /** @description Whether the link is mailed to them. Without a mail server it is not: pass it on yourself. */
+            mailed: boolean;
             role: components["schemas"]["Role"];
         };
         CreatedJoinToken: {
@@ -2845,8 +2867,10 @@ export interface components {
             created_at: string;
             /** Format: date-time */
             deleted_at: string | null;
-            /** @description The owner's invitation. It is mailed to them, and shown this once. */
+            /** @description The owner's invitation. It is shown this once. */
             link: string;
+            /** @description Whether it is mailed to them, which needs a mail server. */
+            mailed: boolean;
             name: string;
             slug: string;
             state: components["schemas"]["TenantState"];
@@ -4481,6 +4505,8 @@ export interface components {
             password_login: boolean;
             /** @description Name of the provider to sign in with, if any. */
             provider: string | null;
+            /** @description Whether a mail server is set up, so that links reach people. */
+            sends_mail: boolean;
             /** @description Why the last sign-in by provider failed. Told once. */
             sign_in_error: components["schemas"]["SignInError"] | null;
             tenants: components["schemas"]["SessionTenant"][];
@@ -5055,6 +5081,20 @@ export interface components {
             /** @description Keys that can be used. */
             keys: components["schemas"]["KeyUsageAgainstLimits"][];
             tenant: components["schemas"]["TenantUsageAgainstLimits"];
+        };
+        UsagePart: {
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            /** @description Null = the base model, or members in the console. */
+            name: string | null;
+            /** @description Of a key. */
+            prefix?: string | null;
+            prompt_tokens: number;
+            requests: number;
         };
         UsageReport: {
             /**
@@ -8395,8 +8435,35 @@ export interface operations {
                 /** @description Left out: all. */
                 limit?: number;
                 offset?: number;
+                /**
+                 * @description Only keys with this scope.
+                 *
+                 *     * `adapters.write` - adapters.write
+                 *     * `infer` - infer
+                 *     * `view` - view
+                 */
+                scope?: "adapters.write" | "infer" | "view" | "";
                 /** @description A part of the name. */
                 search?: string;
+                /**
+                 * @description * `name` - name
+                 *     * `-name` - -name
+                 *     * `created_at` - created_at
+                 *     * `-created_at` - -created_at
+                 *     * `last_used_at` - last_used_at
+                 *     * `-last_used_at` - -last_used_at
+                 *     * `expires_at` - expires_at
+                 *     * `-expires_at` - -expires_at
+                 */
+                sort?: "name" | "-name" | "created_at" | "-created_at" | "last_used_at" | "-last_used_at" | "expires_at" | "-expires_at";
+                /**
+                 * @description `usable` keys are neither revoked nor expired. Left out: all.
+                 *
+                 *     * `usable` - usable
+                 *     * `not_revoked` - not_revoked
+                 *     * `revoked` - revoked
+                 */
+                state?: "usable" | "not_revoked" | "revoked" | "";
             };
             header?: never;
             path: {
@@ -9050,6 +9117,8 @@ export interface operations {
             query?: {
                 /** @description Its name, whole. */
                 adapter?: string;
+                /** @description Part of its name. */
+                adapter_contains?: string;
                 /** @description On which it ran, by its name now. */
                 base_model?: string;
                 cursor?: string;
@@ -9171,6 +9240,70 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SeriesReport"];
+                };
+            };
+        };
+    };
+    list_usage_parts: {
+        parameters: {
+            query: {
+                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                base_model?: string;
+                /**
+                 * @description * `adapter` - adapter
+                 *     * `key` - key
+                 */
+                by: "adapter" | "key";
+                limit?: number;
+                offset?: number;
+                /**
+                 * @description Without `since`: so long before `until`.
+                 *
+                 *     * `15m` - 15m
+                 *     * `1h` - 1h
+                 *     * `3h` - 3h
+                 *     * `6h` - 6h
+                 *     * `12h` - 12h
+                 *     * `1d` - 1d
+                 *     * `2d` - 2d
+                 *     * `7d` - 7d
+                 *     * `30d` - 30d
+                 *     * `90d` - 90d
+                 */
+                range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                /** @description A part of the name, or of a key's prefix. */
+                search?: string;
+                /** @description What happened then or later is counted, by the minute: see `until`. */
+                since?: string;
+                /**
+                 * @description The largest come first.
+                 *
+                 *     * `requests` - Requests
+                 *     * `tokens` - Tokens
+                 *     * `device_us` - Device Time
+                 */
+                sort?: "requests" | "tokens" | "device_us";
+                /** @description Seconds; fitting, if left out. */
+                step?: number;
+                /** @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step. */
+                until?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UsagePart"][];
                 };
             };
         };

@@ -73,7 +73,7 @@ function Item({ icon, value, onSelect, children }: ItemProps) {
     <Command.Item
       value={value}
       onSelect={onSelect}
-      className="flex h-9 cursor-pointer items-center gap-3 rounded-lg px-3 text-sm data-[selected=true]:bg-fill-2 [&_svg]:size-4 [&_svg]:text-ink-3"
+      className="flex h-9 cursor-pointer items-center gap-3 rounded-lg px-3 text-sm data-[selected=true]:bg-fill-2 [&_svg]:size-4 [&_svg]:shrink-0 [&_svg]:text-ink-3"
     >
       {icon}
       {children}
@@ -152,7 +152,8 @@ function Actions({ search, onDone }: { search: string; onDone: () => void }) {
             () => void navigate({ to: "/t/$tenant/requests", params: { tenant }, search: { id: search.trim() } }),
           )}
         >
-          Open request <span className="truncate font-mono text-xs">{search.trim()}</span>
+          <span className="shrink-0">Open request</span>
+          <span className="min-w-0 truncate font-mono text-xs">{search.trim()}</span>
         </Item>
       )}
       <Item icon={dark ? <Sun /> : <Moon />} onSelect={act(() => setPreferences({ theme: dark ? "light" : "dark" }))}>
@@ -182,8 +183,13 @@ function Adapters({ search, onDone }: { search: string; onDone: () => void }) {
             void navigate({ to: "/t/$tenant/adapters/$name", params: { tenant, name } });
           }}
         >
-          <span className="font-medium">{name}</span>
-          <span className="truncate text-xs text-ink-3">{description}</span>
+          {/* Names have up to 64 characters: the name keeps its place, and the description takes what is left. */}
+          <span className="min-w-0 truncate font-medium" title={name} dir="auto">
+            {name}
+          </span>
+          <span className="min-w-0 flex-1 basis-0 truncate text-xs text-ink-3" dir="auto">
+            {description}
+          </span>
         </Item>
       ))}
     </Command.Group>
@@ -207,7 +213,9 @@ function Tenants({ onDone }: { onDone: () => void }) {
             void navigate({ to: "/t/$tenant", params: { tenant: slug } });
           }}
         >
-          {name}
+          <span className="min-w-0 truncate" title={name} dir="auto">
+            {name}
+          </span>
         </Item>
       ))}
     </Command.Group>

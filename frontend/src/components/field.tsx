@@ -1,7 +1,8 @@
 import { type ComponentProps, createContext, type ReactNode, use, useId } from "react";
 import { cn } from "@/lib/cn";
 
-const CONTROL =
+/** Class names of every control of a form. */
+export const CONTROL =
   "w-full rounded-lg border border-line-2 bg-surface px-3 text-sm text-ink shadow-card transition-colors hover:border-ink-3 " +
   "focus-visible:outline-offset-0 aria-invalid:border-danger disabled:opacity-60";
 
@@ -13,6 +14,9 @@ interface ControlProps {
 
 /** The ids that tie the control of a `Field` to its label, hint and error. */
 const FieldControl = createContext<ControlProps>({});
+
+/** Returns the ids that a control of another kind needs inside a `Field`. */
+export const useFieldControl = () => use(FieldControl);
 
 export function Input({ className, ...props }: ComponentProps<"input">) {
   return <input {...use(FieldControl)} {...props} className={cn(CONTROL, "h-9", className)} />;

@@ -72,9 +72,10 @@ describe("batches", () => {
     expect(await screen.findByText("method must be POST.")).toBeVisible();
   });
 
-  it("sends a file as a key, and says why it is refused", async () => {
+  it("sends a file as one of thousands of keys, and says why it is refused", async () => {
     serve();
     let sent: FormData | undefined;
+    const searches: string[] = [];
     server.use(
       http.post(`${tenant}/batches`, async ({ request }) => {
         sent = await request.formData();
@@ -82,11 +83,28 @@ describe("batches", () => {
       }),
     );
     const { user } = openConsole("/t/acme/batches");
+    server.use(
+      http.get(`${tenant}/keys`, ({ request }) => {
+        const query = new URL(request.url).searchParams;
+        searches.push(`${query.get("state")} ${query.get("scope")} ${query.get("search")}`);
+        const matches = query.get("search") === "nightly" || query.get("search") === "k2";
+        const key = matches ? { ...data.key, id: "k2", name: "nightly" } : data.key;
+        return HttpResponse.json([key], { headers: { "X-Total-Count": matches ? "1" : "4221" } });
+      }),
+    );
     await user.click(await screen.findByTestId("new-batch"));
     await user.upload(screen.getByTestId("batch-file"), new File(["{}"], "requests.jsonl"));
+    const picker = await screen.findByRole("combobox", { name: "Run as" });
+    await waitFor(() => expect(picker).toHaveTextContent("backend"));
+    await user.click(picker);
+    expect(await screen.findByText("4,220 more. Type to find one of them.")).toBeVisible();
+    await user.type(screen.getByPlaceholderText("Search keys by name or beginning"), "nightly");
+    await user.click(await screen.findByRole("option", { name: /nightly/ }));
+    await waitFor(() => expect(picker).toHaveTextContent("nightly"));
+    expect(searches).toContain("usable infer nightly");
     await user.click(screen.getByTestId("batch-submit"));
     expect(await screen.findByText("Wait until one is over.")).toBeVisible();
-    expect(sent?.get("key")).toBe(data.key.id);
+    expect(sent?.get("key")).toBe("k2");
     expect(sent?.get("endpoint")).toBe("/v1/chat/completions");
   });
 

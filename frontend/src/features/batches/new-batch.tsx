@@ -1,11 +1,12 @@
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import type { ApiKey, BatchEndpoint } from "@/api/types";
+import type { BatchEndpoint } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { CodeBlock } from "@/components/code-block";
 import { FormDialog } from "@/components/dialog";
-import { Field, Input, type Option, Select } from "@/components/field";
-import { keysQuery } from "@/features/keys/queries";
+import { Field, Input, Select } from "@/components/field";
+import { KeySelect } from "@/features/keys/key-select";
+import { keyOptionsQuery, RUNNABLE } from "@/features/keys/queries";
 import { useTenant } from "@/features/session/queries";
 import { useBatchActions } from "./queries";
 
@@ -24,18 +25,14 @@ const example = (endpoint: BatchEndpoint) => `{"custom_id": "1", "method": "POST
  "body": {"model": "support",
   ${EXAMPLE_BODIES[endpoint]}}}`;
 
-const mayInfer = (key: ApiKey) =>
-  !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
-
 export function NewBatch({ onClose }: { onClose: () => void }) {
   const tenant = useTenant();
   const { create } = useBatchActions(tenant);
-  const keys = useQuery(keysQuery(tenant));
-  const usable = keys.data?.filter(mayInfer);
+  const keys = useQuery(keyOptionsQuery(tenant, "", RUNNABLE));
   const [file, setFile] = useState<File>();
   const [endpoint, setEndpoint] = useState<BatchEndpoint>("/v1/chat/completions");
   const [chosen, setKey] = useState("");
-  const key = chosen || usable?.[0]?.id;
+  const key = chosen || keys.data?.options[0]?.value || "";
   const error = create.error ?? keys.error;
   return (
     <FormDialog
@@ -53,7 +50,7 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
         if (file && key) create.mutate({ file, endpoint, key }, { onSuccess: onClose });
       }}
     >
-      {usable?.length === 0 && (
+      {keys.data?.total === 0 && (
         <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
           A batch needs an active API key with the infer scope, and there is none.{" "}
           <Link to="/t/$tenant/keys" params={{ tenant }} className="underline underline-offset-2">
@@ -79,13 +76,7 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
         />
       </Field>
       <Field label="Run as" hint="The requests count against this key’s limits; revoking it ends the batch.">
-        <Select
-          value={key}
-          disabled={!usable?.length}
-          onChange={(event) => setKey(event.target.value)}
-          data-testid="batch-key"
-          options={usable?.map(({ id, name, prefix }): Option => [id, `${name} (lk_${prefix}_…)`]) ?? []}
-        />
+        <KeySelect value={key} disabled={!key} onChange={setKey} filter={RUNNABLE} testId="batch-key" />
       </Field>
     </FormDialog>
   );

@@ -1,12 +1,13 @@
 import { useState } from "react";
-import type { ApiKey, EvaluationMetric, PromotionRule } from "@/api/types";
+import type { EvaluationMetric, PromotionRule } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { CodeBlock } from "@/components/code-block";
 import { FormDialog } from "@/components/dialog";
 import { Field, Input, type Option, Select } from "@/components/field";
 import { toast } from "@/components/toast";
-import { keysQuery } from "@/features/keys/queries";
+import { KeySelect } from "@/features/keys/key-select";
+import { keyOptionsQuery, RUNNABLE } from "@/features/keys/queries";
 import { useTenant } from "@/features/session/queries";
 import { setsQuery, type Subject, useEvaluationActions } from "./queries";
 
@@ -16,8 +17,6 @@ const METRICS: [metric: EvaluationMetric, label: string][] = [
   ["logprob", "Log-probability of the expected text"],
 ];
 const NEW = "";
-const mayInfer = (key: ApiKey) =>
-  !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
 const nameOf = (file: File) =>
   file.name
     .toLowerCase()
@@ -32,15 +31,16 @@ const nameOf = (file: File) =>
 function useChoice(tenant: string, adapter: string, rule: PromotionRule | null = null) {
   const actions = useEvaluationActions(tenant, adapter);
   const sets = useQuery(setsQuery(tenant));
-  const keys = useQuery(keysQuery(tenant));
-  const usable = keys.data?.filter(mayInfer) ?? [];
+  const keys = useQuery(keyOptionsQuery(tenant, rule?.key ?? "", RUNNABLE));
+  const newest = useQuery(keyOptionsQuery(tenant, "", RUNNABLE));
   const [chosenSet, setSet] = useState<string>();
   const [chosenKey, setKey] = useState("");
   const [metric, setMetric] = useState<EvaluationMetric>("exact");
   const [file, setFile] = useState<File>();
   const known = sets.data?.find(({ name }) => name === rule?.set) ?? sets.data?.[0];
   const set = chosenSet ?? known?.name ?? NEW;
-  const key = chosenKey || (usable.find(({ id }) => id === rule?.key) ?? usable[0])?.id || "";
+  const ofRule = keys.data?.options.find(({ value }) => value === rule?.key);
+  const key = chosenKey || (ofRule ?? newest.data?.options[0])?.value || "";
   /** Returns the name of the set, after creating it if it is new. */
   const made = async () => {
     if (set !== NEW || !file) return set;
@@ -50,7 +50,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
   };
   const fields = (
     <>
-      {keys.data && usable.length === 0 && (
+      {newest.data?.total === 0 && (
         <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
           An evaluation needs an active API key with the infer scope, and there is none.
         </p>
@@ -102,12 +102,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
         </>
       )}
       <Field label="Run as" hint="The requests count against this key’s limits and run after all other requests.">
-        <Select
-          value={key}
-          disabled={usable.length === 0}
-          onChange={(event) => setKey(event.target.value)}
-          options={usable.map(({ id, name, prefix }): Option => [id, `${name} (lk_${prefix}_…)`])}
-        />
+        <KeySelect value={key} disabled={!key} onChange={setKey} filter={RUNNABLE} />
       </Field>
     </>
   );
@@ -117,7 +112,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
     key,
     made,
     complete: key !== "" && (set !== NEW || file !== undefined),
-    error: actions.addSet.error ?? actions.removeSet.error ?? sets.error ?? keys.error,
+    error: actions.addSet.error ?? actions.removeSet.error ?? sets.error ?? newest.error,
   };
 }
 

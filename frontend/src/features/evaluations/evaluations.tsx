@@ -1,5 +1,5 @@
 import { FlaskConical } from "lucide-react";
-import { useState } from "react";
+import { Suspense, useState } from "react";
 import type { Evaluation, EvaluationScore, PromotionRule } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -7,8 +7,11 @@ import { ErrorNotice } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
-import { EvaluateDialog, RuleDialog } from "./evaluate-dialog";
+import { lazyPart } from "@/lib/lazy-part";
 import { evaluationsQuery, isOpen, type Subject, useEvaluationActions } from "./queries";
+
+const EvaluateDialog = lazyPart(() => import("./evaluate-dialog"), "EvaluateDialog");
+const RuleDialog = lazyPart(() => import("./evaluate-dialog"), "RuleDialog");
 
 const isOf = (evaluation: Evaluation, subject: Subject) =>
   "upload" in subject ? evaluation.upload === subject.upload : evaluation.version === subject.version;
@@ -53,8 +56,10 @@ export function Evaluations({ subject, rule }: { subject: Subject; rule?: Promot
           </li>
         ))}
       </ul>
-      {dialog === "evaluate" && <EvaluateDialog subject={subject} onClose={close} />}
-      {dialog === "rule" && <RuleDialog adapter={subject.adapter} rule={rule ?? null} onClose={close} />}
+      <Suspense>
+        {dialog === "evaluate" && <EvaluateDialog subject={subject} onClose={close} />}
+        {dialog === "rule" && <RuleDialog adapter={subject.adapter} rule={rule ?? null} onClose={close} />}
+      </Suspense>
     </section>
   );
 }

@@ -30,6 +30,19 @@ it("asks the server for pages of keys, and finds by name", async () => {
   expect(router.state.location.search).toEqual({ q: "back" });
 });
 
+it("sorts at the server, and lists revoked keys apart", async () => {
+  const requests = serve(3);
+  const { user, router } = openConsole("/t/acme/keys");
+  const table = await screen.findByRole("table", { name: "API keys" });
+  expect(requests.at(-1)!.get("state")).toBe("not_revoked");
+  expect(within(table).getByRole("columnheader", { name: "Permissions" })).toBeInTheDocument();
+  await user.click(within(table).getByRole("button", { name: "Last used" }));
+  await waitFor(() => expect(requests.at(-1)!.get("sort")).toBe("last_used_at"));
+  await user.click(screen.getByRole("radio", { name: "Revoked" }));
+  await waitFor(() => expect(requests.at(-1)!.get("state")).toBe("revoked"));
+  expect(router.state.location.search).toEqual({ sort: "last_used_at", revoked: true });
+});
+
 it("shows a new secret until it is put away: Escape does not lose it", async () => {
   serve(1);
   server.use(http.post(path, () => HttpResponse.json({ ...data.key, secret: "lk_once_only" }, { status: 201 })));

@@ -11,6 +11,8 @@ import { Confirm } from "@/components/dialog";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
+import { SegmentedControl } from "@/components/segmented-control";
+import { SortTh } from "@/components/sort-th";
 import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toastThen } from "@/components/toast";
@@ -18,9 +20,9 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { fullTime } from "@/lib/format";
 import { useNow } from "@/lib/use-now";
 import { lazyPart } from "@/lib/lazy-part";
+import { DEFAULT_SORT, type KeysSearch } from "./search";
 import { KEYS_PAGE, keysPageQuery, useRevokeKey } from "./queries";
 import { RotateKey } from "./rotate-key";
-import type { KeysSearch } from "./search";
 
 const CreateKey = lazyPart(() => import("./create-key"), "CreateKey");
 const EditKey = lazyPart(() => import("./edit-key"), "EditKey");
@@ -32,10 +34,10 @@ export function KeysPage() {
   const navigate = route.useNavigate();
   const show = (change: KeysSearch) =>
     void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
-  const { data, error, refetch } = useQuery(keysPageQuery(useTenant(), search.q ?? "", search.page ?? 0));
+  const { data, error, refetch } = useQuery(keysPageQuery(useTenant(), search));
   const creating = search.create ?? false;
   const setCreating = (create: boolean) => show({ create: create || undefined, page: search.page });
-  const none = data?.total === 0 && !search.q;
+  const none = data?.total === 0 && !search.q && !search.revoked;
   const may = useCan("keys.write");
   const create = may && (
     <Button variant="primary" onClick={() => setCreating(true)}>
@@ -49,13 +51,23 @@ export function KeysPage() {
       actions={data && !none ? create : null}
     >
       <ErrorNotice error={error} onRetry={refetch} />
-      {data && !none && (data.total > KEYS_PAGE || search.q) && (
-        <div role="search" aria-label="API keys" className="mb-3 sm:w-80">
-          <SearchInput
-            label="Name or the beginning of the key"
-            value={search.q ?? ""}
-            onChange={(q) => show({ q: q || undefined })}
+      {data && (
+        <div className="mb-3 flex flex-wrap items-center gap-2">
+          <SegmentedControl
+            label="Which keys"
+            value={search.revoked ? "revoked" : "active"}
+            options={VIEWS}
+            onChange={(view) => show({ revoked: view === "revoked" || undefined })}
           />
+          {(data.total > KEYS_PAGE || search.q) && (
+            <div role="search" aria-label="API keys" className="w-full sm:w-80">
+              <SearchInput
+                label="Name or the beginning of the key"
+                value={search.q ?? ""}
+                onChange={(q) => show({ q: q || undefined })}
+              />
+            </div>
+          )}
         </div>
       )}
       {!error && (
@@ -66,12 +78,19 @@ export function KeysPage() {
               Create one key per application, so that you can revoke each separately. Keys work with any OpenAI client.
             </Empty>
           )}
-          {data?.total === 0 && search.q && (
-            <Empty icon={<KeyRound />} title="No matches">
-              No key matches this search.
+          {data?.total === 0 && !none && (
+            <Empty icon={<KeyRound />} title={search.q ? "No matches" : "No revoked keys"}>
+              {search.q ? "No key matches this search." : "Keys that you revoke are listed here."}
             </Empty>
           )}
-          {data && data.total > 0 && <KeyTable keys={data.keys} />}
+          {data && data.total > 0 && (
+            <KeyTable
+              keys={data.keys}
+              revoked={search.revoked ?? false}
+              sort={search.sort ?? DEFAULT_SORT}
+              onSort={(sort) => show({ sort: sort === DEFAULT_SORT ? undefined : sort })}
+            />
+          )}
           {data && (
             <Pager
               page={search.page ?? 0}
@@ -87,10 +106,24 @@ export function KeysPage() {
   );
 }
 
+const VIEWS = [
+  { value: "active", label: "Active" },
+  { value: "revoked", label: "Revoked" },
+] as const;
+
 const ACTS = ["Edit", "Rotate", "Revoke"] as const;
 type Act = (typeof ACTS)[number];
 
-function KeyTable({ keys }: { keys: ApiKey[] }) {
+type Sort = NonNullable<KeysSearch["sort"]>;
+
+interface KeyTableProps {
+  keys: ApiKey[];
+  revoked: boolean;
+  sort: Sort;
+  onSort: (sort: Sort) => void;
+}
+
+function KeyTable({ keys, revoked, ...header }: KeyTableProps) {
   const [chosen, setChosen] = useState<{ key: ApiKey; act: Act } | null>(null);
   const may = useCan("keys.write");
   const close = () => setChosen(null);
@@ -99,13 +132,25 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
       <Table
         label="API keys"
         columns={[
-          "Name",
+          <SortTh column="name" {...header}>
+            Name
+          </SortTh>,
           ["Key", "hidden lg:table-cell"],
           ["State", "hidden sm:table-cell"],
-          ["May", "hidden xl:table-cell"],
-          ["Last used", "hidden lg:table-cell"],
-          ["Expires", "hidden xl:table-cell"],
-          ["Created", "hidden xl:table-cell"],
+          ["Permissions", "hidden xl:table-cell"],
+          <SortTh column="last_used_at" className="hidden lg:table-cell" {...header}>
+            Last used
+          </SortTh>,
+          revoked ? (
+            ["Revoked", "hidden xl:table-cell"]
+          ) : (
+            <SortTh column="expires_at" className="hidden xl:table-cell" {...header}>
+              Expires
+            </SortTh>
+          ),
+          <SortTh column="created_at" className="hidden xl:table-cell" {...header}>
+            Created
+          </SortTh>,
           <HiddenTh label="Actions" />,
         ]}
       >
@@ -124,13 +169,15 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
               <KeyState apiKey={key} />
             </Td>
             <Td className="hidden max-w-36 text-xs whitespace-normal! text-ink-3 xl:table-cell">
-              {key.scopes.join(", ") || "nothing"}
+              {key.scopes.join(", ") || "none"}
             </Td>
             <Td className="hidden lg:table-cell">
               <RelativeTime at={key.last_used_at} />
             </Td>
             <Td className="hidden xl:table-cell">
-              {key.expires_at ? (
+              {revoked ? (
+                <RelativeTime at={key.revoked_at} />
+              ) : key.expires_at ? (
                 new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" })
               ) : (
                 <span className="text-ink-3">never</span>

@@ -1,29 +1,55 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { KeyScope } from "@/api/types";
+import type { SearchOptions } from "@/components/search-select";
 import { useWrite } from "@/app/use-write";
+
+import { DEFAULT_SORT, type KeysSearch } from "./search";
 
 export const KEYS_PAGE = 50;
 
-export const keysPageQuery = (tenant: string, search: string, page: number) =>
+export const keysPageQuery = (tenant: string, { q = "", page = 0, sort = DEFAULT_SORT, revoked }: KeysSearch) =>
   queryOptions({
-    queryKey: ["t", tenant, "keys", "page", search, page],
+    queryKey: ["t", tenant, "keys", "page", q, page, sort, revoked],
     queryFn: async () => {
-      const answer = await api.GET("/api/tenants/{tenant}/keys", {
-        params: { path: { tenant }, query: { search, offset: page * KEYS_PAGE, limit: KEYS_PAGE } },
-      });
+      const state = revoked ? "revoked" : "not_revoked";
+      const query = { search: q, state, sort, offset: page * KEYS_PAGE, limit: KEYS_PAGE } as const;
+      const answer = await api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query } });
       const keys = await unwrap(Promise.resolve(answer));
       return { keys, total: Number(answer.response.headers.get("X-Total-Count") ?? keys.length) };
     },
     placeholderData: keepPreviousData,
   });
 
-/** The newest keys, for selects. */
-export const keysQuery = (tenant: string) =>
+/** Number of keys that an open select shows. The others are found by typing. */
+const OPTIONS = 50;
+
+export interface KeyFilter {
+  state?: "usable" | "not_revoked" | "revoked";
+  scope?: KeyScope;
+}
+
+/** The filter for keys that can run requests now. */
+export const RUNNABLE: KeyFilter = { state: "usable", scope: "infer" };
+
+/** The options of a select of keys: the newest that match a search by name, prefix or ID. */
+export const keyOptionsQuery = (tenant: string, search: string, filter: KeyFilter = {}) =>
   queryOptions({
-    queryKey: ["t", tenant, "keys", "newest"],
-    queryFn: () =>
-      unwrap(api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query: { limit: 200 } } })),
+    queryKey: ["t", tenant, "keys", "options", search, filter],
+    queryFn: async (): Promise<SearchOptions> => {
+      const query = { ...filter, search, limit: OPTIONS };
+      const answer = await api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query } });
+      const keys = await unwrap(Promise.resolve(answer));
+      return {
+        options: keys.map(({ id, name, prefix, revoked_at }) => ({
+          value: id,
+          label: name,
+          note: `lk_${prefix}_…${revoked_at ? ", revoked" : ""}`,
+        })),
+        total: Number(answer.response.headers.get("X-Total-Count") ?? keys.length),
+      };
+    },
+    placeholderData: keepPreviousData,
   });
 
 export interface NewKey {

@@ -30,7 +30,7 @@ export function Scopes<T extends FieldValues>({
           field.onChange(ALL_SCOPES.filter((one) => (one === scope ? on : chosen.includes(one))));
         return (
           <fieldset className="grid gap-1.5">
-            <legend className="mb-1 text-sm font-medium">May</legend>
+            <legend className="mb-1 text-sm font-medium">Permissions</legend>
             {SCOPES.map(([scope, meaning]) => (
               <CheckOption
                 key={scope}

@@ -26,7 +26,7 @@ interface InvitationsProps {
 export function Invitations({ roles, search, show }: InvitationsProps) {
   const { data, error, refetch } = useQuery(invitationsQuery(useTenant(), search));
   return (
-    <Card title="Invitations" note="Sent and not yet accepted">
+    <Card title="Invitations" note="Not accepted yet">
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!data && !error && <SkeletonRows rows={2} />}
       {data && (data.total > INVITATIONS_PAGE || search.invited) && (
@@ -51,7 +51,7 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
             ["Role", "hidden sm:table-cell"],
             ["State", "hidden sm:table-cell"],
             ["Invited by", "hidden md:table-cell"],
-            ["Sent", "hidden text-right sm:table-cell"],
+            ["Created", "hidden text-right sm:table-cell"],
             <HiddenTh label="Actions" className="sticky right-0" />,
           ]}
         >

@@ -5,6 +5,7 @@ import type { CreatedInvitation, Role } from "@/api/types";
 import { FormDialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
 import { Secret } from "@/components/secret";
+import { useSession } from "@/features/session/queries";
 import { z } from "@/lib/zod";
 import { roleInfo } from "./roles";
 
@@ -26,24 +27,31 @@ interface InviteProps {
 export function Invite({ title, invite, roles, defaultRole, onClose }: InviteProps) {
   const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { email: "", role: defaultRole } });
   const role = useWatch({ control: form.control, name: "role" });
+  const { sends_mail } = useSession();
   const submit = form.handleSubmit((body) => invite.mutate(body));
   return (
     <FormDialog
       onClose={onClose}
       title={title}
-      description="Lorikeet sends a link by e-mail. It is valid for one week."
+      description={
+        sends_mail
+          ? "Lorikeet sends a link by e-mail. It is valid for one week."
+          : "You get a link to pass on, because no mail server is set up. It is valid for one week."
+      }
       error={invite.error}
-      action="Send invitation"
+      action={sends_mail ? "Send invitation" : "Create invitation"}
       busy={invite.isPending}
       testId="invite-submit"
       onSubmit={submit}
       result={
         invite.data && {
-          title: "Invitation sent",
+          title: invite.data.mailed ? "Invitation sent" : "Invitation created",
           content: (
             <Secret value={invite.data.link} label="Copy link" testId="invite-link">
-              The link was sent to {invite.data.email}. If the e-mail does not arrive, copy the link and send it
-              yourself. It is not shown again, and anyone who opens it can join.
+              {invite.data.mailed
+                ? `The link was sent to ${invite.data.email}. If the e-mail does not arrive, copy the link and send it yourself.`
+                : `Copy the link and send it to ${invite.data.email}: no mail server is set up, so no e-mail is sent.`}{" "}
+              It is not shown again, and anyone who opens it can join.
             </Secret>
           ),
         }

@@ -3,6 +3,7 @@ import { http, HttpResponse } from "msw";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Invitation, Member } from "@/api/types";
 import { current } from "@/components/toast";
+import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { refusal, server } from "../../../tests/server";
 
@@ -70,13 +71,16 @@ describe("members", () => {
   it("shows an invitation's link once", async () => {
     server.use(
       http.post("/api/tenants/acme/invitations", () =>
-        HttpResponse.json({ ...open, link: "https://x.example/invitation#secret" }, { status: 201 }),
+        HttpResponse.json({ ...open, link: "https://x.example/invitation#secret", mailed: false }, { status: 201 }),
       ),
+      http.get("/api/session", () => HttpResponse.json({ ...data.session, sends_mail: false })),
     );
     const { user } = openConsole("/t/acme/members");
     await user.click(await screen.findByTestId("invite"));
     await user.type(await screen.findByTestId("invite-email"), "eve@example.org");
+    expect(screen.getByRole("dialog")).toHaveTextContent("You get a link to pass on");
     await user.click(screen.getByTestId("invite-submit"));
+    expect(await screen.findByText(/send it to .*: no mail server is set up, so no e-mail is sent/)).toBeVisible();
     expect(await screen.findByTestId("invite-link")).toHaveTextContent("https://x.example/invitation#secret");
     await user.click(screen.getByRole("button", { name: "Done" }));
     await waitFor(() => expect(screen.queryByTestId("invite-link")).toBeNull());

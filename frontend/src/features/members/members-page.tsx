@@ -122,7 +122,7 @@ function MemberTable({ members, ...header }: { members: Member[]; sort: Sort; on
           <SortTh column="role" {...header}>
             Role
           </SortTh>,
-          ["May do", "hidden xl:table-cell"],
+          ["Permissions", "hidden xl:table-cell"],
           <SortTh column="joined_at" align="right" className="hidden lg:table-cell" {...header}>
             Joined
           </SortTh>,

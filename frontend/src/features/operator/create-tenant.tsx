@@ -3,6 +3,7 @@ import { useForm } from "react-hook-form";
 import { FormDialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { Secret } from "@/components/secret";
+import { useSession } from "@/features/session/queries";
 import { z } from "@/lib/zod";
 import { useCreateTenant } from "./queries";
 
@@ -18,13 +19,18 @@ type Form = z.infer<typeof SCHEMA>;
 export function CreateTenant({ onClose }: { onClose: () => void }) {
   const create = useCreateTenant();
   const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: "", slug: "", owner: "" } });
+  const { sends_mail } = useSession();
   const { errors } = form.formState;
   const submit = form.handleSubmit((body) => create.mutate(body));
   return (
     <FormDialog
       onClose={onClose}
       title="Create a tenant"
-      description="The first owner receives an invitation by e-mail and completes the setup."
+      description={
+        sends_mail
+          ? "The first owner receives an invitation by e-mail and completes the setup."
+          : "You get an invitation link for the first owner to pass on, because no mail server is set up."
+      }
       error={create.error}
       action="Create"
       busy={create.isPending}
@@ -35,8 +41,10 @@ export function CreateTenant({ onClose }: { onClose: () => void }) {
           title: `Created ${create.data.name}`,
           content: (
             <Secret value={create.data.link} label="Copy link" testId="tenant-link">
-              The invitation was sent to {form.getValues("owner")}. If the e-mail does not arrive, copy the link and
-              send it yourself. It is not shown again, and anyone who opens it can join as owner.
+              {create.data.mailed
+                ? `The invitation was sent to ${form.getValues("owner")}. If the e-mail does not arrive, copy the link and send it yourself.`
+                : `Copy the link and send it to ${form.getValues("owner")}: no mail server is set up, so no e-mail is sent.`}{" "}
+              It is not shown again, and anyone who opens it can join as owner.
             </Secret>
           ),
         }

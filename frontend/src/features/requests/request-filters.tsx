@@ -4,7 +4,7 @@ import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
 import { type Option, Select } from "@/components/field";
 import { SearchInput } from "@/components/search-input";
-import { keysQuery } from "@/features/keys/queries";
+import { KeySelect } from "@/features/keys/key-select";
 import { useTenant } from "@/features/session/queries";
 import { usageQuery } from "@/features/usage/queries";
 import { isFiltered, NO_FILTERS, OUTCOMES, type RequestsSearch, SPANS } from "./search";
@@ -30,12 +30,23 @@ interface Props {
   onChange: (change: RequestsSearch) => void;
 }
 
+/** Callers that are no API key, above the keys. */
+const CALLERS = [
+  { value: "", label: "Any key" },
+  { value: "console", label: "The console" },
+];
+
+/** Returns the filter for a part of an adapter's name, or for a whole name in quotation marks. */
+function ofAdapter(typed: string): RequestsSearch {
+  const whole = /^"([^"]+)"$/.exec(typed)?.[1];
+  return { adapter: whole, adapter_contains: whole ? undefined : typed || undefined };
+}
+
 const numeric = (value: string) => (value === "" ? undefined : Number(value));
 
 /** The filters of the list. Their values are in the address. */
 export function RequestFilters({ search, onChange }: Props) {
   const tenant = useTenant();
-  const keys = useQuery(keysQuery(tenant)).data ?? [];
   const bases = (useQuery(usageQuery(tenant, 30)).data?.by_base_model ?? []).flatMap(
     ({ base_model }) => base_model ?? [],
   );
@@ -49,8 +60,8 @@ export function RequestFilters({ search, onChange }: Props) {
         <SearchInput label="Model or request ID" value={search.id ?? search.model ?? ""} onChange={find} />
         <SearchInput
           label="Adapter"
-          value={search.adapter ?? ""}
-          onChange={(adapter) => onChange({ adapter: adapter || undefined })}
+          value={search.adapter ? `"${search.adapter}"` : (search.adapter_contains ?? "")}
+          onChange={(typed) => onChange(ofAdapter(typed.trim()))}
         />
         <SearchInput
           label="Version"
@@ -73,18 +84,11 @@ export function RequestFilters({ search, onChange }: Props) {
           options={[["", "Any outcome"], ...OUTCOMES]}
         />
         <BaseModelSelect value={search.base_model} names={bases} onChange={(base_model) => onChange({ base_model })} />
-        <Select
-          aria-label="Key"
+        <KeySelect
+          label="Key"
           value={search.key ?? ""}
-          onChange={(event) => onChange({ key: event.target.value || undefined })}
-          options={[
-            ["", "Any key"],
-            ["console", "The console"],
-            ...(search.key && search.key !== "console" && !keys.some(({ id }) => id === search.key)
-              ? [search.key]
-              : []),
-            ...keys.map((key): Option => [key.id, key.name]),
-          ]}
+          onChange={(key) => onChange({ key: key || undefined })}
+          first={CALLERS}
         />
         <Select
           aria-label="Latency"

@@ -202,6 +202,35 @@ describe("the choice to keep text", () => {
     await waitFor(() => expect([...requests.at(-1)!.keys()]).toEqual(["limit"]));
   });
 
+  it("finds a part of an adapter's name, a whole name in quotation marks, and any key by searching", async () => {
+    serve();
+    const requests: URLSearchParams[] = [];
+    server.use(
+      http.get(`${tenant}/requests`, ({ request }) => {
+        requests.push(new URL(request.url).searchParams);
+        return HttpResponse.json({ results: [row], next_cursor: null });
+      }),
+      http.get(`${tenant}/keys`, ({ request }) =>
+        new URL(request.url).searchParams.get("search") === "night"
+          ? HttpResponse.json([{ ...data.key, id: "k9", name: "nightly" }])
+          : HttpResponse.json([data.key], { headers: { "X-Total-Count": "4221" } }),
+      ),
+    );
+    const { user, router } = openConsole("/t/acme/requests?adapter=support");
+    const adapter = await screen.findByRole("searchbox", { name: "Adapter" });
+    expect(adapter).toHaveValue('"support"');
+    expect(requests.at(-1)!.get("adapter")).toBe("support");
+    await user.clear(adapter);
+    await user.type(adapter, "supp");
+    await waitFor(() => expect(requests.at(-1)!.get("adapter_contains")).toBe("supp"));
+    expect(requests.at(-1)!.has("adapter")).toBe(false);
+    await user.click(screen.getByRole("combobox", { name: "Key" }));
+    await user.type(await screen.findByPlaceholderText("Search keys by name or beginning"), "night");
+    await user.click(await screen.findByRole("option", { name: /nightly/ }));
+    await waitFor(() => expect(requests.at(-1)!.get("key")).toBe("k9"));
+    expect(router.state.location.search).toEqual({ adapter_contains: "supp", key: "k9" });
+  });
+
   it("shows those of one base model", async () => {
     serve();
     const requests: URLSearchParams[] = [];

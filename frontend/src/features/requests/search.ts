@@ -9,7 +9,9 @@ export interface RequestsSearch {
   view?: "refusals";
   id?: string;
   model?: string;
+  /** Name of an adapter, and a part of one. */
   adapter?: string;
+  adapter_contains?: string;
   version?: number;
   base_model?: string;
   key?: string;
@@ -34,6 +36,7 @@ export const readRequestsSearch = (search: Record<string, unknown>): RequestsSea
   id: text(search.id),
   model: text(search.model),
   adapter: text(search.adapter),
+  adapter_contains: text(search.adapter_contains),
   version: whole(search.version),
   base_model: text(search.base_model),
   key: text(search.key),
@@ -73,6 +76,7 @@ const FILTERS = [
   "id",
   "model",
   "adapter",
+  "adapter_contains",
   "version",
   "base_model",
   "key",

@@ -6,19 +6,30 @@ import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { z } from "@/lib/zod";
 import { SignInLayout } from "./sign-in-layout";
-import { useForgotPassword } from "./queries";
+import { useForgotPassword, useSession } from "./queries";
 
 const SCHEMA = z.object({ email: z.email("Enter the e-mail address of your account.") });
 
 export function ForgotPasswordPage() {
   const forgot = useForgotPassword();
   const form = useForm<z.infer<typeof SCHEMA>>({ resolver: zodResolver(SCHEMA), defaultValues: { email: "" } });
+  const { sends_mail } = useSession();
   const submit = form.handleSubmit(({ email }) => forgot.mutate(email));
   if (forgot.isSuccess) {
     return (
       <SignInLayout
         title="Check your e-mail"
         note={`If ${forgot.variables} has an account, a link was sent to it. The link is valid for one hour.`}
+      >
+        <BackToSignIn />
+      </SignInLayout>
+    );
+  }
+  if (!sends_mail) {
+    return (
+      <SignInLayout
+        title="Forgot your password?"
+        note="No mail server is set up here, so no link can be sent. Ask the operator of this platform for help."
       >
         <BackToSignIn />
       </SignInLayout>

@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import type { UsageTotals } from "@/api/types";
 import { StackedBar } from "@/components/bars";
 import { Card } from "@/components/card";
-import { Table, Td, Tr } from "@/components/table";
+import { type Column, Table, Td, Tr } from "@/components/table";
 import { deviceTime, money, number, percent } from "@/lib/format";
 
 interface BreakdownRow extends UsageTotals {
@@ -12,57 +12,69 @@ interface BreakdownRow extends UsageTotals {
 
 const tokens = (row: UsageTotals) => row.prompt_tokens + row.completion_tokens;
 
-interface BreakdownProps {
+interface TableProps {
   title: string;
-  note?: string;
   noun: string;
   rows: BreakdownRow[];
   totals: UsageTotals;
   currency: string | null;
+  /** Headers of columns that sort the rows. */
+  requests?: Column;
+  gpuTime?: Column;
+  share?: Column;
 }
 
-/** A table of usage and cost by adapter, key or model, with the share of all tokens. */
-export function Breakdown({ title, note, noun, rows, totals, currency }: BreakdownProps) {
+/** A card with the usage of each of a few rows, those with most tokens first. */
+export function Breakdown({ note, rows, ...props }: TableProps & { note?: string }) {
   return (
-    <Card title={title} note={note}>
-      <Table
-        label={`Usage ${title.toLowerCase()}`}
-        columns={[
-          noun,
-          ["Requests", "text-right"],
-          ["Prompt", "text-right"],
-          ["Completion", "text-right"],
-          ["GPU time", "text-right"],
-          currency && ["Cost", "text-right"],
-          ["Share of tokens", "w-44"],
-        ]}
-      >
-        {rows
-          .toSorted((a, b) => tokens(b) - tokens(a))
-          .map((row) => (
-            <Tr key={row.id}>
-              <Td className="font-medium">
-                <bdi
-                  className="block max-w-40 truncate sm:max-w-64"
-                  title={typeof row.label === "string" ? row.label : undefined}
-                >
-                  {row.label}
-                </bdi>
-              </Td>
-              <Td className="tnum text-right">{number(row.requests)}</Td>
-              <Td className="tnum text-right">{number(row.prompt_tokens)}</Td>
-              <Td className="tnum text-right">{number(row.completion_tokens)}</Td>
-              <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
-              {currency && <Td className="tnum text-right font-medium">{money(row.cost_micros, currency)}</Td>}
-              <Td>
-                <Share part={tokens(row)} total={tokens(totals)} />
-              </Td>
-            </Tr>
-          ))}
-      </Table>
+    <Card title={props.title} note={note}>
+      <UsageTable {...props} rows={rows.toSorted((a, b) => tokens(b) - tokens(a))} />
     </Card>
   );
 }
+
+/** A table of usage and cost by adapter, key or model, with the share of all tokens. */
+export function UsageTable({ title, noun, rows, totals, currency, ...headers }: TableProps) {
+  return (
+    <Table
+      label={`Usage ${title.toLowerCase()}`}
+      columns={[
+        noun,
+        headers.requests ?? ["Requests", "text-right"],
+        ["Prompt", "text-right"],
+        ["Completion", "text-right"],
+        headers.gpuTime ?? ["GPU time", "text-right"],
+        currency && ["Cost", "text-right"],
+        headers.share ?? ["Share of tokens", "w-44"],
+      ]}
+    >
+      {rows.map((row) => (
+        <Tr key={row.id}>
+          <Td className="font-medium">
+            <bdi
+              className="block max-w-40 truncate sm:max-w-64"
+              title={typeof row.label === "string" ? row.label : undefined}
+            >
+              {row.label}
+            </bdi>
+          </Td>
+          <Td className="tnum text-right">{number(row.requests)}</Td>
+          <Td className="tnum text-right">{number(row.prompt_tokens)}</Td>
+          <Td className="tnum text-right">{number(row.completion_tokens)}</Td>
+          <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
+          {currency && <Td className="tnum text-right font-medium">{money(row.cost_micros, currency)}</Td>}
+          <Td>
+            <Share part={tokens(row)} total={tokens(totals)} />
+          </Td>
+        </Tr>
+      ))}
+    </Table>
+  );
+}
+
+export const Quiet = ({ children }: { children: ReactNode }) => (
+  <span className="font-normal text-ink-2">{children}</span>
+);
 
 export function Share({ part, total }: { part: number; total: number }) {
   return (

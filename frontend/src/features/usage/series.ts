@@ -1,6 +1,9 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import { type RangeQuery, refreshEvery } from "@/lib/time-range";
+import type { PartsSearch } from "./search";
+
+export const USAGE_PARTS_PAGE = 25;
 
 interface Of {
   adapter?: string;
@@ -13,6 +16,26 @@ export const seriesQuery = (tenant: string, range: RangeQuery, of: Of = {}) =>
     queryKey: ["t", tenant, "series", of, range],
     queryFn: () =>
       unwrap(api.GET("/api/tenants/{tenant}/series", { params: { path: { tenant }, query: { ...range, ...of } } })),
+    placeholderData: keepPreviousData,
+    refetchInterval: refreshEvery(range),
+  });
+
+interface PartsOf extends PartsSearch {
+  by: "adapter" | "key";
+  base_model?: string;
+}
+
+/** A page of the tenant's adapters or keys with their usage, searched and sorted by the server. */
+export const usagePartsQuery = (tenant: string, range: RangeQuery, of: PartsOf) =>
+  queryOptions({
+    queryKey: ["t", tenant, "series", "parts", of, range],
+    queryFn: async () => {
+      const { q: search = "", page = 0, ...more } = of;
+      const query = { ...range, ...more, search, offset: page * USAGE_PARTS_PAGE, limit: USAGE_PARTS_PAGE };
+      const answer = await api.GET("/api/tenants/{tenant}/series/parts", { params: { path: { tenant }, query } });
+      const rows = await unwrap(Promise.resolve(answer));
+      return { rows, total: Number(answer.response.headers.get("X-Total-Count") ?? rows.length) };
+    },
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
   });

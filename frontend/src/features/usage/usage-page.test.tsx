@@ -19,9 +19,11 @@ const totals = {
 };
 
 const requests: string[] = [];
+const pages: URLSearchParams[] = [];
 
 function serve() {
   requests.length = 0;
+  pages.length = 0;
   const all = { ...data.series.totals, ...totals };
   const part = { ...all, requests_by_step: [] };
   const at = (minutes: number) => new Date(Date.parse("2026-05-04T10:00:00Z") + minutes * 60_000).toISOString();
@@ -43,10 +45,14 @@ function serve() {
         ...data.series,
         totals: all,
         points,
-        by_adapter: [{ ...part, name: "support" }],
-        by_key: [{ ...part, name: null, prefix: null }],
         by_base_model,
       });
+    }),
+    http.get(`${tenant}/series/parts`, ({ request }) => {
+      const query = new URL(request.url).searchParams;
+      pages.push(query);
+      if (query.get("by") === "key") return HttpResponse.json([{ ...totals, name: null, prefix: null }]);
+      return HttpResponse.json([{ ...totals, name: "support" }], { headers: { "X-Total-Count": "243" } });
     }),
     http.get(`${tenant}/statement`, ({ request }) =>
       HttpResponse.json({
@@ -85,6 +91,24 @@ function serve() {
 }
 
 describe("usage", () => {
+  it("reaches every adapter, by pages, by its name and by the figure it is largest in", async () => {
+    serve();
+    const { user, router } = openConsole("/t/acme/usage");
+    expect(await screen.findByText("243 adapters with requests in this time")).toBeVisible();
+    const nav = screen.getByRole("navigation", { name: "Pages of adapters" });
+    expect(nav).toHaveTextContent("1–25 of 243");
+    await user.click(within(nav).getByRole("button", { name: "Next" }));
+    await waitFor(() => expect(pages.at(-1)!.get("offset")).toBe("25"));
+    expect(router.state.location.search).toEqual({ adapter: { page: 1 } });
+    await user.click(
+      within(screen.getByRole("table", { name: "Usage by adapter" })).getByRole("button", { name: "GPU time" }),
+    );
+    await user.type(screen.getByRole("searchbox", { name: "Search adapters" }), "supp");
+    await waitFor(() => expect(pages.at(-1)!.get("search")).toBe("supp"));
+    expect(pages.at(-1)!.get("sort")).toBe("device_us");
+    expect(router.state.location.search).toEqual({ adapter: { q: "supp", sort: "device_us" } });
+  });
+
   it("shows what was refused beside what was served, by code", async () => {
     serve();
     const starts = ["2026-05-04T10:00:00Z", "2026-05-04T10:01:00Z"];

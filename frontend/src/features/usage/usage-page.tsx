@@ -1,6 +1,6 @@
 import { ChartNoAxesColumn, Download } from "lucide-react";
 import { getRouteApi } from "@tanstack/react-router";
-import { type ReactNode, Suspense } from "react";
+import { Suspense } from "react";
 import type { RefusalSeries, SeriesReport } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
@@ -13,15 +13,16 @@ import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
 import { deviceTime, money, percent, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
-import { daysOf, stepName } from "@/lib/time-range";
+import { daysOf, type RangeQuery, stepName } from "@/lib/time-range";
 import { useNow } from "@/lib/use-now";
 import { lazyPart } from "@/lib/lazy-part";
-import { Breakdown } from "./breakdown";
+import { Breakdown, Quiet } from "./breakdown";
 import { ExportsCard } from "./exports-card";
 import { LatencyTable } from "./latency";
 import { RefusalsCard } from "./refusals-card";
 import { refusalSeriesQuery, seriesQuery } from "./series";
 import { StatementCard } from "./statement-card";
+import { UsageParts } from "./usage-parts";
 
 const SeriesCharts = lazyPart(() => import("./series-charts"), "SeriesCharts");
 
@@ -69,6 +70,8 @@ export function UsagePage() {
           ) : (
             <Report
               report={data}
+              range={range.query}
+              base_model={base_model}
               refused={base_model ? undefined : refusals.data}
               onZoom={range.zoom}
               onZoomOut={range.zoomOut}
@@ -104,12 +107,14 @@ function NoUsage() {
 
 interface ReportProps {
   report: SeriesReport;
+  range: RangeQuery;
+  base_model: string | undefined;
   refused: RefusalSeries | undefined;
   onZoom: (since: number, until: number) => void;
   onZoomOut: () => void;
 }
 
-function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
+function Report({ report, range, base_model, refused, onZoom, onZoomOut }: ReportProps) {
   const { totals, currency } = report;
   const total = totals.prompt_tokens + totals.completion_tokens;
   return (
@@ -141,17 +146,7 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
           <SeriesCharts report={report} refused={refused} onZoom={onZoom} onZoomOut={onZoomOut} />
         </Suspense>
       </Card>
-      <Breakdown
-        title="By adapter"
-        noun="Adapter"
-        totals={totals}
-        currency={currency}
-        rows={report.by_adapter.map((row) => ({
-          ...row,
-          id: row.name ?? "",
-          label: row.name ?? <Quiet>base model</Quiet>,
-        }))}
-      />
+      <UsageParts by="adapter" range={range} base_model={base_model} totals={totals} currency={currency} />
       {/* Nothing to compare where one base model was used. */}
       {report.by_base_model.length > 1 && (
         <Breakdown
@@ -166,21 +161,13 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
           }))}
         />
       )}
-      <Breakdown
-        title="By key"
-        noun="API key"
-        totals={totals}
-        currency={currency}
-        rows={report.by_key.map((row) => ({ ...row, id: row.prefix ?? "", label: row.name ?? <Quiet>console</Quiet> }))}
-      />
+      <UsageParts by="key" range={range} base_model={base_model} totals={totals} currency={currency} />
       <Card title="Latency" note="Of answered requests">
         <LatencyTable latency={totals.latency} />
       </Card>
     </div>
   );
 }
-
-const Quiet = ({ children }: { children: ReactNode }) => <span className="font-normal text-ink-2">{children}</span>;
 
 /** The time of the last aggregation. Sums are usually a few seconds old, and the label shows if they are older. */
 export function Freshness({ at }: { at: string | null }) {

@@ -292,8 +292,12 @@ def count_active(tenant: Tenant) -> int:
 
 
 def count_adapters(tenant: Tenant) -> dict[str, int]:
-    """Return `{"total", "ready"}`: ready adapters can be called by their bare name."""
-    active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
+    """Return `{"total", "ready"}`: ready adapters can be called by their bare name.
+
+    An adapter whose versions are all archived counts as archived.
+    """
+    in_use = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE)
+    active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True, pk__in=in_use.values("adapter"))
     ready = active.filter(aliases__name=LIVE, aliases__version__state=VersionState.READY)
     return {"total": active.count(), "ready": ready.count()}
 

@@ -67,6 +67,8 @@ DEFAULT_PERIOD = timedelta(days=30)
 CONSOLE = "console"
 # Rows that one page reads: a filter that matches nothing would read a month's rows with each request.
 MAX_SCANNED = 20_000
+# Adapters that a query lists by their ids. More are a subquery, because SQLite bounds the parameters of a query.
+MAX_LISTED_ADAPTERS = 1000
 # How much later than its neighbours by id a row may have come in: it may have waited in a host's journal.
 MAX_DELAY = timedelta(days=1)
 
@@ -78,6 +80,7 @@ class RequestFilters:
     id: str = ""
     model: str = ""
     adapter: str = ""
+    adapter_contains: str = ""
     version: int | None = None
     base_model: str = ""
     key: str = ""
@@ -147,6 +150,11 @@ def _matching(rows: QuerySet[UsageEvent], adapters: QuerySet[Adapter], filters: 
     if filters.adapter:
         # Read first: a join would read the names of all tenants' adapters.
         rows = rows.filter(adapter__in=list(adapters.filter(name=filters.adapter).values_list("pk", flat=True)))
+    if filters.adapter_contains:
+        named = adapters.filter(name__icontains=filters.adapter_contains)
+        listed = list(named.values_list("pk", flat=True)[: MAX_LISTED_ADAPTERS + 1])
+        few = len(listed) <= MAX_LISTED_ADAPTERS
+        rows = rows.filter(adapter__in=listed) if few else rows.filter(adapter__in=named)
     if filters.base_model:
         rows = rows.filter(named_bases(filters.base_model).of())
     if filters.model:

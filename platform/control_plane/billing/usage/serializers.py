@@ -7,8 +7,9 @@ from rest_framework import serializers
 from control_plane.billing.usage.counters import SHOWN
 from control_plane.billing.usage.models import ApiEndpoint, Outcome, UsageEvent
 from control_plane.billing.usage.payloads import base_model_of, spans_json
-from control_plane.billing.usage.series import RANGES
+from control_plane.billing.usage.series import RANGES, PartSort
 from control_plane.billing.usage.sums import COUNTED
+from control_plane.core.http.lists import MAX_ROWS
 from control_plane.core.http.serializers import FormField, MomentField
 
 HELP = {
@@ -92,6 +93,7 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
     id = _text(64, "Of the request, whole.")
     model = _text(200, "Part of the model as the client wrote it.")
     adapter = _text(64, "Its name, whole.")
+    adapter_contains = _text(64, "Part of its name.")
     version = serializers.IntegerField(
         min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
     )
@@ -205,6 +207,11 @@ class SeriesPartSerializer(SeriesTotalsSerializer):
     requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
 
 
+class UsagePartSerializer(UsageTotalsSerializer):
+    name = serializers.CharField(allow_null=True, help_text="Null = the base model, or members in the console.")
+    prefix = serializers.CharField(required=False, allow_null=True, help_text="Of a key.")
+
+
 class SeriesReportSerializer(serializers.Serializer[Any]):
     """A report over time. Minutes are kept for two days, hours for ninety. Each part lists at most a hundred rows."""
 
@@ -254,6 +261,16 @@ class TenantSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
         min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
     )
     host = _text(64, "Its name, whole.")
+
+
+class UsagePartsQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
+    by = serializers.ChoiceField(choices=["adapter", "key"])
+    search = _text(120, "A part of the name, or of a key's prefix.")
+    sort = serializers.ChoiceField(
+        choices=PartSort.choices, required=False, default=PartSort.REQUESTS.value, help_text="The largest come first."
+    )
+    offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
+    limit = serializers.IntegerField(min_value=1, max_value=MAX_ROWS, required=False, default=50)
 
 
 class OperatorSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):

@@ -6,10 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, F, IntegerField, QuerySet, Sum, When
+from django.db.models import Case, F, IntegerField, Q, QuerySet, Sum, TextChoices, When
 from django.utils import timezone
 
 from control_plane.billing.prices.models import PriceVersion
@@ -346,14 +348,55 @@ def _parts(parts: Parts, window: Window, prices: Prices) -> list[dict[str, Any]]
     shown = [pk for pk in requests if part_of[pk] in sums]
     for (pk,), step in read(shown, window.pieces(), prices, ("series_id",), latencies=parts.detailed).items():
         sums[part_of[pk]].add(step)
-    one_of = {part_of[pk]: pk for pk in shown}
-    names = {
-        part: dict(zip(parts.named, row, strict=True))
-        for part, *row in parts.series.filter(pk__in=one_of.values()).values_list(parts.by, *parts.named.values())
-    }
+    names = _names(parts, {part_of[pk]: pk for pk in shown}.values())
     lined = sorted(sums, key=lambda part: -sums[part].sums.device_us)[: MAX_LINES if parts.detailed else 0]
     lines = _lines({pk: part_of[pk] for pk in shown if part_of[pk] in lined}, window)
     return [{**names[part], **step.json(), **lines.get(part, _NO_LINES)} for part, step in sums.items()]
+
+
+class PartSort(TextChoices):
+    """The figures by which a breakdown can be sorted, the largest first."""
+
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    DEVICE_TIME = "device_us"
+
+
+_SORTED_BY = {
+    PartSort.REQUESTS: ("requests",),
+    PartSort.TOKENS: ("prompt_tokens", "completion_tokens"),
+    PartSort.DEVICE_TIME: ("device_us",),
+}
+
+
+def page_of_parts(
+    parts: Parts, window: Window, *, search: str, sort: PartSort, offset: int, limit: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return some rows of a breakdown, and the number of all rows whose name contains `search`."""
+    series = parts.series
+    if search:
+        matches = (Q(**{f"{column}__icontains": search}) for column in parts.named.values())
+        series = series.filter(reduce(or_, matches))
+    figures: Counter[int] = Counter()
+    for column in _SORTED_BY[sort]:
+        figures.update(added_up(series, window, column))
+    part_of: dict[int, Any] = dict(series.values_list("pk", parts.by))
+    largest: Counter[Any] = Counter()
+    for pk, figure in figures.items():
+        largest[part_of[pk]] += figure
+    page = sorted(largest, key=lambda part: (-largest[part], str(part)))[offset : offset + limit]
+    shown = [pk for pk in figures if part_of[pk] in page]
+    sums = {part: Step() for part in page}
+    for (pk,), step in read(shown, window.pieces(), Prices(window), ("series_id",), latencies=False).items():
+        sums[part_of[pk]].add(step)
+    names = _names(parts, shown)
+    return [{**names[part], **step.sums.json()} for part, step in sums.items()], len(largest)
+
+
+def _names(parts: Parts, series: Iterable[int]) -> dict[Any, dict[str, Any]]:
+    """Return the columns that name each part of these series."""
+    rows = parts.series.filter(pk__in=list(series)).values_list(parts.by, *parts.named.values())
+    return {part: dict(zip(parts.named, row, strict=True)) for part, *row in rows}
 
 
 _NO_LINES: dict[str, list[int]] = {"requests_by_step": [], "device_us_by_step": []}
@@ -414,11 +457,26 @@ def by_tenant(tenants: Collection[UUID], window: Window, on: Collection[int] | N
     return dict(steps)
 
 
+def _tenant_parts(tenant: Tenant, by: str, on: Collection[int] | None) -> Parts:
+    """Return the breakdown of a tenant's requests by "adapter" or "key"."""
+    series = TimeSeries.objects.for_tenant(tenant)
+    if by == "adapter":
+        return Parts(_on(series, SeriesKind.VERSION, on), "adapter_id", {"name": "adapter__name"}, detailed=False)
+    named = {"name": "api_key__name", "prefix": "api_key__prefix"}
+    return Parts(_on(series, SeriesKind.KEY, on), "api_key_id", named)
+
+
+def parts_of_tenant(
+    tenant: Tenant, window: Window, by: str, on: Collection[int] | None = None, **page: Any
+) -> tuple[list[dict[str, Any]], int]:
+    """Return a page of a tenant's adapters or keys with their usage, and how many there are."""
+    return page_of_parts(_tenant_parts(tenant, by, on), window, **page)
+
+
 def of_tenant(tenant: Tenant, window: Window, on: Collection[int] | None = None) -> dict[str, Any]:
     kinds = {kind: _on(TimeSeries.objects.for_tenant(tenant), kind, on) for kind in SeriesKind}
     parts = {
-        "by_adapter": Parts(kinds[SeriesKind.VERSION], "adapter_id", {"name": "adapter__name"}, detailed=False),
-        "by_key": Parts(kinds[SeriesKind.KEY], "api_key_id", {"name": "api_key__name", "prefix": "api_key__prefix"}),
+        **{f"by_{name}": _tenant_parts(tenant, name, on) for name in ("adapter", "key")},
         "by_host": Parts(kinds[SeriesKind.TENANT_HOST], "host", {"name": "host"}),
         "by_base_model": _by_base_model(kinds[SeriesKind.TENANT]),
     }

@@ -18,10 +18,13 @@ from control_plane.billing.usage.serializers import (
     RequestPageSerializer,
     SeriesReportSerializer,
     TenantSeriesQuerySerializer,
+    UsagePartSerializer,
+    UsagePartsQuerySerializer,
     UsageReportSerializer,
 )
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.cursors import PAGE_PARAMETERS, PageQuery, days_parameter
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
@@ -91,6 +94,22 @@ class SeriesView(TenantView):
         else:
             report = series.of_tenant(of, window, on)
         return Response(SeriesReportSerializer(report).data)
+
+
+class UsagePartsView(TenantView):
+    @extend_schema(
+        operation_id="list_usage_parts",
+        parameters=[UsagePartsQuerySerializer, TOTAL],
+        responses=UsagePartSerializer(many=True),
+        tags=["usage"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """List the usage of each adapter or key in a window of time, those with most first, a part at a time."""
+        query = read_query(UsagePartsQuerySerializer, request)
+        page = {name: query[name] for name in ("by", "search", "offset", "limit")}
+        page["sort"] = series.PartSort(query["sort"])
+        rows, total = series.parts_of_tenant(self.principal.tenant, _window(query), on=_bases(query), **page)
+        return Response(UsagePartSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(total)})
 
 
 class OperatorSeriesView(OperatorView):

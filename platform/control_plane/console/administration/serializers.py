@@ -78,7 +78,8 @@ class NewTenantSerializer(serializers.Serializer[Any]):
 
 
 class CreatedTenantSerializer(TenantSerializer):
-    link = serializers.CharField(help_text="The owner's invitation. It is mailed to them, and shown this once.")
+    link = serializers.CharField(help_text="The owner's invitation. It is shown this once.")
+    mailed = serializers.BooleanField(help_text="Whether it is mailed to them, which needs a mail server.")
 
 
 class TenantNameSerializer(serializers.Serializer[Any]):

@@ -36,8 +36,9 @@ from control_plane.console.administration.serializers import (
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts.mail import is_configured
 from control_plane.identity.members.invitations import invitation_link, invite
-from control_plane.identity.members.serializers import CreatedInvitationSerializer, InvitationSerializer
+from control_plane.identity.members.serializers import CreatedInvitationSerializer, created_json
 from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.roles import Role
 
@@ -67,7 +68,8 @@ class TenantsView(OperatorView):
         tenant, invitation = actions.create_tenant(
             operator=self.operator, **validated(NewTenantSerializer, request.data)
         )
-        answer = {**TenantSerializer(tenant_json(tenant)).data, "link": invitation_link(invitation)}
+        link, mailed = invitation_link(invitation), is_configured()
+        answer = {**TenantSerializer(tenant_json(tenant)).data, "link": link, "mailed": mailed}
         return Response(answer, status=201, headers=_SECRET)
 
 
@@ -166,8 +168,7 @@ class TenantInvitationsView(OperatorView):
         body = validated(OwnerInvitationSerializer, request.data)
         acting = Principal.of_operator(actions.require_open(get_tenant(tenant)), self.operator)
         invitation = invite(acting=acting, email=body["email"], role=Role(body["role"]))
-        answer = {**InvitationSerializer(invitation).data, "link": invitation_link(invitation)}
-        return Response(answer, status=201, headers=_SECRET)
+        return Response(created_json(invitation), status=201, headers=_SECRET)
 
 
 class TenantObjectivesView(OperatorView):

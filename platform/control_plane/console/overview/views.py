@@ -15,6 +15,7 @@ from control_plane.billing.usage.serializers import RequestRecordSerializer
 from control_plane.fleet.hosts.api.queries import hosts_for
 from control_plane.fleet.hosts.api.serializers import HostSerializer
 from control_plane.identity.access.views import TenantView
+from control_plane.identity.members.queries import invitations_of_members
 
 RECENT = 10
 
@@ -60,7 +61,7 @@ class OverviewView(TenantView):
                     "uploaded": adapters["total"] > 0,
                     "called": bool(recent),
                     "limited": row.limit_sets.exists() or row.budgets.exists(),
-                    "invited": row.invitations.exists() or row.memberships.count() > 1,
+                    "invited": row.memberships.count() > 1 or invitations_of_members(row).exists(),
                 },
             }
         )

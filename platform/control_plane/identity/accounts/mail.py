@@ -28,6 +28,11 @@ def link(page: str, token: str) -> str:
     return f"{current().address}/{page}#{token}"
 
 
+def is_configured() -> bool:
+    """Return whether mails are sent. Without a mail server they are only written to a folder of the platform."""
+    return bool(current().mail_url)
+
+
 def send(to: str, subject: str, *paragraphs: str) -> None:
     """Send a mail. Raises OSError or smtplib's errors: for tasks, which retry."""
     # A name from before the check of names may contain a line break, which a header cannot.

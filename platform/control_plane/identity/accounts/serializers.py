@@ -35,6 +35,7 @@ class SessionSerializer(serializers.Serializer[Any]):
     csrf_token = serializers.CharField(help_text="Send as X-CSRFToken with every POST, PUT, PATCH and DELETE.")
     password_login = serializers.BooleanField(help_text="Whether one can sign in with a password here.")
     provider = serializers.CharField(allow_null=True, help_text="Name of the provider to sign in with, if any.")
+    sends_mail = serializers.BooleanField(help_text="Whether a mail server is set up, so that links reach people.")
     sign_in_error = SignInErrorSerializer(
         allow_null=True, help_text="Why the last sign-in by provider failed. Told once."
     )

@@ -16,7 +16,7 @@ from control_plane.core.http.api_view import ApiView
 from control_plane.core.http.serializers import validated
 from control_plane.identity.access.principal import Principal, session_user
 from control_plane.identity.access.tenant_access import NotAuthenticatedError
-from control_plane.identity.accounts import actions, passwords
+from control_plane.identity.accounts import actions, mail, passwords
 from control_plane.identity.accounts.attempts import MAILS, count_account, count_address
 from control_plane.identity.accounts.auth import SessionAuthentication, enforce_csrf
 from control_plane.identity.accounts.models import User
@@ -148,6 +148,7 @@ def session_state(request: HttpRequest, *, sign_in_error: dict[str, Any] | None 
         "csrf_token": get_token(request),
         "password_login": current().password_login,
         "provider": current().oidc_name if is_configured() else None,
+        "sends_mail": mail.is_configured(),
         "sign_in_error": sign_in_error,
         "user": user,
         "tenants": _tenants(user) if user else [],

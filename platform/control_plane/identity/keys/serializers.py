@@ -2,11 +2,33 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.core.http.lists import ListQuerySerializer
 from control_plane.core.http.serializers import NameField
 from control_plane.identity.keys.actions import LONGEST_GRACE
+from control_plane.identity.keys.queries import KeySort, KeyState
 from control_plane.identity.tenants.roles import KEY_SCOPES
 
 SCOPES = sorted(scope.value for scope in KEY_SCOPES)
+
+
+class KeyListQuerySerializer(ListQuerySerializer):
+    """The part of the keys that a list has, and their order."""
+
+    state = serializers.ChoiceField(
+        choices=KeyState.values,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="`usable` keys are neither revoked nor expired. Left out: all.",
+    )
+    scope = serializers.ChoiceField(
+        choices=SCOPES, required=False, default="", allow_blank=True, help_text="Only keys with this scope."
+    )
+    sort = serializers.ChoiceField(
+        choices=[sign + column for column in KeySort.values for sign in ("", "-")],
+        required=False,
+        default=f"-{KeySort.CREATED_AT}",
+    )
 
 
 class ApiKeySerializer(serializers.Serializer[Any]):

@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.core.http.lists import TOTAL, ListQuerySerializer, list_response
+from control_plane.core.http.lists import TOTAL, list_response
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.keys import actions
@@ -20,6 +20,7 @@ from control_plane.identity.keys.serializers import (
     ApiKeySerializer,
     ChangeApiKeySerializer,
     CreatedApiKeySerializer,
+    KeyListQuerySerializer,
     NewApiKeySerializer,
     RotateApiKeySerializer,
 )
@@ -31,14 +32,16 @@ class KeysView(TenantView):
 
     @extend_schema(
         operation_id="list_keys",
-        parameters=[ListQuerySerializer, TOTAL],
+        parameters=[KeyListQuerySerializer, TOTAL],
         responses=ApiKeySerializer(many=True),
         tags=["keys"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """List the tenant's keys, newest first, revoked ones included, all or a part. Secrets are never shown again."""
-        query = read_query(ListQuerySerializer, request)
-        keys = find_keys(self.principal.tenant, query["search"])
+        """List the tenant's keys, by default newest first and with revoked ones, all or a part. Secrets are never shown
+        again."""
+        query = read_query(KeyListQuerySerializer, request)
+        only = {name: query[name] for name in ("state", "scope", "sort")}
+        keys = find_keys(self.principal.tenant, query["search"], **only)
         return list_response(ApiKeySerializer, keys, query)
 
     @extend_schema(

@@ -35,6 +35,12 @@ def find_members(tenant: Tenant, search: str = "", sort: str = MemberSort.EMAIL)
     return members.order_by(column.desc() if sort.startswith("-") else column.asc(), "user__email")
 
 
+def invitations_of_members(tenant: Tenant) -> QuerySet[Invitation]:
+    """Return the invitations that members sent: the first owner is invited by an operator."""
+    members = Membership.objects.for_tenant(tenant).values("user")
+    return Invitation.objects.for_tenant(tenant).filter(invited_by__in=members)
+
+
 def find_invitations(tenant: Tenant, search: str = "") -> QuerySet[Invitation]:
     """Return the invitations not accepted or revoked, expired ones included, by a part of the address, newest first."""
     open_ones = Invitation.objects.for_tenant(tenant).filter(accepted_at=None, revoked_at=None)

@@ -4,7 +4,10 @@ from rest_framework import serializers
 
 from control_plane.core.http.lists import ListQuerySerializer
 from control_plane.core.http.serializers import NameField
+from control_plane.identity.accounts.mail import is_configured
+from control_plane.identity.members.invitations import invitation_link
 from control_plane.identity.members.queries import MemberSort
+from control_plane.identity.tenants.models import Invitation
 from control_plane.identity.tenants.roles import Role
 
 
@@ -43,7 +46,15 @@ class InvitationSerializer(serializers.Serializer[Any]):
 
 
 class CreatedInvitationSerializer(InvitationSerializer):
-    link = serializers.CharField(help_text="For the invited person alone. It is mailed to them, and shown this once.")
+    link = serializers.CharField(help_text="For the invited person alone. It is shown this once.")
+    mailed = serializers.BooleanField(
+        help_text="Whether the link is mailed to them. Without a mail server it is not: pass it on yourself."
+    )
+
+
+def created_json(invitation: Invitation) -> dict[str, Any]:
+    """Return a new invitation with its link, and whether the link is mailed."""
+    return {**InvitationSerializer(invitation).data, "link": invitation_link(invitation), "mailed": is_configured()}
 
 
 class NewInvitationSerializer(serializers.Serializer[Any]):

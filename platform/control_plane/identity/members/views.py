@@ -23,6 +23,7 @@ from control_plane.identity.members.serializers import (
     MemberSerializer,
     NewInvitationSerializer,
     NewRoleSerializer,
+    created_json,
 )
 from control_plane.identity.tenants.models import Invitation
 from control_plane.identity.tenants.roles import Capability, Role
@@ -101,9 +102,7 @@ class InvitationsView(TenantView):
         body = validated(NewInvitationSerializer, request.data)
         count_account("mail", body["email"], MAILS)
         invitation = invitations.invite(acting=self.principal, email=body["email"], role=Role(body["role"]))
-        link = invitations.invitation_link(invitation)
-        answer = {**InvitationSerializer(invitation).data, "link": link}
-        return Response(answer, status=201, headers={"Cache-Control": "no-store"})
+        return Response(created_json(invitation), status=201, headers={"Cache-Control": "no-store"})
 
 
 class InvitationView(TenantView):
