@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "control_plane.billing.slo",
     "control_plane.identity.audit",
     "control_plane.gateway.transcripts",
+    "control_plane.gateway.api_settings",
     "control_plane.identity.origins",
     "control_plane.billing.refusals",
     "control_plane.console.webhooks",

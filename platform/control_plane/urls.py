@@ -46,6 +46,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.billing.slo.urls")),
     path("", include("control_plane.identity.members.urls")),
     path("", include("control_plane.gateway.transcripts.urls")),
+    path("", include("control_plane.gateway.api_settings.urls")),
     path("", include("control_plane.billing.usage.urls")),
     path("", include("control_plane.console.webhooks.urls")),
 ]

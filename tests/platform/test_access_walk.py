@@ -267,6 +267,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"PUT {_T}adapters/<str:name>/promotion-rule": lambda world: {"set": "sums", "key": str(world["key_id"])},
     f"DELETE {_T}adapters/<str:name>/promotion-rule": with_promotion_rule,
     f"DELETE {_T}files/<str:file_id>": lambda world: {},
+    f"PUT {_T}api-settings": lambda world: {"refuse_unknown_fields": False, "never_store_responses": False},
     f"PUT {_T}origins": lambda world: {"origins": ["https://app.example.org"]},
     f"PUT {_T}recording": lambda world: {"enabled": True, "days": 7},
     f"DELETE {_T}transcripts": lambda world: {},

@@ -121,7 +121,7 @@ class Around:
 
     async def dispatch(self, *, streamed: bool = True, **asked: Any) -> Dispatch:
         context = SimpleNamespace(
-            streamed=streamed, endpoint="e", created_at=None,
+            streamed=streamed, endpoint="e", created_at=None, ignored=[], optional={},
             keep=None, trace_parent="", details=Details(auth_ms=3, quota_ms=2),
         )  # fmt: skip
         submit = pb.Submit(request_id=REQUEST, **asked)

@@ -90,7 +90,7 @@ def test_two_thousand_inputs_are_one_request(web: WebProcess, openai_client: Ope
         ({"encoding_format": "int8"}, "invalid_value", "encoding_format"),
         ({"dimensions": 0}, "invalid_value", "dimensions"),
         ({"pooling": "max"}, "invalid_value", "pooling"),
-        ({"frobnicate": 1}, "unknown_parameter", "frobnicate"),
+        ({"inputs": 1}, "unknown_parameter", "inputs"),
         ({"input": "word " * 5000}, "context_length_exceeded", "input"),
     ],
 )

@@ -345,7 +345,7 @@ def test_too_long_a_prompt(openai_client: OpenAI, engine: FakeEngine) -> None:
         ({"chat_template_kwargs": {"x": "y" * 20_000}}, "invalid_value", "chat_template_kwargs"),
         ({"response_format": {"type": "xml"}}, "invalid_value", "response_format.type"),
         ({"use_beam_search": True}, "unsupported_parameter", "use_beam_search"),
-        ({"frobnicate": 1}, "unknown_parameter", "frobnicate"),
+        ({"temprature": 1}, "unknown_parameter", "temprature"),
         ({"temperature": 3}, "invalid_value", "temperature"),
         ({"temperature": "hot"}, "invalid_value", "temperature"),
         ({"n": 0}, "invalid_value", "n"),

@@ -25,9 +25,10 @@ from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest
-from control_plane.gateway.openai.parameters import HARMLESS, UNSUPPORTED, checked
+from control_plane.gateway.openai.parameters import UNSUPPORTED, checked
 from control_plane.gateway.openai.response_models import ChatCompletionResponse, CompletionResponse
 from control_plane.gateway.openai.tokenizing import DetokenizeResponse, TokenizeResponse
+from control_plane.gateway.openai.unknown_fields import HARMLESS, OF_OTHER_SERVERS
 from control_plane.gateway.responses.request import ResponsesRequest, read_request
 from lora_engine.wire import engine_pb2 as pb
 
@@ -142,7 +143,8 @@ def test_what_has_no_effect_is_accepted(web: WebProcess, engine: FakeEngine) -> 
     values = {"store": True, "metadata": {"a": "b"}, "verbosity": "low", "service_tier": "flex", "user": "u",
               "prediction": {"type": "content", "content": "x"}, "prompt_cache_retention": "24h",
               "prompt_cache_key": "k", "prompt_cache_options": {"mode": "explicit"}, "safety_identifier": "s",
-              "session_id": "s", "stream_interval": 4}  # fmt: skip
+              "session_id": "s", "stream_interval": 4, "provider": {"order": ["x"]}, "models": ["a"],
+              "route": "fallback", "transforms": [], "plugins": [], "chat_id": "c", "client_metadata": {}}  # fmt: skip
     assert set(values) == HARMLESS
     plain = asked(web, engine)
     harmless = asked(web, engine, **values)
@@ -153,7 +155,7 @@ def test_what_has_no_effect_is_accepted(web: WebProcess, engine: FakeEngine) -> 
 
 def test_every_rule_is_in_the_documentation() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text()
-    assert not [name for name in {*HARMLESS, *UNSUPPORTED} if f"`{name}`" not in text]
+    assert not [name for name in {*HARMLESS, *UNSUPPORTED, *OF_OTHER_SERVERS} if f"`{name}`" not in text]
 
 
 # Of vLLM 0.26, besides OpenAI's.
@@ -231,7 +233,7 @@ def test_every_parameter_of_openai_and_vllm_is_known(kind: type[BaseModel]) -> N
     for name in sorted(names):
         try:
             read = read_request if kind is ResponsesRequest else partial(checked, kind)
-            read({name: object()})
+            read({name: object()}, refuse_unknown=True)
         except ApiError as error:
             problems = error.details["problems"] if error.details else [{"param": error.param, "code": error.code}]
             unknown += [p["param"] for p in problems if (p["param"], p["code"]) == (name, "unknown_parameter")]
@@ -240,21 +242,21 @@ def test_every_parameter_of_openai_and_vllm_is_known(kind: type[BaseModel]) -> N
 
 def test_all_problems_of_a_request_are_told_at_once(web: WebProcess) -> None:
     error = refused(web, tool_choice={"type": "function", "function": {"name": "f"}, "more": 1}, temperature=9,
-                    suffix="x", bad_words=["x"], frobnicate=1, n=0)  # fmt: skip
+                    suffix="x", bad_words=["x"], max_tokns=1, n=0)  # fmt: skip
     assert {(problem["param"], problem["code"]) for problem in error["problems"]} == {
         ("suffix", "unsupported_parameter"),
         ("bad_words", "unsupported_parameter"),
-        ("frobnicate", "unknown_parameter"),
+        ("max_tokns", "unknown_parameter"),
         ("tool_choice.more", "unknown_parameter"),
         ("temperature", "invalid_value"),
         ("n", "invalid_value"),
     }
-    error = refused(web, tool_choice="required", suffix="x", frobnicate=1)
-    assert [problem["param"] for problem in error["problems"]] == ["suffix", "frobnicate", "tool_choice"]
+    error = refused(web, tool_choice="required", suffix="x", max_tokns=1)
+    assert [problem["param"] for problem in error["problems"]] == ["suffix", "max_tokns", "tool_choice"]
     assert "tools" in error["problems"][2]["message"]
-    tool = {"type": "function", "function": {"name": "f"}, "more": 1}
-    error = refused(web, tools=[tool], tool_choice="required", frobnicate=1)
-    assert {problem["param"] for problem in error["problems"]} == {"frobnicate", "tools[0].more"}
+    tool = {"type": "function", "function": {"name": "f", "input_schema": {}}, "more": 1}
+    error = refused(web, tools=[tool], tool_choice="required", max_tokns=1)
+    assert {problem["param"] for problem in error["problems"]} == {"max_tokns", "tools[0].function.input_schema"}
 
 
 def test_values_that_ask_for_nothing_are_accepted(web: WebProcess, engine: FakeEngine) -> None:
@@ -300,7 +302,7 @@ def test_detokenize(web: WebProcess, engine: FakeEngine) -> None:
         ("/tokenize", {"prompt": "fail chat_template_missing"}, 400, "chat_template_missing"),
         ("/detokenize", {"tokens": [-1]}, 400, "invalid_value"),
         ("/detokenize", {"tokens": "x"}, 400, "invalid_value"),
-        ("/detokenize", {"frobnicate": 1}, 400, "unknown_parameter"),
+        ("/detokenize", {"tokns": [1]}, 400, "unknown_parameter"),
     ],
 )
 def test_what_cannot_be_tokenized(web: WebProcess, path: str, body: dict[str, Any], status: int, code: str) -> None:

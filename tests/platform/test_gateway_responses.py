@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
@@ -174,18 +175,43 @@ def test_logprobs(openai_client: OpenAI, engine: FakeEngine) -> None:
 # -- stored conversations ------------------------------------------------------------------------------
 
 
-def test_nothing_is_stored_unless_asked(openai_client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
-    kept = "SELECT count(*) AS n FROM conversations_storedresponse"
-    before = web.query(kept)[0]["n"]
-    for more in ({}, {"store": False}):
-        answer = openai_client.responses.create(model="support", input="say x", **more)  # type: ignore[call-overload]
-        assert answer.store is False
-        with pytest.raises(openai.NotFoundError):
-            openai_client.responses.retrieve(answer.id)
-        with pytest.raises(openai.NotFoundError) as unknown:
-            openai_client.responses.create(model="support", input="say y", previous_response_id=answer.id)
-        assert unknown.value.param == "previous_response_id"
-    assert web.query(kept)[0]["n"] == before
+STORED = "SELECT count(*) AS n FROM conversations_storedresponse"
+
+
+def assert_not_stored(client: OpenAI, answer: Any) -> None:
+    assert answer.store is False
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(answer.id)
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.responses.create(model="support", input="say y", previous_response_id=answer.id)
+    assert unknown.value.param == "previous_response_id"
+
+
+def test_a_response_is_stored_unless_its_request_says_otherwise(openai_client: OpenAI, web: WebProcess) -> None:
+    answer = openai_client.responses.create(model="support", input="say x")
+    assert answer.store is True
+    assert openai_client.responses.retrieve(answer.id).output_text == "x"
+    before = web.query(STORED)[0]["n"]
+    assert_not_stored(openai_client, openai_client.responses.create(model="support", input="say x", store=False))
+    assert web.query(STORED)[0]["n"] == before
+
+
+def test_a_tenant_can_have_none_stored(openai_client: OpenAI, web: WebProcess) -> None:
+    console, path = Console(web, web.tenants["acme"]), "/api/tenants/acme/api-settings"
+    default = console.http.get(path).json()
+    assert console.http.put(path, json={**default, "never_store_responses": True}).status_code == 200
+    try:
+
+        def stored() -> Any:
+            return openai_client.responses.create(model="support", input="say x", store=True)
+
+        eventually(lambda: stored().store is False, what="the setting")
+        assert_not_stored(openai_client, stored())
+        raw = openai_client.responses.with_raw_response.create(model="support", input="say x", store=True)
+        assert raw.headers["X-Lorikeet-Ignored"] == "store"
+    finally:
+        console.http.put(path, json=default)
+    eventually(lambda: stored().store is True, what="the default again")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -229,6 +255,32 @@ def test_a_tenant_keeps_a_bounded_number(openai_client: OpenAI, web: WebProcess)
         openai_client.responses.create(model="support", input="say x", store=True)
     kept = "SELECT count(*) AS n FROM conversations_storedresponse"
     eventually(lambda: web.query(kept)[0]["n"] == 5, what="the oldest to go")
+
+
+def test_the_oldest_messages_are_dropped_on_request(openai_client: OpenAI, engine: FakeEngine) -> None:
+    """The context is 4,096 tokens, one a word; a quarter is kept free for the answer."""
+    turns: Any = [
+        part
+        for number in range(8)
+        for part in (
+            {"role": "user", "content": f"n{number} " + "a " * 700},
+            {"type": "function_call", "call_id": f"c{number}", "name": "weather", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": f"c{number}", "output": "sunny"},
+        )
+    ]
+    items = [*turns, {"role": "user", "content": "say it fits"}]
+    with pytest.raises(openai.BadRequestError) as refused:
+        openai_client.responses.create(model="support", input=items, tools=[WEATHER])
+    assert refused.value.code == "context_length_exceeded"
+    answer = openai_client.responses.create(
+        model="support", input=items, tools=[WEATHER], truncation="auto", instructions="Be kind."
+    )
+    assert (answer.output_text, answer.truncation) == ("it fits", "auto")
+    sent = engine.submits[-1].chat.messages
+    kept = [message.content.split()[0] for message in sent if message.role == "user"]
+    assert (sent[0].content, sent[1].role, kept) == ("Be kind.", "user", ["n4", "n5", "n6", "n7", "say"])
+    short = openai_client.responses.create(model="support", input="say all", truncation="auto")
+    assert short.output_text == "all" and len(engine.submits[-1].chat.messages) == 1
 
 
 # -- refusals ------------------------------------------------------------------------------------------

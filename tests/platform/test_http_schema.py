@@ -13,7 +13,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
-from control_plane.gateway.openai.parameters import HARMLESS
+from control_plane.gateway.openai.unknown_fields import HARMLESS
 from control_plane.identity.access.views import TenantView
 from control_plane.urls import urlpatterns
 

@@ -198,5 +198,5 @@ def test_names_in_an_object_of_any_names() -> None:
         responses.read_request({"model": "support", "input": "hi", "metadata": {"x" * 65: "y"}})
     assert caught.value.message.startswith("Invalid name in 'metadata': it is 65 characters long")
     with pytest.raises(ApiError) as caught:
-        checked(ChatCompletionRequest, {"model": "support", "messages": MESSAGES, "a b": 1})
+        checked(ChatCompletionRequest, {"model": "support", "messages": MESSAGES, "a b": 1}, refuse_unknown=True)
     assert caught.value.message == "Unknown parameter: 'a b'."

@@ -1008,6 +1008,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/api-settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Return how the inference API treats unknown fields and stored responses of this tenant. */
+        get: operations["read_api_settings"];
+        /** @description Set both. The change applies within a second; stored responses remain until they expire. */
+        put: operations["set_api_settings"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/archived-adapters": {
         parameters: {
             query?: never;
@@ -2484,6 +2502,20 @@ export interface components {
             /** Format: date-time */
             rotated_at: string | null;
             scopes: components["schemas"]["KeyScope"][];
+        };
+        /** @description The settings of the inference API for this tenant's requests. */
+        ApiSettings: {
+            /** @description Store no answer of /v1/responses, whatever its request says: previous_response_id has no use then. */
+            never_store_responses: boolean;
+            /** @description Refuse requests with unknown fields, instead of leaving the fields out and naming them in the header X-Lorikeet-Ignored. */
+            refuse_unknown_fields: boolean;
+        };
+        /** @description The settings of the inference API for this tenant's requests. */
+        ApiSettingsRequest: {
+            /** @description Store no answer of /v1/responses, whatever its request says: previous_response_id has no use then. */
+            never_store_responses: boolean;
+            /** @description Refuse requests with unknown fields, instead of leaving the fields out and naming them in the header X-Lorikeet-Ignored. */
+            refuse_unknown_fields: boolean;
         };
         ApprovedBaseModelRequest: {
             /** @description The base model that this host serves at the moment. */
@@ -4262,6 +4294,8 @@ export interface components {
             first_token_ms: number;
             host: string;
             id: string;
+            /** @description The first 16 fields of the request that were left out, as in its header X-Lorikeet-Ignored. */
+            readonly ignored: string[];
             /** @description Null = the console. */
             key?: string | null;
             /** @description As the client wrote it. */
@@ -7307,6 +7341,52 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["VersionTier"][];
+                };
+            };
+        };
+    };
+    read_api_settings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiSettings"];
+                };
+            };
+        };
+    };
+    set_api_settings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ApiSettingsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiSettings"];
                 };
             };
         };

@@ -38,6 +38,7 @@ export type RequestRecord = Schemas["RequestRecord"];
 export type RequestPage = Schemas["RequestPage"];
 export type Refusal = Schemas["Refusal"];
 export type RefusalSeries = Schemas["RefusalSeries"];
+export type ApiSettings = Schemas["ApiSettingsRequest"];
 export type Recording = Schemas["RecordingRequest"];
 export type Transcript = Schemas["Transcript"];
 export type UsageReport = Schemas["UsageReport"];

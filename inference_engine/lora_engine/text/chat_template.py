@@ -259,7 +259,7 @@ def _invalid_variable(name: str, what: str) -> RequestError:
         "invalid_value",
         f"Invalid value for 'chat_template_kwargs': '{name[:80]}' {what}.",
         "Send only variables that the model's chat template reads besides messages and tools.",
-        param="chat_template_kwargs",
+        param=f"chat_template_kwargs.{name[:80]}" if name.isidentifier() else "chat_template_kwargs",
     )
 
 

@@ -217,7 +217,7 @@ def test_variables_of_a_request_reach_the_template():
     for name in ("messages", "tools", "bos_token", "own", "strftime_now", "raise_exception", "loop", "nowhere"):
         with pytest.raises(RequestError) as caught:
             template.render(MESSAGES, variables={name: []})
-        assert caught.value.param == "chat_template_kwargs"
+        assert caught.value.param == f"chat_template_kwargs.{name}"
 
 
 def test_reasoning_effort_reaches_the_template():

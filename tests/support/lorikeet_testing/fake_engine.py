@@ -66,6 +66,7 @@ class Behaviour:
     base_digest: str = BASE_DIGEST
     text_digest: str = ""
     resumes: bool = True  # continues answers that another host began
+    reads_effort: bool = True  # its chat template has a place for a reasoning effort
     checks_base: bool = True  # refuses requests for another base model, as engines do
     geometry: pb.BaseGeometry = field(default_factory=lambda: GEOMETRY)
 
@@ -438,6 +439,13 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             return pb.EngineError(code=fault.kind, message="Refused as scripted.", fix="Elsewhere.", retry_after_ms=500)
         if error := self._reject_base(submit.base_digest):
             return error
+        if not self.behaviour.reads_effort and submit.chat.reasoning_effort not in ("", "none"):
+            return pb.EngineError(
+                code="unsupported_parameter",
+                message="Unsupported parameter: 'reasoning_effort' is not supported with this model.",
+                fix="Leave 'reasoning_effort' out.",
+                param="reasoning_effort",
+            )
         if self.draining:
             return pb.EngineError(
                 code="draining", message="This host is draining.", fix="Try another.", retry_after_ms=1000

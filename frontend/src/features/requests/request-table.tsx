@@ -159,6 +159,7 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
         ] as [string, string][])
       : []),
     ["Caller", row.key ? `key ${row.key}` : "the console"],
+    ...(row.ignored.length > 0 ? ([["Ignored fields", row.ignored.join(", ")]] as [string, string][]) : []),
     ...(row.error_code ? ([["Error", row.error_code]] as [string, string][]) : []),
   ];
   return (

@@ -35,6 +35,7 @@ const row: RequestRecord = {
   preemptions: 0,
   preempted_ms: 0,
   preemption_spans: [],
+  ignored: [],
   adapter_loaded_from: "",
   finish_reason: "stop",
   cost_micros: null,

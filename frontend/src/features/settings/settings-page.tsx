@@ -13,6 +13,7 @@ import { lazyPart } from "@/lib/lazy-part";
 const AccountCard = lazyPart(() => import("./account-card"), "AccountCard");
 const RecordingCard = lazyPart(() => import("./recording-card"), "RecordingCard");
 const OriginsCard = lazyPart(() => import("./origins-card"), "OriginsCard");
+const ApiCard = lazyPart(() => import("./api-card"), "ApiCard");
 const HubModelsCard = lazyPart(() => import("./hub-models-card"), "HubModelsCard");
 const PinsCard = lazyPart(() => import("@/features/pins/prefixes"), "PinsCard");
 const DevicesCard = lazyPart(() => import("./devices-card"), "DevicesCard");
@@ -64,6 +65,7 @@ export function SettingsPage() {
           <AccountCard />
           <DevicesCard />
           <RecordingCard />
+          <ApiCard />
           <OriginsCard />
           <HubModelsCard />
           <PinsCard />

@@ -51,10 +51,11 @@ class Ended:
 
     def row(self) -> UsageEvent:
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        counts, details = vars(plain.pop("counts")), vars(plain.pop("details"))
+        counts, details = vars(plain.pop("counts")), {**vars(plain.pop("details"))}
         plain |= {"model": self.model[:200], "outcome": Outcome(self.outcome), "error_code": self.error_code[:64]}
         spans = list(map(list, self.details.preemption_spans)) or None
-        return UsageEvent(**plain, **counts, **{**details, "preemption_spans": spans})
+        details |= {"preemption_spans": spans, "ignored": list(self.details.ignored) or None}
+        return UsageEvent(**plain, **counts, **details)
 
 
 def record_events(ended: Sequence[Ended]) -> int:

@@ -96,6 +96,7 @@ class Details:
 
     `auth_ms` is the time to authenticate and to resolve adapter and host, `quota_ms` that of limits and budgets.
     `preemption_spans` has the beginning of each pre-emption since the engine's submit, and its length, in milliseconds.
+    `ignored` names the fields of the request that were left out.
     """
 
     auth_ms: int = 0
@@ -103,6 +104,7 @@ class Details:
     finish_reason: str = ""
     adapter_loaded_from: str = ""
     preemption_spans: tuple[tuple[int, int], ...] = ()
+    ignored: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, record: pb.UsageRecord) -> Self:

@@ -74,6 +74,7 @@ class UsageEvent(AppendOnlyModel):
     preemption_spans = models.JSONField(
         null=True, help_text="Null = none; else milliseconds since the engine had it, and how long, of the first ones."
     )
+    ignored = models.JSONField(null=True, help_text="Null = none; else the fields of the request that were left out.")
     created_at = models.DateTimeField(help_text="When the request came in.")
 
     # Set on rows that are shown; see `queries.recent_requests`.

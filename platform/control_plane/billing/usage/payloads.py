@@ -29,6 +29,7 @@ def request_json(event: UsageEvent, costs: RequestCosts, base_names: Mapping[int
         "outcome": str(event.outcome),
         **{name: getattr(event, name) for name in _PLAIN},
         "preemption_spans": spans_json(event),
+        "ignored": event.ignored or [],
         "cost_micros": costs.micros(event),
         "currency": costs.currency,
     }

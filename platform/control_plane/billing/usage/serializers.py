@@ -56,6 +56,9 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
         allow_blank=True, help_text='The tier that its adapter was loaded from meanwhile: "disk" or "host".'
     )
     preemption_spans = serializers.SerializerMethodField(help_text="The first 16.")
+    ignored = serializers.SerializerMethodField(
+        help_text="The first 16 fields of the request that were left out, as in its header X-Lorikeet-Ignored."
+    )
     cost_micros = serializers.IntegerField(allow_null=True, help_text="Millionths of the currency; null = no prices.")
     currency = serializers.CharField(allow_null=True)
 
@@ -64,6 +67,9 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
 
     def get_base_model(self, row: UsageEvent) -> str | None:
         return base_model_of(row, {row.base_model.pk: row.base_model.name} if row.base_model else {})
+
+    def get_ignored(self, row: UsageEvent) -> list[str]:
+        return row.ignored or []
 
     @extend_schema_field(PreemptionSpanSerializer(many=True))
     def get_preemption_spans(self, row: UsageEvent) -> list[dict[str, int]]:

@@ -22,7 +22,7 @@ class NoSuchResponseError(NotFoundError):
     def __init__(self, name: str, param: str) -> None:
         super().__init__(
             f"Response with id '{name[:64]}' not found.",
-            "Only responses to requests with store: true are kept, and only for a limited time.",
+            "Responses are kept for a limited time, and not with store: false or if the tenant chose to store none.",
             code="response_not_found",
             param=param,
         )

@@ -1,4 +1,4 @@
-"""Stored responses: their requests had `store: true`. Each holds the conversation up to it."""
+"""Stored responses, each with the conversation up to it."""
 
 from __future__ import annotations
 

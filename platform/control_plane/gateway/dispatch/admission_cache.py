@@ -23,6 +23,8 @@ from control_plane.core import drain
 from control_plane.core.config import current
 from control_plane.core.events.waiting import TenantChanges, changes_of
 from control_plane.fleet.base_models.demand import BaseDemand
+from control_plane.gateway.api_settings.models import ApiSettings
+from control_plane.gateway.api_settings.queries import api_settings_of
 from control_plane.gateway.dispatch.admission import (
     Admission,
     BaseAsleepError,
@@ -73,6 +75,9 @@ class AdmissionCache:
             tenant_of=lambda tenant, _: cast(UUID, tenant)
         )
         self._known_origins: SingleFlightCache[bool] = SingleFlightCache()
+        self._api_settings: SingleFlightCache[ApiSettings] = SingleFlightCache(
+            tenant_of=lambda tenant, _: cast(UUID, tenant)
+        )
         self._recording: SingleFlightCache[bool] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
 
     async def caller(self, token: str | None) -> Principal:
@@ -152,6 +157,9 @@ class AdmissionCache:
 
     async def some_allow_origin(self, origin: str) -> bool:
         return await self._known_origins.get(origin, lambda: is_allowed_by_any(origin))
+
+    async def api_settings(self, tenant: Tenant) -> ApiSettings:
+        return await self._api_settings.get(tenant.pk, lambda: api_settings_of(tenant))
 
     async def keeps_text(self, tenant: Tenant) -> bool:
         """Return whether the tenant records transcripts."""

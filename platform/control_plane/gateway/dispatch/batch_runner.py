@@ -48,7 +48,7 @@ LONGEST_PAUSE_S = 60.0
 PASSING = (402, 429, 503, 507)
 Line = ChatCompletionRequest | CompletionRequest | EmbeddingsRequest
 # The endpoints that a batch may call, each with the function that reads a request body. It raises ``ApiError``.
-READERS: Mapping[str, Callable[[Mapping[str, Any]], Line]] = {
+READERS: Mapping[str, Callable[..., Line]] = {
     ApiEndpoint.CHAT: partial(read_parameters, ChatCompletionRequest),
     ApiEndpoint.COMPLETIONS: partial(read_parameters, CompletionRequest),
     ApiEndpoint.EMBEDDINGS: partial(checked, EmbeddingsRequest),
@@ -119,7 +119,8 @@ async def _continue(batch: Batch) -> None:
     while True:
         state = await run_db(actions.state_of, batch)
         if state == BatchState.VALIDATING:
-            await run_db(actions.validate, batch, checker(batch.endpoint))
+            refuse_unknown = await _refuses_unknown(batch)
+            await run_db(actions.validate, batch, checker(batch.endpoint, refuse_unknown=refuse_unknown))
         elif state == BatchState.IN_PROGRESS:
             if await _run_lines(batch):
                 await run_db(actions.finish, batch, BatchState.COMPLETED)
@@ -138,17 +139,22 @@ async def _continue(batch: Batch) -> None:
             return
 
 
-def checker(endpoint: str) -> actions.Check:
+def checker(endpoint: str, *, refuse_unknown: bool) -> actions.Check:
     """Return a function that checks whether a body is a valid request of the endpoint. It raises LorikeetError."""
 
     def check(body: Mapping[str, Any]) -> None:
         try:
-            READERS[endpoint](body)
+            READERS[endpoint](body, refuse_unknown=refuse_unknown)
         except ApiError as error:
             param = f"body.{error.param}" if error.param else "body"
             raise LorikeetError(error.code, error.message, error.fix, param=param) from None
 
     return check
+
+
+async def _refuses_unknown(batch: Batch) -> bool:
+    tenant = Principal.of_key(batch.api_key).tenant
+    return (await runtime().admission_cache.api_settings(tenant)).refuse_unknown_fields
 
 
 async def _run_lines(batch: Batch) -> bool:
@@ -216,7 +222,7 @@ def _request_id(batch: Batch) -> str:
 
 async def _answer(batch: Batch, body: Mapping[str, Any], request_id: str, settled: list[Settled]) -> dict[str, Any]:
     """Answer a body as its endpoint would. Raises the errors that the endpoint would answer with."""
-    request = READERS[batch.endpoint](body)
+    request = READERS[batch.endpoint](body, refuse_unknown=await _refuses_unknown(batch))
     admission = await runtime().admission_cache.admission(Principal.of_key(batch.api_key), request.model)
     async with await begin(
         runtime(), admission, request, streamed=False, request_id=request_id, keep=settled.append

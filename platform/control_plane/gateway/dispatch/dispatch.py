@@ -8,6 +8,7 @@ the request is one row of the ledger and settles its reservation once.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Hashable
@@ -95,7 +96,7 @@ class Dispatch:
                 if chunks is not None and not chunks:
                     self._require_answer()
             except HostError as failure:
-                if await self._fail_over(failure):
+                if await self._send_without(failure) or await self._fail_over(failure):
                     continue
                 raise self._failed(failure) from None
             if chunks is None:
@@ -245,6 +246,19 @@ class Dispatch:
         self._tried.append(stream.host)
         self._moves_to = ""  # it named the previous attempt's destination
 
+    async def _send_without(self, failure: HostError) -> bool:
+        """Send the request again without the parameter at fault, if it is one that the model's chat template may lack.
+
+        Only the engine knows the template. Returns whether a host accepted the request.
+        """
+        sent_as = self._context.optional.get(failure.param or "")
+        if sent_as is None or self._so_far.tokens or not _left_out(self._submit.chat, failure.param):
+            return False
+        if not await self._hand_over(failure, self._admission.hosts):
+            return False
+        self._context.ignored.append(sent_as)
+        return True
+
     async def _fail_over(self, failure: HostError) -> bool:
         """Send the request to another host. Returns whether one accepted it."""
         retry = self._retries.retry(failure, self._so_far.tokens)
@@ -354,6 +368,18 @@ class Dispatch:
             self._runtime.ended(engine_id, None, None)
         elif self._stopping or self._runtime.closing:
             self._settlement.fail(attempt, errors.disconnected(attempt.stream.host))
+
+
+def _left_out(chat: pb.Chat, param: str) -> bool:
+    """Remove an optional parameter of a chat; returns False if it was not set."""
+    if param == "reasoning_effort":
+        was_set = bool(chat.reasoning_effort)
+        chat.reasoning_effort = ""
+        return was_set
+    kwargs = json.loads(chat.template_kwargs or "{}")
+    was_set = kwargs.pop(param.partition(".")[2], None) is not None
+    chat.template_kwargs = json.dumps(kwargs) if kwargs else ""
+    return was_set
 
 
 def naming_parts(failure: HostError, model: ResolvedModel) -> HostError:

@@ -35,6 +35,13 @@ from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext, Settled
 from lora_engine.wire import engine_pb2 as pb
 
+# Names the fields of a request that were left out.
+IGNORED_HEADER = "X-Lorikeet-Ignored"
+
+
+def ignored_header(names: Sequence[str]) -> dict[str, str]:
+    return {IGNORED_HEADER: ", ".join(names)} if names else {}
+
 
 class GenerationParams(Protocol):
     """A validated request body of any endpoint that generates."""
@@ -43,6 +50,12 @@ class GenerationParams(Protocol):
 
     @property
     def choices(self) -> int: ...
+
+    @property
+    def ignored(self) -> Sequence[str]: ...
+
+    @property
+    def optional(self) -> Mapping[str, str]: ...
 
     @property
     def requested_constraint(self) -> RequestedConstraint | None: ...
@@ -61,6 +74,8 @@ class Generation:
         self.request_id = request_id
         self.created = int(time.time())
         self._choices = params.choices
+        # Fields of the request that were left out. A dispatch may add some until its first output.
+        self.ignored = list(params.ignored)
         self.reserved = RequestReservations()
         self._streams: list[OutputStream] = []
         self._reads: dict[asyncio.Future[list[Chunk]], int] = {}  # pending reads of several prompts: prompt index
@@ -90,9 +105,10 @@ class Generation:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Rate limit headers: what remains of the caller's limits."""
+        """Headers with what remains of the caller's limits, and the fields of the request that were left out."""
         limits = self.reserved.limits
-        return rate_headers(limits.request.scopes, limits.readings) if limits else {}
+        rates = rate_headers(limits.request.scopes, limits.readings) if limits else {}
+        return {**rates, **ignored_header(self.ignored)}
 
     def add(self, dispatch: Dispatch, stream: OutputStream) -> None:
         """Add one prompt. `stream` is the dispatch itself, or a recorder around it."""
@@ -169,7 +185,16 @@ async def begin(
     began = time.monotonic()
     generation.reserved = await reserve(runtime, admission, request_id, submits, batch=batch)
     details = Details(auth_ms=_ms(admission.took_s), quota_ms=_ms(time.monotonic() - began))
-    context = RequestContext(endpoint, streamed, created_at, details, keep, "" if batch else traces.parent())
+    context = RequestContext(
+        endpoint,
+        streamed,
+        created_at,
+        details,
+        keep,
+        "" if batch else traces.parent(),
+        generation.ignored,
+        params.optional,
+    )
     try:
         for index, submit in enumerate(submits):
             submit.request_id = (

@@ -89,13 +89,13 @@ class Settlement:
         return counts.after(self._waited_ms(attempt))
 
     def _details(self, attempt: EngineAttempt) -> Details:
-        known = self._context.details
+        known = replace(self._context.details, ignored=tuple(self._context.ignored))
         if attempt.report is None:
             return known
         details = Details.of(attempt.report.usage).after(self._waited_ms(attempt))
         if attempt.stream.request_id != self._submit.request_id:  # its choices may have ended on an earlier host
             details = details.ended_for(self._so_far.finish_reasons)
-        return replace(details, auth_ms=known.auth_ms, quota_ms=known.quota_ms)
+        return replace(details, auth_ms=known.auth_ms, quota_ms=known.quota_ms, ignored=known.ignored)
 
     def _settle(self, attempt: EngineAttempt, outcome: str, counts: Counts, error_code: str) -> None:
         if self.done:

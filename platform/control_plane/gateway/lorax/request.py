@@ -98,6 +98,8 @@ class LoraxRequest(BaseModel):
 
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS
     choices: ClassVar[int] = 1
+    ignored: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[Mapping[str, str]] = {}
 
     inputs: str = Field(min_length=1)
     parameters: LoraxParameters = LoraxParameters()

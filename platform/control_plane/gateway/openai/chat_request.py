@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core.chats import MAX_TEMPLATE_CHARS, MAX_TEMPLATE_KWARGS, MAX_TOOLS, ReasoningEffort
+from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.openai.parameters import MAX_LOGPROBS, Parameters
 from control_plane.gateway.openai.tools import (
@@ -134,6 +136,23 @@ class ChatMessage(BaseModel):
         )
 
 
+class ReasoningSwitch(BaseModel):
+    """OpenRouter's ``reasoning``: an effort, or on or off."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    effort: ReasoningEffort | None = None
+    enabled: bool | None = None
+
+
+class ThinkingSwitch(BaseModel):
+    """The switch of DeepSeek's and other models' APIs."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
 class ChatCompletionRequest(Parameters):
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.CHAT
 
@@ -145,12 +164,16 @@ class ChatCompletionRequest(Parameters):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: ReasoningEffort | None = None
+    reasoning: ReasoningSwitch | None = Field(default=None, description="Without reasoning_effort: another form of it.")
+    enable_thinking: bool | None = Field(default=None, description="Without reasoning_effort: `none`, or `medium`.")
+    thinking: ThinkingSwitch | None = Field(default=None, description="Without reasoning_effort: `none`, or `medium`.")
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None, max_length=MAX_TEMPLATE_KWARGS, description="Further variables of the model's chat template."
     )
 
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    _sent_as: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("chat_template_kwargs")
     @classmethod
@@ -186,6 +209,40 @@ class ChatCompletionRequest(Parameters):
     def wants_logprobs(self) -> bool:
         return bool(self.logprobs)
 
+    @property
+    def _effort(self) -> tuple[str, str]:
+        """The field that sets the reasoning effort, and the effort; "" if none does."""
+        if self.reasoning_effort is not None:
+            return "reasoning_effort", self.reasoning_effort
+        if self.reasoning is not None and self.reasoning.effort is not None:
+            return "reasoning.effort", self.reasoning.effort
+        switches = {
+            "reasoning.enabled": self.reasoning.enabled if self.reasoning else None,
+            "enable_thinking": self.enable_thinking,
+            "thinking": self.thinking.type != "disabled" if self.thinking else None,
+        }
+        name, on = next(((name, on) for name, on in switches.items() if on is not None), ("", None))
+        return (name, "") if on is None else (name, "medium" if on else "none")
+
+    @property
+    def optional(self) -> Mapping[str, str]:
+        if self.refuses_unknown:
+            return {}
+        names = {"chat_template_kwargs.enable_thinking": "chat_template_kwargs.enable_thinking"}
+        name, _ = self._effort
+        return {**names, "reasoning_effort": self._sent_as.get(name, name)} if name else names
+
+    def in_sent_terms(self, error: ApiError) -> ApiError:
+        theirs, ours = self._effort[0], "reasoning_effort"
+        if error.param != ours or not theirs:
+            return error
+        message, fix = (text.replace(f"'{ours}'", f"'{theirs}'") for text in (error.message, error.fix))
+        return replace(error, param=theirs, message=message, fix=fix)
+
+    def name_fields(self, sent_as: Mapping[str, str]) -> None:
+        """Set the names of fields in the request of another form, from which this one was made."""
+        self._sent_as = sent_as
+
     def submits(self) -> list[pb.Submit]:
         """Return one engine request, without id and tenant."""
         limit = self.max_completion_tokens or self.max_tokens or 0
@@ -193,7 +250,7 @@ class ChatCompletionRequest(Parameters):
         submit = self.submit(sampling)
         chat = pb.Chat(
             messages=[message.wire() for message in self.messages],
-            reasoning_effort=self.reasoning_effort or "",
+            reasoning_effort=self._effort[1],
             no_generation_prompt=self.add_generation_prompt is False,
             continue_final_message=bool(self.continue_final_message),
         )

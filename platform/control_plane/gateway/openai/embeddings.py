@@ -27,8 +27,9 @@ from control_plane.gateway.openai.callers import admission_of
 from control_plane.gateway.openai.completion_request import TokenPrompt
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import CacheSalt, checked
-from control_plane.gateway.openai.serving import endpoint, idempotent, undispatched
+from control_plane.gateway.openai.serving import endpoint, idempotent, refuses_unknown, undispatched
 from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
+from control_plane.gateway.openai.unknown_fields import RequestBody
 from control_plane.gateway.recording.refusals import Undispatched
 from lora_engine.wire import engine_pb2 as pb
 
@@ -52,9 +53,7 @@ Input = Annotated[
 ]
 
 
-class EmbeddingsRequest(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
+class EmbeddingsRequest(RequestBody):
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.EMBEDDINGS
     choices: ClassVar[int] = 1
     requested_constraint: ClassVar[RequestedConstraint | None] = None
@@ -129,8 +128,10 @@ class EmbeddingsResponse(BaseModel):
 @endpoint("POST")
 async def embeddings(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, EmbeddingsRequest.endpoint) as pending:
+        refuse_unknown = await refuses_unknown(request)
         with pending.reading():
-            params = checked(EmbeddingsRequest, read_object(request.body, nul=True))
+            body = read_object(request.body, nul=True)
+            params = checked(EmbeddingsRequest, body, refuse_unknown=refuse_unknown)
         pending.model = params.model
         admission = await admission_of(request, params.model)
         async with idempotent(request, admission) as answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Self, TypeVar
@@ -16,27 +17,19 @@ from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.prompt_parts import MAX_PROMPT_LOGPROBS, MAX_STREAMED, PromptParts
 from control_plane.gateway.openai.structured_outputs import ConstraintParameters
+from control_plane.gateway.openai.unknown_fields import (
+    HARMLESS,
+    OF_OTHER_SERVERS,
+    STRICT_INSIDE,
+    RequestBody,
+    UnknownField,
+    meant_name,
+    names_of,
+    take_unknown,
+)
 from control_plane.gateway.openai.validation_texts import is_type_fault, texts
 from lora_engine.wire import engine_pb2 as pb
 
-# Parameters accepted with any value and ignored: they do not affect the text, or are hints that may be ignored. The
-# table in docs/api.md gives the reason for each.
-HARMLESS = frozenset(
-    {
-        "metadata",
-        "prediction",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "service_tier",
-        "session_id",
-        "store",
-        "stream_interval",
-        "user",
-        "verbosity",
-    }
-)
 # Parameters of OpenAI or vLLM that are not supported: refused unless they have one of these values, which change
 # nothing.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
@@ -96,6 +89,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "watermarking": (False,),
     "web_search_options": (),
 }
+_REFUSED = {**UNSUPPORTED, **OF_OTHER_SERVERS}
 # Successors of parameters that OpenAI has deprecated.
 _REPLACED = {"functions": "tools", "function_call": "tool_choice"}
 # Smallest top_p sent to the engine, where 0 means "not set".
@@ -112,6 +106,7 @@ MAX_PROBLEMS = 16
 CacheSalt = Annotated[str, Field(min_length=1, max_length=256)]
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 R = TypeVar("R", bound="Parameters")
+B = TypeVar("B", bound=RequestBody)
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -286,9 +281,9 @@ class Parameters(ConstraintParameters):
         return sampling
 
 
-def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
-    """Check ``body`` strictly. Raises ``ApiError`` that names every parameter at fault."""
-    parameters = checked(kind, body)
+def read_parameters(kind: type[R], body: Mapping[str, Any], *, refuse_unknown: bool = False) -> R:
+    """Check ``body``. Raises ``ApiError`` that names every parameter at fault."""
+    parameters = checked(kind, body, refuse_unknown=refuse_unknown)
     most = config.current().request_max_choices
     if parameters.total_choices > most:
         raise invalid(
@@ -300,24 +295,79 @@ def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
     return parameters
 
 
-def checked(kind: type[M], body: Mapping[str, Any], harmless: frozenset[str] = HARMLESS) -> M:
-    """Validate ``body``, ignoring harmless parameters. Raises ``ApiError`` that names every parameter at fault."""
-    values = {name: value for name, value in body.items() if name not in harmless and value is not None}
-    unserved = [name for name in values if name in UNSUPPORTED and name not in kind.model_fields]
-    problems = [_unsupported(name) for name in unserved if values[name] not in UNSUPPORTED[name]]
+def checked(
+    kind: type[B], body: Mapping[str, Any], harmless: frozenset[str] = HARMLESS, *, refuse_unknown: bool = False
+) -> B:
+    """Validate ``body``, without harmless parameters. Raises ``ApiError`` that names every parameter at fault.
+
+    Other unknown fields are left out, or with ``refuse_unknown`` refused.
+    """
+    present = {name: value for name, value in body.items() if value is not None}
+    ignored = [name for name in present if name in harmless and name not in kind.model_fields]
+    values = {name: value for name, value in present.items() if name not in ignored}
+    unserved = [name for name in values if name in _REFUSED and name not in kind.model_fields]
+    problems = [_unsupported(name) for name in unserved if values[name] not in _REFUSED[name]]
     known = {name: value for name, value in values.items() if name not in unserved}
     try:
         model = kind.model_validate(known)
     except ValidationError as error:
-        raise together(problems + problems_of(error, known) + _contradictions(kind, known, error)) from None
+        if refuse_unknown or not any(item["type"] == "extra_forbidden" for item in _items(error)):
+            raise together(problems + problems_of(error, known) + _contradictions(kind, known, error)) from None
+        model, unknown = _without_unknown(kind, known, error, problems)
+        ignored += unknown
     if problems:
         raise together(problems)
+    model.note_ignored(ignored, refuses_unknown=refuse_unknown)
     return model
+
+
+def _without_unknown(
+    kind: type[B], known: Mapping[str, Any], error: ValidationError, problems: Sequence[ApiError]
+) -> tuple[B, list[str]]:
+    """Validate a body again without its unknown fields, and return their names too.
+
+    Raises ``ApiError`` if unknown fields must be refused, or if there are other problems.
+    """
+    try:
+        model = kind.model_validate(known, extra="allow")
+    except ValidationError as others:
+        names = names_of(kind)
+        unknown = [UnknownField(name, "", "", names) for name in known if name not in names]
+        strict = [p for p in problems_of(error, known) if _is_strictly_unknown(p)]
+        refused = [problem for field in unknown if (problem := _unknown(field)) is not None]
+        raise together([*problems, *refused, *strict, *problems_of(others, known)]) from None
+    fields = take_unknown(model)
+    refused = [problem for field in fields if (problem := _unknown(field)) is not None]
+    if refused:
+        raise together([*problems, *refused])
+    return model, [field.shown for field in fields]
+
+
+def _is_strictly_unknown(problem: ApiError) -> bool:
+    root, inside = re.match(r"([^.\[]*)(.*)", problem.param or "", re.DOTALL).groups()  # type: ignore[union-attr]
+    return problem.code == "unknown_parameter" and bool(inside) and root in STRICT_INSIDE
+
+
+def _unknown(field: UnknownField) -> ApiError | None:
+    """Return the refusal of an unknown field; None if it may be left out."""
+    meant = meant_name(field.name, field.known)
+    param = field.param[:LONGEST_PARAM]
+    if meant is not None:
+        return invalid(
+            f"Unknown parameter: '{param}'. Did you mean '{meant}'?",
+            f"Send '{meant}', or leave '{param}' out.",
+            param,
+            "unknown_parameter",
+        )
+    if field.is_strict:
+        message, fix = unknown_texts([param], "parameter", "The API guide lists the known parameters.")
+        return invalid(message, fix, param, "unknown_parameter")
+    return None
 
 
 def _contradictions(kind: type[BaseModel], values: Mapping[str, Any], error: ValidationError) -> list[ApiError]:
     """Return contradictions between parameters when the only other faults are unknown ones, which would hide them."""
-    items = error.errors(include_url=False, include_context=False, include_input=False)
+    items = _items(error)
     unknown = {item["loc"] for item in items if item["type"] == "extra_forbidden" and len(item["loc"]) == 1}
     if len(unknown) < len(items):
         return []
@@ -327,6 +377,10 @@ def _contradictions(kind: type[BaseModel], values: Mapping[str, Any], error: Val
     except ValidationError as more:
         return problems_of(more, known)
     return []
+
+
+def _items(error: ValidationError) -> list[ErrorDetails]:
+    return error.errors(include_url=False, include_context=False, include_input=False)
 
 
 def _unsupported(name: str) -> ApiError:

@@ -16,7 +16,6 @@ from control_plane.gateway.openai.batch_views import (
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest, EmbeddingsResponse
-from control_plane.gateway.openai.parameters import HARMLESS
 from control_plane.gateway.openai.response_models import (
     BatchList,
     BatchObject,
@@ -37,6 +36,7 @@ from control_plane.gateway.openai.tokenizing import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from control_plane.gateway.openai.unknown_fields import HARMLESS, RequestBody
 from control_plane.gateway.responses.request import ResponsesRequest
 
 # The errors of /v1 have OpenAI's form; components of the same names have the form of /api.
@@ -46,6 +46,12 @@ Json = dict[str, Any]
 STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "With `stream`: OpenAI's events."}}}
 NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 
+
+# Parts of bodies whose unknown fields are refused: see STRICT_INSIDE.
+_STRICT = frozenset(
+    ("NamedFunction", "NamedResponseTool", "NamedSchema", "NamedToolChoice", "ResponseFormat", "StructuredOutputs",
+     "TextFormat", "TextOptions")
+)  # fmt: skip
 
 # Statuses of every operation, and those of operations that generate: a slow client, an Idempotency-Key in use or used
 # for another request, an adapter that overflows, an engine failure, a deadline.
@@ -223,6 +229,10 @@ def _component(schemas: Json, model: type[BaseModel]) -> Json:
     """Add a model's schema, and all that it refers to, to the components. Returns a reference to it."""
     made = model.model_json_schema(ref_template="{model}")
     parts = made.pop("$defs", {}) | {model.__name__: made}
+    if issubclass(model, RequestBody):
+        for name, part in parts.items():
+            if name not in _STRICT:
+                part.pop("additionalProperties", None)  # unknown fields are left out
     if model in (ChatCompletionRequest, CompletionRequest, EmbeddingsRequest):
         made["properties"] |= {name: {"description": "Accepted and ignored."} for name in sorted(HARMLESS)}
     for name, part in parts.items():

@@ -93,6 +93,11 @@ def undispatched(request: HttpRequest, endpoint: ApiEndpoint) -> Undispatched:
     return runtime().refusals.until_dispatched(caller_of(request), endpoint)
 
 
+async def refuses_unknown(request: HttpRequest) -> bool:
+    """Return whether the caller's tenant refuses requests with unknown fields. Raises as ``caller_of`` does."""
+    return (await runtime().admission_cache.api_settings(caller_of(request).tenant)).refuse_unknown_fields
+
+
 class IdempotentAnswer:
     """The answer to a request with an ``Idempotency-Key``, or without one: ``stored`` if it was kept before."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint
+from control_plane.gateway.openai.unknown_fields import RequestBody
 from control_plane.gateway.openai.validation_texts import NAME_PATTERN
 from lora_engine.constraints import Constraint, Kind
 
@@ -81,7 +82,7 @@ class StructuredOutputs(BaseModel):
         return constraints
 
 
-class ConstraintParameters(BaseModel):
+class ConstraintParameters(RequestBody):
     """Parameters of both endpoints that constrain the answer; at most one may be sent."""
 
     response_format: ResponseFormat | None = None

@@ -17,14 +17,16 @@ from control_plane.core.http.json_body import read_object
 from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch.admission import Admission
-from control_plane.gateway.dispatch.generation import apply_adapter_template, reserve
+from control_plane.gateway.dispatch.generation import apply_adapter_template, ignored_header, reserve
 from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import MAX_MESSAGES, ChatMessage
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import validate
+from control_plane.gateway.openai.parameters import checked
 from control_plane.gateway.openai.prompt_parts import text_of
-from control_plane.gateway.openai.serving import endpoint, undispatched
+from control_plane.gateway.openai.serving import endpoint, refuses_unknown, undispatched
+from control_plane.gateway.openai.unknown_fields import RequestBody
+from control_plane.gateway.recording.refusals import Undispatched
 from lora_engine.wire import engine_pb2 as pb
 
 # Token ids of one request to /detokenize.
@@ -33,10 +35,8 @@ MAX_TOKENS = 1_000_000
 R = TypeVar("R", bound="_OfModel")
 
 
-class _OfModel(BaseModel):
+class _OfModel(RequestBody):
     """A body with an optional ``model``, as in vLLM: without it, the base model."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS  # refusals are counted under this endpoint
 
@@ -98,9 +98,7 @@ class DetokenizeResponse(BaseModel):
 @endpoint("POST")
 async def tokenize(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, TokenizeRequest.endpoint) as pending:
-        with pending.reading():
-            params = _read(TokenizeRequest, request)
-        pending.model = params.model
+        params = await _read(TokenizeRequest, request, pending)
         admission = await _counted(request, params.model)
         submit = params.submit()
         apply_adapter_template(submit, admission.model)
@@ -115,24 +113,36 @@ async def tokenize(request: HttpRequest) -> HttpResponseBase:
             "token_strs": texts,
         },
         json_dumps_params={"ensure_ascii": False},
+        headers=ignored_header(params.ignored),
     )
 
 
 @endpoint("POST")
 async def detokenize(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, DetokenizeRequest.endpoint) as pending:
-        with pending.reading():
-            params = _read(DetokenizeRequest, request)
-        pending.model = params.model
+        params = await _read(DetokenizeRequest, request, pending)
         admission = await _counted(request, params.model)
         reply = await _query(admission, lambda client: client.detokenize(pb.TokenIds(ids=params.tokens)))
     _raise_for(reply)
-    return JsonResponse({"prompt": reply.text}, json_dumps_params={"ensure_ascii": False})
+    return JsonResponse(
+        {"prompt": reply.text}, json_dumps_params={"ensure_ascii": False}, headers=ignored_header(params.ignored)
+    )
 
 
-def _read(kind: type[R], request: HttpRequest) -> R:
-    body = {name: value for name, value in read_object(request.body, nul=True).items() if value is not None}
-    return validate(kind, body)
+async def _read(kind: type[R], request: HttpRequest, pending: Undispatched) -> R:
+    refuse_unknown = await refuses_unknown(request)
+    with pending.reading():
+        params = checked(kind, read_object(request.body, nul=True), refuse_unknown=refuse_unknown)
+    pending.model = params.model
+    return params
+
+
+async def count_tokens(admission: Admission, submit: pb.Submit) -> tuple[int, int]:
+    """Return the tokens of a prompt, and the most that prompt and output may have together. Raises ``HostError``."""
+    apply_adapter_template(submit, admission.model)
+    reply = await _query(admission, lambda client: client.tokenize(submit))
+    _raise_for(reply)
+    return len(reply.token_ids), reply.max_context
 
 
 async def _counted(request: HttpRequest, model: str) -> Admission:

@@ -19,6 +19,8 @@ from control_plane.core.http.access import public
 from control_plane.core.http.json_body import read_object
 from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.base_models.base_model import ServedBase, served_bases
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch import errors
 from control_plane.gateway.dispatch.admission import Admission, base_of
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.dispatch.generation import begin
@@ -29,7 +31,15 @@ from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.response_writers import ChunkWriter, whole
-from control_plane.gateway.openai.serving import View, endpoint, idempotent, shape_of, stream, undispatched
+from control_plane.gateway.openai.serving import (
+    View,
+    endpoint,
+    idempotent,
+    refuses_unknown,
+    shape_of,
+    stream,
+    undispatched,
+)
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.identity.access.principal import Principal
 
@@ -40,8 +50,9 @@ def _generation(kind: type[ChatCompletionRequest | CompletionRequest]) -> View:
     @endpoint("POST")
     async def generate(request: HttpRequest) -> HttpResponseBase:
         with undispatched(request, kind.endpoint) as pending:
+            refuse_unknown = await refuses_unknown(request)
             with pending.reading():
-                params = read_parameters(kind, read_object(request.body, nul=True))
+                params = read_parameters(kind, read_object(request.body, nul=True), refuse_unknown=refuse_unknown)
             pending.model = params.model
             admission = await admission_of(request, params.model)
             async with idempotent(request, admission) as answer:
@@ -120,13 +131,16 @@ async def _answer(
     shape = shape_of(params, prompts)
     request_id = request_ids.make(admission.principal, params.endpoint, streamed=params.stream)
     set_request_id(request_id)
-    generation = await begin(runtime(), admission, params, streamed=params.stream, request_id=request_id)
-    pending.dispatched()
-    if params.stream:
-        return await stream(generation, ChunkWriter(generation, shape, params, prompts))
-    async with generation:
-        body = await whole(generation, shape, params, prompts)
-        if params.scored is not None:
-            content = await asyncio.to_thread(encode_large, body)
-            return HttpResponse(content, content_type="application/json", headers=generation.headers)
-        return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
+    try:
+        generation = await begin(runtime(), admission, params, streamed=params.stream, request_id=request_id)
+        pending.dispatched()
+        if params.stream:
+            return await stream(generation, ChunkWriter(generation, shape, params, prompts))
+        async with generation:
+            body = await whole(generation, shape, params, prompts)
+            if params.scored is not None:
+                content = await asyncio.to_thread(encode_large, body)
+                return HttpResponse(content, content_type="application/json", headers=generation.headers)
+            return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
+    except HostError as failure:
+        raise params.in_sent_terms(errors.from_failure(failure)) from failure

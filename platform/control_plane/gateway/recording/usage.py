@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import DatabaseError, InterfaceError, transaction
@@ -43,6 +43,10 @@ class RequestContext:
     keep: Callable[[Settled], object] | None = None
     # The `traceparent` of the caller's span.
     trace_parent: str = ""
+    # Fields of the request that were left out, shared by its prompts.
+    ignored: list[str] = field(default_factory=list)
+    # Fields to leave out if the engine's chat template does not read them: the client's name, by the engine's.
+    optional: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

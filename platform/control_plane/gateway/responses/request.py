@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from control_plane.core.chats import MAX_TOOLS, ReasoningEffort
 from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.openai import unknown_fields
 from control_plane.gateway.openai.chat_request import MAX_MESSAGES, MAX_PARTS, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import MAX_LOGPROBS, CacheSalt, checked, read_parameters
@@ -24,20 +25,11 @@ from control_plane.gateway.openai.tools import (
     functions_only,
 )
 from control_plane.gateway.openai.unions import WORD_OR_OBJECT, by_type, known_types, tag
+from control_plane.gateway.openai.unknown_fields import RequestBody
 
 Json = dict[str, Any]
-# Parameters accepted with any value and ignored.
-HARMLESS = frozenset(
-    {
-        "max_tool_calls",  # limits hosted tools, which are not supported
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "service_tier",
-        "user",
-    }
-)
+# Parameters accepted with any value and ignored; `max_tool_calls` limits hosted tools, which are not supported.
+HARMLESS = unknown_fields.HARMLESS | {"max_tool_calls"}
 LOGPROBS = "message.output_text.logprobs"
 # Parameters of a chat request, with their names in this request.
 _NAMES = {
@@ -203,16 +195,16 @@ class ResponseStreamOptions(_StrictItem):
     include_obfuscation: bool = False
 
 
-class ResponsesRequest(_StrictItem):
+class ResponsesRequest(RequestBody):
     model: ModelName = Field(min_length=1, max_length=LONGEST)
     input: str | Annotated[list[InputItem], Field(max_length=MAX_MESSAGES, fail_fast=True)]
     instructions: str | None = None
     previous_response_id: str | None = Field(default=None, min_length=1, max_length=64)
-    store: bool = False
+    store: bool | None = Field(default=None, description="True by default, unless the tenant stores none.")
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
     background: Literal[False] | None = None
-    truncation: Literal["disabled"] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
@@ -221,8 +213,8 @@ class ResponsesRequest(_StrictItem):
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = Field(
-        default=None, max_length=8
+    include: list[str] | None = Field(
+        default=None, max_length=32, description="Only `message.output_text.logprobs` has an effect."
     )
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     cache_salt: CacheSalt | None = None
@@ -273,9 +265,12 @@ class ResponsesRequest(_StrictItem):
         else:
             body["tool_choice"] = self.tool_choice
         try:
-            return read_parameters(ChatCompletionRequest, body)
+            chat = read_parameters(ChatCompletionRequest, body)
         except ApiError as error:
             raise in_responses_terms(error) from None
+        chat.note_ignored(self.ignored, refuses_unknown=self.refuses_unknown)
+        chat.name_fields(_NAMES)
+        return chat
 
     def _response_format(self) -> Json | None:
         text_format = self.text.format if self.text else None
@@ -291,9 +286,9 @@ class ResponsesRequest(_StrictItem):
         return {"type": "json_schema", "json_schema": {n: value for n, value in schema.items() if value is not None}}
 
 
-def read_request(body: Json) -> ResponsesRequest:
-    """Check ``body`` strictly. Raises ``ApiError`` that names every parameter at fault."""
-    return checked(ResponsesRequest, body, HARMLESS)
+def read_request(body: Json, *, refuse_unknown: bool = False) -> ResponsesRequest:
+    """Check ``body``. Raises ``ApiError`` that names every parameter at fault."""
+    return checked(ResponsesRequest, body, HARMLESS, refuse_unknown=refuse_unknown)
 
 
 def in_responses_terms(error: ApiError) -> ApiError:

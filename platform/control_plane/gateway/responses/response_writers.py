@@ -16,7 +16,7 @@ from control_plane.gateway.responses.request import ResponsesRequest
 from lora_engine.wire import engine_pb2 as pb
 
 Json = dict[str, Any]
-# Stores a completed response if its request has `store: true`.
+# Stores a completed response, unless its request or its tenant excludes that.
 Keep = Callable[[Json, Choice], Awaitable[None]]
 
 
@@ -61,7 +61,7 @@ class ResponseWriter:
             "tools": [tool.model_dump() for tool in params.tools or ()],
             "top_logprobs": params.top_logprobs or 0,
             "top_p": 1.0 if params.top_p is None else params.top_p,
-            "truncation": "disabled",
+            "truncation": params.truncation or "disabled",
             "usage": None if status == "in_progress" else self._usage(),
             "user": None,
             "metadata": params.metadata or {},

@@ -27,6 +27,7 @@ from control_plane.gateway.openai.serving import endpoint, idempotent, stream, u
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.responses.request import ResponsesRequest, in_responses_terms, read_request
 from control_plane.gateway.responses.response_writers import ResponseEvents, ResponseWriter
+from control_plane.gateway.responses.truncation import fitting
 from control_plane.identity.tenants.models import Tenant
 
 Json = dict[str, Any]
@@ -36,8 +37,13 @@ Json = dict[str, Any]
 async def responses(request: HttpRequest) -> HttpResponseBase:
     principal = caller_of(request)
     with undispatched(request, ChatCompletionRequest.endpoint) as pending:
+        settings = await runtime().admission_cache.api_settings(principal.tenant)
         with pending.reading():
-            params = read_request(read_object(request.body, nul=True))
+            body = read_object(request.body, nul=True)
+            params = read_request(body, refuse_unknown=settings.refuse_unknown_fields)
+        if params.store and settings.never_store_responses:
+            params.note_ignored(["store"])
+        params.store = params.store is not False and not settings.never_store_responses
         before = await _previous_messages(principal.tenant, params)
         with pending.reading():
             chat = params.chat(before)
@@ -78,6 +84,8 @@ async def _answer(
     request_id = request_ids.make(admission.principal, chat.endpoint, streamed=params.stream)
     set_request_id(request_id)
     try:
+        if params.truncation == "auto":
+            chat.messages = await fitting(admission, chat)
         generation = await begin(runtime(), admission, chat, streamed=params.stream, request_id=request_id)
         pending.dispatched()
         writer = ResponseWriter(params, generation)
@@ -94,7 +102,7 @@ async def _answer(
 
 
 async def _keep(tenant: Tenant, params: ResponsesRequest, before: list[Json], body: Json, choice: Choice) -> None:
-    """Store the response if its request has `store: true`."""
+    """Store the response, unless its request or its tenant excludes that."""
     if not params.store:
         return
     answer: Json = {"role": "assistant", "content": choice.text}

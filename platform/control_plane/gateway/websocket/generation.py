@@ -114,8 +114,9 @@ class SocketGeneration:
 
     async def _generate(self) -> None:
         with undispatched(self._principal, self._body) as pending:
+            settings = await runtime().admission_cache.api_settings(self._principal.tenant)
             with pending.reading():
-                params = self._read()
+                params = self._read(refuse_unknown=settings.refuse_unknown_fields)
             admission = await runtime().admission_cache.admission(self._principal, params.model)
             begun = await begin(runtime(), admission, params, streamed=True)
         async with begun as generation:
@@ -130,12 +131,13 @@ class SocketGeneration:
                     await self._delta(chunk, params, shape, prompts)
             await self._done(generation, params.total_choices)
 
-    def _read(self) -> ChatCompletionRequest | CompletionRequest:
+    def _read(self, *, refuse_unknown: bool) -> ChatCompletionRequest | CompletionRequest:
         # `stream` is an option of HTTP: a socket always streams.
         body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
         if body.get("prompt") is not None and body.get("messages") is not None:
             raise invalid("The request has a prompt and messages.", "Send one of them.", "messages")
-        return read_parameters(_kind(body), body).model_copy(update={"stream": True})
+        params = read_parameters(_kind(body), body, refuse_unknown=refuse_unknown)
+        return params.model_copy(update={"stream": True})
 
     async def _delta(
         self,
@@ -165,7 +167,10 @@ class SocketGeneration:
     async def _done(self, generation: Generation, choices: int) -> None:
         reasons = [self._reasons.get(choice, "abort") for choice in range(choices)]
         usage, timings = encode(usage_json(generation.usages)), encode(timings_json(generation.usages))
-        await self._send_numbered("done", f'"finish_reason":{encode(reasons)},"usage":{usage},"timings":{timings}')
+        ignored = f',"ignored":{encode(generation.ignored)}' if generation.ignored else ""
+        await self._send_numbered(
+            "done", f'"finish_reason":{encode(reasons)},"usage":{usage},"timings":{timings}{ignored}'
+        )
 
     async def _fail(self, error: ApiError) -> None:
         body = {**error.frame_body(), "retry_after_s": error.retry_after_s}

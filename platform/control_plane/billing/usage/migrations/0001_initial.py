@@ -417,6 +417,12 @@ class Migration(migrations.Migration):
                         null=True,
                     ),
                 ),
+                (
+                    "ignored",
+                    models.JSONField(
+                        help_text="Null = none; else the fields of the request that were left out.", null=True
+                    ),
+                ),
                 ("created_at", models.DateTimeField(help_text="When the request came in.")),
                 (
                     "adapter",

@@ -1,0 +1,1 @@
+"""Settings of a tenant for its inference requests: unknown fields, stored responses."""
