@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lorikeet_cli.client import Client
+from lorikeet_cli.commands import BATCH_TIMEOUT_S, FILE, KEY, Commands, list_actions, searched, timeout_option
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.forms import file_part, send_form
 from lorikeet_cli.keys import key_option
@@ -18,8 +19,40 @@ ENDPOINTS = ("chat/completions", "completions", "embeddings")
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
 
 
+def add_commands(commands: Commands) -> None:
+    verb = commands.add(
+        "batches",
+        batches,
+        "List, send, show and cancel batches of requests.",
+        "lorikeet batches create requests.jsonl --wait",
+        "lorikeet batches download batch_6f1a --to results.jsonl",
+    )
+    actions = list_actions(verb, searched("the id or the file's name"))
+    made = actions.add(
+        "create", create, "send a file of requests, one JSON object a line", ("path", "like requests.jsonl")
+    )
+    made.add_argument("--endpoint", choices=ENDPOINTS, default="chat/completions")
+    made.add_argument("--key", default="", help=KEY)
+    made.add_argument("--wait", action="store_true", help="wait until it is over")
+    timeout_option(made, BATCH_TIMEOUT_S)
+    batch = ("batch", "like batch_…")
+    actions.add("show", show, "show the progress, the files and the bad lines of one", batch)
+    actions.add("cancel", cancel, "cancel one; what has run stays, the rest never runs", batch)
+    results = actions.add("download", download, "download the results, as JSON lines", batch)
+    results.add_argument("--errors", action="store_true", help="the requests that failed instead")
+    results.add_argument("--to", default="-", metavar="FILE", help=FILE)
+    verb = commands.add(
+        "files", files, "List, download and delete the files of batches.", "lorikeet files download file-6f1a"
+    )
+    actions = list_actions(verb, searched("the id or name"))
+    file = ("file", "like file-…")
+    content = actions.add("download", download_file, "download the content of one", file)
+    content.add_argument("--to", default="-", metavar="FILE", help=FILE)
+    actions.add("delete", delete_file, "delete one before it expires", file)
+
+
 def batches(args: Namespace, client: Client) -> Output:
-    batches, total = client.rows("batches", limit=args.limit)
+    batches, total = client.rows("batches", limit=args.limit, search=args.search)
     rows = [
         [each["id"], each["state"], _progress(each), each["endpoint"], each["key"], each["created_at"][:19]]
         for each in batches
@@ -94,10 +127,10 @@ def download(args: Namespace, client: Client) -> Output:
 
 
 def files(args: Namespace, client: Client) -> Output:
-    files, total = client.rows("files", limit=args.limit)
-    rows = [[each["id"], each["name"], each["purpose"], each["bytes"], each["expires_at"][:10]] for each in files]
+    files, total = client.rows("files", limit=args.limit, search=args.search)
+    rows = [[each["id"], each["name"], each["purpose"], size(each["bytes"]), each["expires_at"][:10]] for each in files]
     part_note(files, total)
-    return Output(files, table(["file", "name", "purpose", "bytes", "deleted on"], rows))
+    return Output(files, table(["file", "name", "purpose", "size", "deleted on"], rows))
 
 
 def download_file(args: Namespace, client: Client) -> Output:

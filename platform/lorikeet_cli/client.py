@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,11 +28,13 @@ class Client:
 
     def __init__(self, profile: Profile | None = None) -> None:
         self._profile = profile
+        # The name of the saved profile to use; "" for the one of the environment, or the current one.
+        self.profile_name = ""
 
     @cached_property
     def profile(self) -> Profile:
         """The caller's profile; read at its first use, because `login` needs none."""
-        return self._profile or load()
+        return self._profile or load(self.profile_name)
 
     def tenant(self, method: str, *path: object, body: object = None, **query: object) -> Any:
         """Send a request below the tenant's address and return the JSON of its response."""
@@ -47,23 +50,44 @@ class Client:
         """Send a request below the operator's address and return the JSON of its response."""
         return self.call(method, _path("api", "operator", *path), body)
 
-    def rows(self, *path: object, limit: int) -> tuple[list[Any], int]:
-        """Return up to `limit` rows of a list of the tenant, and the number of all its rows."""
+    def rows(self, *path: object, limit: int, **filters: object) -> tuple[list[Any], int]:
+        """Return up to `limit` rows of a list of the tenant, and the number of all its rows that pass the filters."""
         rows: list[Any] = []
         while True:
-            query = _query({"limit": min(PAGE_ROWS, limit - len(rows)), "offset": len(rows)})
-            with self.send("GET", self.tenant_path(*path) + query, {}, [], 0) as response:
-                page = self.parse(response)
-                rows += page
-                total = int(response.headers.get("X-Total-Count") or len(rows))
+            query = {"limit": min(PAGE_ROWS, limit - len(rows)), "offset": len(rows), **filters}
+            page, total = self.page(self.tenant_path(*path), **query)
+            rows += page
+            total = total or len(rows)
             if not page or len(rows) >= min(limit, total):
                 return rows, total
+
+    def page(self, path: str, **query: object) -> tuple[Any, int]:
+        """Return the JSON of a part of a list, and the number of all its rows; 0 if the server does not say it."""
+        with self.send("GET", path + _query(query), {}, [], 0) as response:
+            return self.parse(response), int(response.headers.get("X-Total-Count") or 0)
 
     def call(self, method: str, path: str, body: object = None, **query: object) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
         with self.send(method, path + _query(query), headers, [data] if data else [], len(data or b"")) as response:
             return self.parse(response)
+
+    def events(self, path: str, body: object) -> Iterator[Any]:
+        """Send a request for server-sent events and yield the JSON of each, until `[DONE]`."""
+        data = json.dumps(body).encode()
+        with self.send("POST", path, {"Content-Type": "application/json"}, [data], len(data)) as response:
+            if response.status >= 300:
+                self.parse(response)
+            for line in response:
+                text = line.decode().strip().removeprefix("data:").strip()
+                if line.startswith(b"data:") and text == "[DONE]":
+                    return
+                if line.startswith(b"data:"):
+                    event = json.loads(text)
+                    if "error" in event:
+                        raise CliError.from_response(response.status, event)
+                    yield event
+            raise self._unreachable("the connection ended before the answer did")
 
     def stream(self, path: str, **query: object) -> Iterator[bytes]:
         """Yield the body of a file. Raises CliError if the connection ends before the file does."""
@@ -83,7 +107,7 @@ class Client:
         connection = self._connection()
         try:
             connection.putrequest(method, path)
-            for name, value in {**self._credentials(), **headers}.items():
+            for name, value in {**self._credentials(path), **headers}.items():
                 connection.putheader(name, value)
             connection.putheader("Content-Length", str(length))
             try:
@@ -127,12 +151,19 @@ class Client:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         return kind(str(parts.hostname), parts.port, timeout=TIMEOUT_S)
 
-    def _credentials(self) -> dict[str, str]:
+    def inference_key(self) -> str:
+        """Return the API key of requests to models, which take no session. Raises CliError if there is none."""
+        if key := self.profile.key or os.environ.get("LORIKEET_KEY", ""):
+            return key
+        fix = "Set LORIKEET_KEY to a key of `lorikeet keys create NAME --scope infer`, or `lorikeet login --key`."
+        raise CliError("Models are called with an API key, and this login has none.", fix, code="no_key")
+
+    def _credentials(self, path: str) -> dict[str, str]:
         profile, headers = self.profile, {"Accept": "*/*", "User-Agent": "lorikeet-cli"}
-        if profile.key:
-            if not profile.key.isascii() or not profile.key.isprintable():
+        if key := self.inference_key() if path.startswith("/v1/") else profile.key:
+            if not key.isascii() or not key.isprintable():
                 raise CliError("The API key holds characters that no key has.", "Copy it again.", code="bad_key")
-            return {**headers, "Authorization": f"Bearer {profile.key}"}
+            return {**headers, "Authorization": f"Bearer {key}"}
         cookies = {"lorikeet_session": profile.session, "lorikeet_csrf": profile.csrf}
         cookie = "; ".join(f"{name}={value}" for name, value in cookies.items() if value)
         page = {"Origin": profile.url, "Referer": profile.url + "/"}

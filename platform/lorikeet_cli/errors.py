@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lorikeet_cli.advice import in_commands
+
 FAILED = 1
 USAGE = 2  # argparse's own
 TRY_AGAIN = 3
@@ -64,7 +66,7 @@ class CliError(Exception):
         field = f"(field {self.param})" if self.param and self.param not in self.message else ""
         request = f"(request {self.request_id})" if self.request_id else ""
         again = "`lorikeet login` replaces the saved key or session." if self.exit_code == LOG_IN and request else ""
-        return "\n".join(filter(None, [self.message, self.fix, again, field, request]))
+        return "\n".join(filter(None, [self.message, in_commands(self.fix), again, field, request]))
 
     def body(self) -> dict[str, Any]:
         """Return the error as the API's errors are, for `--json`."""

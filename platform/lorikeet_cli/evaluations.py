@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import re
 from argparse import Namespace
@@ -10,6 +11,16 @@ from typing import Any
 
 from lorikeet_cli.adapters import parse_version
 from lorikeet_cli.client import Client
+from lorikeet_cli.commands import (
+    BATCH_TIMEOUT_S,
+    KEY,
+    VERSION,
+    Commands,
+    list_actions,
+    list_options,
+    no_options,
+    timeout_option,
+)
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.forms import file_part, send_form
 from lorikeet_cli.keys import key_option
@@ -17,10 +28,65 @@ from lorikeet_cli.output import Output, ProgressBar, part_note, say, table
 from lorikeet_cli.waiting import Wait
 
 METRICS = ("exact", "contains", "logprob")
+_LINES = 'JSON lines {"prompt" or "messages", "expected"}'
+
+
+def add_commands(commands: Commands) -> None:
+    verb = commands.add(
+        "evaluate",
+        evaluate,
+        "Score a version, the live one and the base model on an evaluation set.",
+        "lorikeet evaluate support@v7 --set sums",
+    )
+    verb.add_argument("version", help=VERSION)
+    verb.add_argument("--set", required=True, help="an evaluation set's name")
+    verb.add_argument("--key", default="", help=KEY)
+    verb.add_argument("--no-wait", action="store_true", help="print the evaluation's id and end")
+    timeout_option(verb, BATCH_TIMEOUT_S)
+    verb = commands.add(
+        "evaluations", evaluations, "List evaluations with their scores, the newest first.", "lorikeet evaluations"
+    )
+    list_options(verb, search="the adapter or set")
+    verb = commands.add(
+        "evaluation-sets",
+        sets,
+        "List, add and remove evaluation sets.",
+        "lorikeet evaluation-sets add sums.jsonl --metric exact",
+    )
+    actions = list_actions(verb, no_options)
+    create = actions.add("add", add_set, f"store a file of {_LINES}", ("path", "like sums.jsonl"))
+    create.add_argument("--name", default="", help="the set; by default the name of the file")
+    _metric_options(create)
+    actions.add("remove", remove_set, "delete one; its scores stay", ("name", "the set"))
+    verb = commands.add(
+        "promotion-rule",
+        rule,
+        "Show or set what a version must score before it can be live.",
+        "lorikeet promotion-rule support --set sums --minimum 0.8",
+        "lorikeet promotion-rule support --remove",
+    )
+    verb.add_argument("adapter")
+    verb.add_argument("--set", default="", help="the evaluation set on which every new version is scored")
+    verb.add_argument("--minimum", type=float, help="the lowest score of a version that can be live")
+    verb.add_argument("--may-be-worse", action="store_true", help="a version may score less than the live one")
+    verb.add_argument("--key", default="", help=KEY)
+    verb.add_argument("--remove", action="store_true", help="any ready version may be live")
+
+
+def file_options(verb: argparse.ArgumentParser) -> None:
+    """Add the options of an upload that is evaluated."""
+    help_text = f"score the version: {_LINES}, or the name of an evaluation set"
+    verb.add_argument("--evaluate", default="", metavar="FILE.jsonl", help=help_text)
+    _metric_options(verb)
+
+
+def _metric_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--metric", choices=METRICS, default="exact", help="how the items of a file are scored")
+    verb.add_argument("--max-tokens", type=int, default=64, help="tokens of an answer to an item of a file")
 
 
 def evaluations(args: Namespace, client: Client) -> Output:
-    evaluations, total = client.rows("evaluations", limit=args.limit)
+    evaluations, total = client.rows("evaluations", limit=args.limit, search=args.search)
     rows = [
         [
             _model(each),

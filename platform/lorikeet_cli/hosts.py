@@ -6,7 +6,25 @@ from argparse import Namespace
 from typing import Any
 
 from lorikeet_cli.client import Client
+from lorikeet_cli.commands import Commands, list_actions, no_options, positive
 from lorikeet_cli.output import Output, say, table
+
+
+def add_commands(commands: Commands) -> None:
+    verb = commands.add(
+        "hosts",
+        hosts,
+        "List, add and revoke engine hosts; for operators.",
+        "lorikeet hosts",
+        "lorikeet hosts add --host gpu2",
+        "lorikeet hosts revoke gpu2 --forget",
+    )
+    actions = list_actions(verb, no_options)
+    new = actions.add("add", add, "make a join token, which is printed once, as options of the engine's command")
+    new.add_argument("--host", default="", help="the only name to join by; it takes that host's place")
+    new.add_argument("--minutes", type=positive, default=60, help="minutes until the token expires")
+    old = actions.add("revoke", revoke, "revoke the credential of a host that joined", ("host", "its name"))
+    old.add_argument("--forget", action="store_true", help="also remove it from the lists; its name is free again")
 
 
 def hosts(args: Namespace, client: Client) -> Output:

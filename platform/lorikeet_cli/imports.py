@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from lorikeet_cli.client import Client
+from lorikeet_cli.commands import Commands, list_actions, no_options
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.login import read_secret
 from lorikeet_cli.output import Output, say, table
@@ -14,6 +15,48 @@ _BUCKET_KEYS = {
     "secret_access_key": "Secret access key",
     "session_token": "Session token (empty for a permanent key)",
 }
+
+
+def add_commands(commands: Commands) -> None:
+    verb = commands.add(
+        "follow",
+        follow,
+        "Let adapters follow branches of the Hub; without a source, list them.",
+        "lorikeet follow hub:org/name@main --name support",
+        "lorikeet follow --name support --remove",
+    )
+    verb.add_argument("source", nargs="?", default="", help="like hub:org/name@main")
+    verb.add_argument("--name", default="", help="the adapter; made if there is none")
+    verb.add_argument("--remove", action="store_true", help="the adapter of --name no longer follows a source")
+    verb = commands.add(
+        "hub-token",
+        hub_token,
+        "Store a token for private repositories of the Hub, which it reads from the terminal.",
+        "lorikeet hub-token < token.txt",
+    )
+    verb.add_argument("--remove", action="store_true", help="delete it")
+    verb = commands.add(
+        "hub-models",
+        hub_models,
+        "Show or set whether requests may name repositories of the Hub.",
+        "lorikeet hub-models --on --organization acme",
+    )
+    switch = verb.add_mutually_exclusive_group()
+    switch.add_argument("--on", action="store_true", help="allow the organisations of --organization, or all")
+    switch.add_argument("--off", action="store_true", help="allow none")
+    verb.add_argument("--organization", action="append", default=[], help="may be repeated; goes with --on")
+    verb = commands.add(
+        "buckets",
+        buckets,
+        "List, set and remove keys of buckets, for imports from s3://bucket.",
+        "lorikeet buckets set trainings --region eu-west-1",
+    )
+    actions = list_actions(verb, no_options)
+    text = "store a key that may list and read a bucket, which it reads from the terminal"
+    keep = actions.add("set", set_bucket, text, ("bucket", "its name"))
+    keep.add_argument("--region", default="us-east-1")
+    keep.add_argument("--endpoint", default="", help="a server other than Amazon's, like https://s3.example.org")
+    actions.add("remove", remove_bucket, "delete the key of a bucket", ("bucket", "its name"))
 
 
 def hub_token(args: Namespace, client: Client) -> Output:

@@ -6,8 +6,22 @@ from argparse import Namespace
 from typing import Any
 
 from lorikeet_cli.client import Client
+from lorikeet_cli.commands import Commands, list_actions, no_options
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.output import Output, say
+
+
+def add_commands(commands: Commands) -> None:
+    verb = commands.add(
+        "origins",
+        origins,
+        "List, allow and remove web pages that may call inference.",
+        "lorikeet origins allow https://app.example.org",
+    )
+    actions = list_actions(verb, no_options)
+    origin = ("origin", "like https://app.example.org")
+    actions.add("allow", allow_origin, "let the pages of an origin read answers", origin)
+    actions.add("remove", remove_origin, "no longer let them", origin)
 
 
 def origins(args: Namespace, client: Client) -> Output:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,8 @@ from lorikeet_cli.errors import CliError
 BAR_WIDTH = 28
 # Seconds between two drawings of the progress bar.
 REDRAW_S = 0.1
+# A cell with a number, and possibly one word of a unit.
+_NUMBER = re.compile(r"-?[\d.,]+( [A-Za-z%]+)?|–|")
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,10 @@ def say(text: str) -> None:
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return rows as aligned columns; columns of whole numbers are aligned to the right."""
-    texts = [[f"{cell:,}" if isinstance(cell, int) else _plain(str(cell)) for cell in row] for row in rows]
+    """Return rows as aligned columns; columns of numbers, also with a unit, are aligned to the right."""
+    texts = [[f"{cell:,}" if isinstance(cell, int) else plain(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[index]) for line in [list(heading), *texts]) for index in range(len(heading))]
-    numeric = [bool(rows) and all(isinstance(row[index], int) for row in rows) for index in range(len(heading))]
+    numeric = [bool(rows) and all(_NUMBER.fullmatch(line[index]) for line in texts) for index in range(len(heading))]
 
     def line(cells: Sequence[str]) -> str:
         parts = [
@@ -48,19 +51,36 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join([line(list(heading)), *map(line, texts)])
 
 
-def _plain(text: str) -> str:
-    """Return the text without line breaks and terminal escapes, which a name or a message could contain."""
-    return "".join(character if character.isprintable() else " " for character in text)
+def plain(text: str, keep: str = "") -> str:
+    """Return the text without line breaks and terminal escapes, except for the characters of `keep`."""
+    return "".join(character if character.isprintable() or character in keep else " " for character in text)
 
 
-def part_note(rows: Sequence[object], total: int) -> None:
+def part_note(rows: Sequence[object], total: int, order: str = "the newest first") -> None:
     """Say that a list is longer than what is printed."""
     if len(rows) < total:
-        say(f"{len(rows):,} of {total:,}, the newest first; --limit {total} shows all.")
+        say(f"{len(rows):,} of {total:,}, {order}; --limit N or --all shows more.")
 
 
 def money(micros: int, currency: str | None) -> str:
-    return f"{micros / 1e6:,.2f} {currency}" if currency else "–"
+    """Return an amount with its currency: with two decimals, or as many as an amount below one needs."""
+    if not currency:
+        return "–"
+    decimals = f"{micros / 1e6:,.6f}".rstrip("0")
+    if abs(micros) < 1_000_000 and len(decimals.partition(".")[2]) > 2:
+        return f"{decimals} {currency}"
+    return f"{micros / 1e6:,.2f} {currency}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in milliseconds, seconds, minutes or hours."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, length in (("s", 60), ("min", 60)):
+        if seconds < 2 * length:
+            return f"{seconds:.1f} {unit}"
+        seconds /= length
+    return f"{seconds:,.1f} h"
 
 
 def size(count: float) -> str:
@@ -102,7 +122,7 @@ class ProgressBar:
     """A bar on standard error, drawn only if that is a terminal."""
 
     def __init__(self, label: str) -> None:
-        self._label = _plain(label)
+        self._label = plain(label)
         self._began = time.monotonic()
         self._drawn = 0.0
         self._visible = sys.stderr.isatty()

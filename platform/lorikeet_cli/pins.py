@@ -9,12 +9,41 @@ from pathlib import Path
 from typing import Any
 
 from lorikeet_cli.client import Client
+from lorikeet_cli.commands import Commands
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.output import Output, say, table
 
 MIB = 1 << 20
 # Fields of a chat request on which the beginning of its prompt depends.
 _PROMPT_FIELDS = ("messages", "tools", "chat_template_kwargs", "reasoning_effort", "cache_salt")
+
+
+def add_commands(commands: Commands) -> None:
+    verb = commands.add(
+        "pin",
+        pin,
+        "Keep an adapter's live version, or the beginning of prompts, in device memory.",
+        "lorikeet pin support",
+        "lorikeet pin support --prefix system.txt --name handbook",
+    )
+    verb.add_argument("model", help="an adapter; with --prefix an adapter or a base model")
+    verb.add_argument(
+        "--prefix",
+        default="",
+        metavar="FILE",
+        help='the beginning of its prompts: a system prompt, or JSON of messages; "-" is standard input',
+    )
+    verb.add_argument("--name", default="", help="the prefix; by default the name of its file")
+    verb.add_argument("--as-prompt", action="store_true", help="the file begins prompts of completions, not of chats")
+    verb.add_argument("--salt", default="", help="the cache_salt of the requests that begin with it")
+    verb = commands.add(
+        "unpin", unpin, "Let hosts evict an adapter or a prefix again.", "lorikeet unpin handbook --prefix"
+    )
+    verb.add_argument("name", help="an adapter, or with --prefix a pinned prefix")
+    verb.add_argument("--prefix", action="store_true", help="unpin a prefix; its text is deleted")
+    commands.add(
+        "pins", pins, "List what is pinned, on which hosts, and how much of the quota is used.", "lorikeet pins"
+    )
 
 
 def pin(args: Namespace, client: Client) -> Output:

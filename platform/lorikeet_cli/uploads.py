@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
+import argparse
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from lorikeet_cli import adapter_files, evaluations
 from lorikeet_cli.client import Client
+from lorikeet_cli.commands import KEY, UPLOAD_TIMEOUT_S, Commands, list_actions, searched, timeout_option
 from lorikeet_cli.effect import confirmations, effect_text
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.forms import send_form
 from lorikeet_cli.output import Output, ProgressBar, part_note, say, table
 from lorikeet_cli.waiting import Wait
+
+_BASE = "the base model that it was trained for, if several are served; by default as its configuration says"
+
+
+def add_commands(commands: Commands) -> None:
+    verb = commands.add(
+        "upload",
+        upload,
+        "Send an adapter and wait until it can be called.",
+        "lorikeet upload ./support",
+        "lorikeet upload ./outputs --name support",
+        "lorikeet upload ./support --evaluate sums.jsonl --metric exact",
+    )
+    verb.add_argument(
+        "path",
+        nargs="+",
+        help="the folder that PEFT saved or that a training left, one archive (.zip, .tar, .tar.gz), or the files",
+    )
+    verb.add_argument("--name", default="", help="the adapter; by default the name of the folder or archive")
+    _sent_options(verb)
+    evaluations.file_options(verb)
+    verb.add_argument("--key", default="", help=KEY)
+    verb = commands.add(
+        "import",
+        import_adapter,
+        "Fetch an adapter from the Hub, a bucket or an address, and wait until it can be called.",
+        "lorikeet import hub:org/name@v1 --name support",
+        "lorikeet import s3://trainings/support --name support --no-wait",
+    )
+    verb.add_argument("source", help="hub:org/name/folder@revision, s3://bucket/folder, or an archive's https address")
+    verb.add_argument("--name", required=True, help="the adapter; made if there is none")
+    _sent_options(verb)
+    verb = commands.add(
+        "uploads",
+        uploads,
+        "List, show and cancel uploads and imports.",
+        "lorikeet uploads --limit 10",
+        "lorikeet uploads show 30e5f796-67a0-4b43-8a39-0d51ef35b0cb",
+    )
+    actions = list_actions(verb, searched("the adapter's name"))
+    upload_id = ("upload", "its id, as `lorikeet uploads` lists it")
+    actions.add("show", show, "show the problems and notes of one", upload_id)
+    actions.add("cancel", cancel, "cancel one that is not decided yet", upload_id)
+
+
+def _sent_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--description", default="", help="a sentence about the adapter")
+    verb.add_argument("--base", default="", help=_BASE)
+    verb.add_argument("--no-wait", action="store_true", help="print the upload's id and end")
+    timeout_option(verb, UPLOAD_TIMEOUT_S)
 
 
 def upload(args: Namespace, client: Client) -> Output:
@@ -44,7 +96,7 @@ def import_adapter(args: Namespace, client: Client) -> Output:
 
 
 def uploads(args: Namespace, client: Client) -> Output:
-    uploads, total = client.rows("uploads", limit=args.limit)
+    uploads, total = client.rows("uploads", limit=args.limit, search=args.search)
     rows = [
         [each["id"], each["adapter"], each["state"], _source(each), _result(each), each["created_at"][:19]]
         for each in uploads

@@ -5,15 +5,42 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
+from calendar import monthrange
 from typing import Any
 
 from lorikeet_cli.client import Client
-from lorikeet_cli.output import Output, money, say, table, write
+from lorikeet_cli.commands import FILE, Commands, positive, seconds
+from lorikeet_cli.output import Output, duration, money, say, size, table, write
 
 # Requests of one page of `tail`.
 TAIL_ROWS = 100
 # Seconds between two polls of `tail`.
 TAIL_S = 1.0
+_COLUMNS = ("requests", "prompt tokens", "output tokens", "GPU time", "cost")
+
+
+def add_commands(commands: Commands) -> None:
+    verb = commands.add(
+        "usage",
+        usage,
+        "Show what was used, by adapter; or a statement, or CSV.",
+        "lorikeet usage --days 7",
+        "lorikeet usage --month 2026-05",
+        "lorikeet usage --csv may.csv --grain hour",
+    )
+    verb.add_argument("--days", type=positive, default=30, help="days until now; by default 30")
+    verb.add_argument("--base", default="", help="only requests of this base model; not for a statement")
+    verb.add_argument("--month", default="", help="the statement of a month, like 2026-05")
+    verb.add_argument("--csv", default="", metavar="FILE", help=f"write CSV: {FILE}")
+    verb.add_argument("--grain", choices=("day", "hour"), default="day", help="what a row of CSV adds up")
+    verb = commands.add(
+        "tail",
+        tail,
+        "Show requests as they end; with --json one object a line.",
+        "lorikeet tail",
+        "lorikeet tail --seconds 60 --json | jq -r .model",
+    )
+    verb.add_argument("--seconds", type=seconds, default=0, help="stop after so long")
 
 
 def usage(args: Namespace, client: Client) -> Output:
@@ -29,33 +56,49 @@ def usage(args: Namespace, client: Client) -> Output:
     currency = report["currency"]
     rows = [_row(row, row["adapter"] or "(base model)", currency) for row in report["by_adapter"]]
     rows.append(_row(report["totals"], "total", currency))
-    text = table(["adapter", "requests", "prompt", "completion", "GPU s", "cost"], rows)
+    text = table(["adapter", *_COLUMNS], rows)
     if len(report["by_base_model"]) > 1:
         rows = [_row(row, row["base_model"] or "(not recorded)", currency) for row in report["by_base_model"]]
-        text += "\n" + table(["base model", "requests", "prompt", "completion", "GPU s", "cost"], rows)
-    say(f"last {args.days} days, as of {report['as_of'] or 'never'}")
+        text += "\n\n" + table(["base model", *_COLUMNS], rows)
+    say(f"last {args.days} days, as of {(report['as_of'] or 'never')[:19]}")
+    if currency is None:
+        say("No prices are published, so nothing has a cost.")
     return Output(report, text)
 
 
 def _row(row: Any, label: str, currency: str | None) -> list[object]:
-    seconds = f"{row['device_us'] / 1e6:.1f}"
+    time_used = duration(row["device_us"] / 1e6)
     cost = money(row["cost_micros"], currency)
-    return [label, row["requests"], row["prompt_tokens"], row["completion_tokens"], seconds, cost]
+    return [label, row["requests"], row["prompt_tokens"], row["completion_tokens"], time_used, cost]
 
 
 def _statement(statement: Any) -> Output:
     currency = statement["currency"]
+    year, month = map(int, statement["month"].split("-")[:2])
+    hours = 24 * monthrange(year, month)[1]
     rows = [
         [
             f"{line['kind']} on {line['base_model']}" if line.get("base_model") else line["kind"],
             f"{line['first']} to {line['last']}",
-            f"{line['quantity']:,}",
+            _quantity(line, hours),
+            money(line["unit_price_micros"], currency) + (" a GB month" if _is_storage(line) else " a million"),
             money(line["amount_micros"], currency),
         ]
         for line in statement["lines"]
     ]
-    rows.append(["total", "", "", money(statement["total_micros"], currency)])
-    return Output(statement, table(["item", "days", "quantity", "amount"], rows))
+    rows.append(["total", "", "", "", money(statement["total_micros"], currency)])
+    return Output(statement, table(["item", "days", "quantity", "price", "amount"], rows))
+
+
+def _is_storage(line: Any) -> bool:
+    return str(line["kind"]) == "storage"
+
+
+def _quantity(line: Any, hours: int) -> str:
+    """Return the quantity of a line with its unit. That of storage is in bytes x hours; the month has so many hours."""
+    if _is_storage(line):
+        return f"{size(line['quantity'] / hours)} for a month"
+    return f"{line['quantity']:,} tokens"
 
 
 def tail(args: Namespace, client: Client) -> Output:

@@ -11,9 +11,10 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr
 from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 from django.core.management import get_commands, load_command_class
@@ -26,9 +27,9 @@ from scripts.launch.packages import EXTRAS
 CODE = [block for page in pages() for block in blocks(page) if block.language in RUNNABLE]
 LANGUAGES = {"bash", "python", "json", "yaml", "text", "dotenv"}
 # Programs of the reader's machine that the pages may name.
-PROGRAMS = {"cd", "cp", "curl", "docker", "export", "jq", "kubectl", "lorikeet", "make", "openssl", "pip", "python"}
-SEPARATORS = {"|", "||", "&&", ";", "\n", "&"}
-ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
+PROGRAMS = {"cp", "curl", "date", "docker", "jq", "kubectl", "lorikeet", "make", "openssl", "pip", "python", "seq"}
+
+VARIABLE = re.compile(r"[$]{?([A-Za-z_]\w*)")
 
 
 def test_every_block_of_the_guides_names_its_language() -> None:
@@ -39,13 +40,13 @@ def test_every_block_of_the_guides_names_its_language() -> None:
 
 
 @pytest.mark.parametrize("block", CODE, ids=str)
-def test_the_syntax(block: Block) -> None:
+def test_the_syntax(block: Block, tmp_path: Path) -> None:
     if block.language == "python":
         ast.parse(block.text)
         return
     done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for command in commands(block.text):
+    for command in commands(block.text, tmp_path):
         check(command)
 
 
@@ -88,22 +89,22 @@ def imported(text: str) -> set[str]:
     return names
 
 
-def commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each simple command, without comments, redirections and assignments before it."""
-    text = re.sub(r"[$]\([^()]*\)|[$]\w+", "1", text.replace("\\\n", " "))  # any value, also of a number
-    for line in text.splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
-        lexer.whitespace_split = True
-        words: list[str] = []
-        for word in [*lexer, "\n"]:
-            if word not in SEPARATORS:
-                words.append(word)
-                continue
-            while words and ASSIGNMENT.match(words[0]):
-                words.pop(0)
-            if words:
-                yield words
-            words = []
+def commands(text: str, folder: Path) -> list[list[str]]:
+    """Return the words of the commands that a shell runs for a block, if each of them succeeds and prints "1".
+
+    No program runs: the shell finds none, and calls a function that records the words.
+    """
+    record = folder / "commands"
+    lines = (
+        "PATH=/nowhere",
+        *(f": ${{{name}:=1}}" for name in VARIABLE.findall(text)),  # variables of an earlier block
+        f"command_not_found_handle() {{ printf '%s\\0' \"$@\" >> '{record}'; printf '\\n\\0' >> '{record}'; echo 1; }}",
+        text,
+    )
+    done = subprocess.run(["bash"], input="\n".join(lines), cwd=folder, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+    entries = record.read_text().split("\n\0") if record.exists() else []
+    return [entry.rstrip("\0").split("\0") for entry in entries if entry]
 
 
 def check(command: Sequence[str]) -> None:

@@ -53,7 +53,7 @@ def member(lorikeet: Run, access: Access) -> Run:
 
 def test_an_adapters_life(lorikeet: Run, access: Access, tmp_path: Path) -> None:
     lorikeet("login", access.url, "--tenant", "acme", "--key", access.key)
-    kept = tmp_path / "config" / "lorikeet" / "login.json"
+    kept = tmp_path / "config" / "lorikeet" / "profiles.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     folder = ROOT / "demo" / "uploads" / "emoji"
     made = lorikeet("upload", str(folder), "--name", "from-cli", "--description", "By hand")
@@ -122,7 +122,8 @@ def test_usage_and_tail(member: Run, api: httpx.Client, environment: dict[str, s
     assert "finished" in shown
     assert "Waiting" in member("tail", "--seconds", "1").stderr
     table = member("usage", "--days", "7").stdout
-    assert table.splitlines()[0].split() == ["adapter", "requests", "prompt", "completion", "GPU", "s", "cost"]
+    heading = ["adapter", "requests", "prompt", "tokens", "output", "tokens", "GPU", "time", "cost"]
+    assert table.splitlines()[0].split() == heading
     assert "total" in table
 
     def rows() -> list[dict[str, str]]:
@@ -154,7 +155,7 @@ def test_batches_and_their_files(member: Run, lorikeet: Run, access: Access, tmp
     good, bad, results = tmp_path / "requests.jsonl", tmp_path / "bad.jsonl", tmp_path / "results.jsonl"
     good.write_text(json.dumps(request))
     bad.write_text('{"custom_id": "a"}')
-    assert "`key`" in member("batches", "create", str(good), fails=True).stderr
+    assert "with --key" in member("batches", "create", str(good), fails=True).stderr
     member("keys", "create", "for batches", "--scope", "infer")
     done = member("batches", "create", str(good), "--key", "for batches", "--wait")
     assert "completed: 1 of 1, as for batches" in done.stderr

@@ -26,7 +26,7 @@ class Reader:
     """A reader of a page, with a folder, a terminal and the environment that `make run` made."""
 
     def __init__(self, folder: Path, access: Access) -> None:
-        self.folder, self.access = folder, access
+        self.folder, self.access, self.output = folder, access, ""
         programs = folder / ".venv" / "bin"
         programs.mkdir(parents=True)
         for name, command in (("python", '"$@"'), ("lorikeet", '-m lorikeet_cli "$@"')):
@@ -35,6 +35,7 @@ class Reader:
         (folder / "var").mkdir()
         (folder / "demo").symlink_to(ROOT / "demo")
         shutil.copytree(ROOT / "demo" / "uploads" / "emoji", folder / "support")
+        shutil.copytree(ROOT / "demo" / "adapters" / "pirate", folder / "support-v2")
         (folder / "system.txt").write_text("You answer for the shop. Be kind, be brief, and never guess. " * 12)
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
         self.env |= {
@@ -53,12 +54,14 @@ class Reader:
         if name := block.marks.get("file"):
             (self.folder / name).write_text(text)
         elif block.is_run:
-            output = self.runs(text, block.language, str(block))
-            assert block.marks.get("prints", "") in output, f"{block} prints:\n{output}"
+            self.output = self.runs(text, block.language, str(block))
+            assert block.marks.get("prints", "") in self.output, f"{block} prints:\n{self.output}"
+        elif "output" in block.marks:
+            assert text == self.output, str(block)
 
     def runs(self, text: str, language: str = "bash", place: str = "") -> str:
         """Run commands, or a program, and return the standard output. Bash keeps variables for the next block."""
-        keep = f"set -euo pipefail\n[ ! -e .variables ] || . ./.variables\n{text}\nexport -p > .variables"
+        keep = f"set -aeuo pipefail\n[ ! -e .variables ] || . ./.variables\n{text}\nexport -p > .variables"
         command = [sys.executable, "-c", text] if language == "python" else ["bash", "-c", keep]
         done = subprocess.run(
             command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,

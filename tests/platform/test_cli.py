@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -18,12 +21,18 @@ from typing import Any
 
 import pytest
 
-from lorikeet_cli import adapter_files, errors, login, output, profile, uploads, usage, waiting
+from lorikeet_cli import adapter_files, completion, errors, login, output, profile, uploads, usage, waiting
 from lorikeet_cli import main as command_line
+from lorikeet_cli.advice import in_commands
 from lorikeet_cli.client import Client
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.main import main, parser
 from lorikeet_cli.profile import Profile
+from scripts.docs_reference import ROOT, _errors_in
+
+# Addresses in the server's advice for which the command line has no command: they stand in errors of the console's
+# own requests, and of what operators and exports do over the API.
+WITHOUT_COMMAND = re.compile(r"csrf_token|socket-ticket|/api/operator/|export|decide with PUT")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,9 +78,9 @@ def test_an_error_names_its_field(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         raise CliError.from_response(400, {"error": error})
 
     monkeypatch.setattr(command_line, "Client", lambda: SimpleNamespace(tenant=refuse))
-    assert main(["keys"]) == errors.FAILED
+    assert main(["webhooks"]) == errors.FAILED
     assert capsys.readouterr().err == "It is empty.\nCorrect it.\n(field name)\n(request req_1)\n"
-    assert main(["keys", "list", "--json"]) == errors.FAILED
+    assert main(["webhooks", "list", "--json"]) == errors.FAILED
     assert json.loads(capsys.readouterr().err) == {"error": error}
 
 
@@ -112,7 +121,7 @@ def test_uploads_are_listed_and_cancelled(monkeypatch: pytest.MonkeyPatch, capsy
             requests.append(request)
             return sent
 
-        def rows(self, path: str, *, limit: int) -> object:
+        def rows(self, path: str, *, limit: int, search: str | None) -> object:
             requests.append((path, str(limit)))
             return rows, 70
 
@@ -120,7 +129,7 @@ def test_uploads_are_listed_and_cancelled(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(["uploads"]) == 0
     printed = capsys.readouterr()
     first, second = printed.out.splitlines()[-2:]
-    assert printed.err == "2 of 70, the newest first; --limit 70 shows all.\n"
+    assert printed.err == "2 of 70, the newest first; --limit N or --all shows more.\n"
     assert "support@v3" in first and "files" in first and "2026-11-24T02:03:04" in first
     assert "hub:org/name@v1" in second and "It is no adapter." in second
     assert main(["uploads", "list", "--limit", "70"]) == main(["uploads", "cancel", "9c"]) == 0
@@ -424,9 +433,7 @@ def test_every_command_takes_json(monkeypatch: pytest.MonkeyPatch) -> None:
         assert parser().parse_args(words).json is True
     assert parser().parse_args(["keys", "list"]).json is False
     assert parser().parse_args(["files", "--limit", "7", "list"]).limit == 7
-    with pytest.raises(SystemExit) as ended:
-        main(["files", "--limit", "0"])
-    assert ended.value.code == errors.USAGE
+    assert main(["files", "--limit", "0"]) == errors.USAGE
 
 
 def test_json_is_the_servers_own(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
@@ -488,7 +495,7 @@ def test_a_reader_that_has_enough_is_no_error(serve: Serve) -> None:
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"PYTHONIOENCODING": "ascii"}, {"TERM": "xterm"}])
 def test_output_is_plain_text_in_every_terminal(env: dict[str, str], serve: Serve) -> None:
-    serve([{"name": "a\x1b[31m\nü", "status": "ready", "live_version": None, "bytes": None}])
+    serve([{"name": "a\x1b[31m\nü", "status": "ready", "live_version": None, "versions_count": 0, "bytes": None}])
     done = process("adapters", **env)
     assert done.stderr == "0\n" and "\x1b" not in done.stdout and len(done.stdout.splitlines()) == 2
 
@@ -522,8 +529,7 @@ def test_a_wait_ends_and_says_where_to_look(
     assert main([*words, "--timeout", "0.1"]) == errors.TIMED_OUT
     error = capsys.readouterr().err
     assert "not done after 0.1 s" in error and look_at in error
-    with pytest.raises(SystemExit):
-        main([*words, "--timeout", "-1"])
+    assert main([*words, "--timeout", "-1"]) == errors.USAGE
 
 
 def test_a_login_without_a_terminal_says_what_is_missing(
@@ -550,6 +556,168 @@ def test_tail_misses_no_request_of_a_burst() -> None:
 def test_the_help_lists_the_exit_codes() -> None:
     for code, meaning in errors.EXIT_CODES.items():
         assert f"  {code:<4} {meaning}" in parser().format_help()
+
+
+def every_command(made: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield made
+    for action in made._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from every_command(each)
+
+
+def test_every_command_has_examples_that_are_right() -> None:
+    top = parser()
+    without = []
+    for made in every_command(top):
+        examples = getattr(made, "examples", ())
+        if made.prog.count(" ") == 1 and not examples:
+            without.append(made.prog)
+        for example in examples:
+            words = shlex.split(re.split(r" [|<>] ", example)[0])
+            assert top.parse_args(words[1:]).run, example
+    assert not without
+
+
+def test_every_option_has_a_help_text() -> None:
+    obvious = {"--region", "--endpoint", "path"}
+    for made in every_command(parser()):
+        for action in made._actions:
+            names = {*action.option_strings, action.dest}
+            assert action.help or action.choices or names & obvious or made.prog.endswith("promotion-rule"), (
+                made.prog,
+                action.dest,
+            )
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("promot support@v2", "Did you mean promote?"),
+        ("keys crate backend", "Did you mean create?"),
+        ("keys --limt 3", "Did you mean --limit?"),
+        ("upload x --evalute y", "Did you mean --evaluate?"),
+        ("usage --grain hours", "Did you mean hour?"),
+        ("adapters --lim 3", "Did you mean --limit?"),
+        ("promote", "arguments are required: version"),
+        ("canary", "arguments are required: action"),
+    ],
+)
+def test_a_misspelt_word_has_a_hint(words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == errors.USAGE
+    error = capsys.readouterr().err
+    assert hint in error and "--help` explains it." in error
+    assert main([*words.split(), "--json"]) == errors.USAGE
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "usage"
+
+
+def test_without_a_command_the_help_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    for made in every_command(parser()):
+        if made.prog.count(" ") == 1:
+            assert f"  {made.prog.partition(' ')[2]} " in shown
+
+
+def test_advice_of_the_server_is_in_commands() -> None:
+    texts = {error.fix for error in _errors_in(ROOT / "platform" / "control_plane")}
+    addresses = [in_commands(text) for text in texts if not WITHOUT_COMMAND.search(text)]
+    assert [text for text in addresses if re.search(r"\b(GET|PUT|POST|PATCH|DELETE)\b", text)] == []
+    named = {command for text in addresses for command in re.findall(r"`lorikeet ([^`]+)`", text)}
+    assert len(named) > 20
+    for command in named:
+        made: argparse.ArgumentParser = parser()
+        for word in command.split():
+            verbs = completion._verbs(made)
+            assert word in verbs or not verbs or made.prog.count(" ") or word == "…", command
+            made = verbs.get(word, made)
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates"),
+    [
+        (["prom"], ["promote", "promotion-rule"]),
+        (["keys", "r"], ["rotate", "revoke"]),
+        (["keys", "create", "--sc"], ["--scope"]),
+        (["keys", "create", "--scope", ""], ["infer", "adapters.write", "view"]),
+        (["completion", "z"], ["zsh"]),
+        (["upload", "./sup"], []),
+        (["upload", "--name", ""], []),
+        (["--json", "who"], ["whoami"]),
+    ],
+)
+def test_completions(words: list[str], candidates: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([completion.HIDDEN, *words]) == 0
+    assert capsys.readouterr().out.split() == candidates
+
+
+def test_bash_completes(tmp_path: Path) -> None:
+    """The script for bash, in bash, with the program on the path."""
+    (tmp_path / "lorikeet").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lorikeet_cli "$@"\n')
+    (tmp_path / "lorikeet").chmod(0o755)
+    lines = (
+        'eval "$(lorikeet completion bash)"',
+        "COMP_WORDS=(lorikeet canary s) COMP_CWORD=2",
+        '_lorikeet; echo "${COMPREPLY[*]}"; complete -p lorikeet',
+    )
+    env = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[0] == "start show stop" and "-F _lorikeet lorikeet" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_the_hidden_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "lorikeet _complete" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (0, "0.00 USD"),
+        (1, "0.000001 USD"),
+        (312, "0.000312 USD"),
+        (120_000, "0.12 USD"),
+        (125_000, "0.125 USD"),
+        (1_234_567, "1.23 USD"),
+        (5_000_000_000, "5,000.00 USD"),
+    ],
+)
+def test_small_amounts_are_not_zero(micros: int, text: str) -> None:
+    assert output.money(micros, "USD") == text
+
+
+def test_amounts_and_times_have_units(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    sums = {"requests": 2, "prompt_tokens": 10, "completion_tokens": 4, "device_us": 61_000, "cost_micros": 7}
+    report = {"currency": "USD", "as_of": None, "totals": sums, "by_adapter": [{**sums, "adapter": "support"}]}
+    serve({**report, "by_base_model": []})
+    assert main(["usage"]) == 0
+    shown = capsys.readouterr().out
+    assert "prompt tokens" in shown and "61 ms" in shown and "0.000007 USD" in shown
+    lines = [
+        {"kind": "input", "quantity": 3, "unit_price_micros": 200_000, "amount_micros": 1, "base_model": None},
+        {"kind": "storage", "quantity": 744 * 10**9, "unit_price_micros": 250_000, "amount_micros": 250_000},
+    ]
+    days = {"first": "2026-05-01", "last": "2026-05-31"}
+    serve({"currency": "USD", "month": "2026-05", "lines": [{**days, **each} for each in lines], "total_micros": 1})
+    assert main(["usage", "--month", "2026-05"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 tokens" in shown and "0.20 USD a million" in shown and "1.00 GB for a month" in shown
+    assert [output.duration(s) for s in (0.0614, 1.25, 150, 9000)] == ["61 ms", "1.2 s", "2.5 min", "2.5 h"]
+
+
+def test_damaged_profiles_are_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for text in ("", "[]", '{"current": 1, "profiles": {"a": {"x": 1}}}', '{"profiles": []}'):
+        profile.path().parent.mkdir(exist_ok=True)
+        profile.path().write_text(text)
+        assert profile.read() == profile.Saved()
+    with pytest.raises(CliError, match="no name of a profile"):
+        profile.save(Profile("http://127.0.0.1:1", "acme"), "../other")
 
 
 def test_sizes_and_tables() -> None:

@@ -5,6 +5,7 @@ Comments directly above a block, which no reader of the page sees:
     <!-- not run: REASON -->    tests only check the syntax, and that its commands and options exist
     <!-- prints: TEXT -->       its output contains the text
     <!-- file: NAME -->         it is saved as this file, as the page asks the reader to do
+    <!-- output: exact -->      it is the whole output of the block before it
 
 Other blocks of `bash` and `python` are run.
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 _FENCE = re.compile(r"((?:^<!-- [^\n]* -->\n)*)^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"^<!-- (not run|prints|file): (.+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- (not run|prints|file|output): (.+) -->$", re.MULTILINE)
 _SPAN = re.compile(r"`(lorikeet [^`]+)`")
 RUNNABLE = ("bash", "python")
 
