@@ -79,6 +79,8 @@ def test_inference_is_described_by_the_models_that_check_it(schema: dict[str, An
         "/v1/batches/{id}": {"get"},
         "/v1/batches/{id}/cancel": {"post"},
         "/v1/embeddings": {"post"},
+        "/v1/messages": {"post"},
+        "/v1/messages/count_tokens": {"post"},
         "/v1/models": {"get"},
         "/v1/models/{model}": {"get"},
     }

@@ -168,7 +168,8 @@ def plan(submit: pb.Submit, choice: int = 0) -> Plan:
     reason = "length" if limit and len(pieces) > limit else "stop"
     pieces = pieces[: limit or None]
     text = "".join(pieces)
-    cuts = [text.find(stop) for stop in submit.sampling.stop if stop in text]
+    starts = [(text.find(stop), stop) for stop in submit.sampling.stop if stop in text]
+    cuts = [at + len(stop) * submit.sampling.include_stop for at, stop in starts]
     if not cuts:
         return Plan(tuple(pieces), reason, text)
     return Plan(_clip(pieces, min(cuts)), "stop", text[: min(cuts)])

@@ -28,6 +28,7 @@ from control_plane.core.http.disconnects import until_disconnected
 from control_plane.core.http.metrics import MeasuringMiddleware
 from control_plane.core.http.middleware import AsyncNext, RequestIdMiddleware
 from control_plane.core.http.parse_queue import wait_to_parse
+from control_plane.core.http.request_id import current_request_id
 from control_plane.gateway.dispatch.errors import ApiError, too_large
 from control_plane.gateway.openai import cors
 from control_plane.gateway.openai.callers import Authentication, GatewayRequest, identify
@@ -45,6 +46,7 @@ VLLM = ("/tokenize", "/detokenize")
 class ApiHeadersMiddleware(RequestIdMiddleware):
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response["X-Content-Type-Options"] = "nosniff"
+        response["request-id"] = current_request_id()  # as Anthropic's clients read it
         if isinstance(request, GatewayRequest):
             for name, value in request.cors_headers.items():
                 response[name] = value

@@ -17,6 +17,8 @@ from control_plane.gateway.dispatch.admission import Admission, MissingKeyError
 from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.identity.access.principal import Principal
 
+_KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+
 
 @dataclass(frozen=True)
 class Authentication:
@@ -34,10 +36,17 @@ class GatewayRequest(ASGIRequest):
     cors_headers: Mapping[str, str] = MappingProxyType({})
 
 
+def _token_in(scope: Mapping[str, Any]) -> str | None:
+    """Return the key of a request: a bearer token, or as Anthropic's and Azure's clients send it."""
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _KEY_HEADERS}
+    if token := token_of(headers.get(b"authorization", "")):
+        return token
+    return (headers.get(b"x-api-key") or headers.get(b"api-key") or "").strip() or None
+
+
 async def identify(scope: Mapping[str, Any]) -> Authentication:
     """Authenticate a request by its headers, and count the connection for the caller's tenant."""
-    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    token = token_of(header.decode("latin-1"))
+    token = _token_in(scope)
     if not token:
         return Authentication(error=MissingKeyError())
     began = time.monotonic()

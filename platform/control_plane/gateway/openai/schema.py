@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from control_plane.gateway.anthropic.request import CountTokensRequest, MessagesRequest
+from control_plane.gateway.anthropic.response_models import MessageError, MessageObject, MessageTokens
 from control_plane.gateway.openai.batch_views import (
     EXPIRY_ANCHOR,
     EXPIRY_BOUNDS_S,
@@ -43,14 +45,14 @@ from control_plane.gateway.responses.request import ResponsesRequest
 COMPONENT_NAMES = {"ErrorResponse": "InferenceErrorResponse", "ErrorDetail": "InferenceErrorDetail"}
 _OPERATIONS = {"v1/embeddings": "create_embeddings"}
 Json = dict[str, Any]
-STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "With `stream`: OpenAI's events."}}}
+STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "With `stream`: the events of this API."}}}
 NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 # Parts of bodies whose unknown fields are refused: see STRICT_INSIDE.
 _STRICT = frozenset(
     ("NamedFunction", "NamedResponseTool", "NamedSchema", "NamedToolChoice", "ResponseFormat", "StructuredOutputs",
-     "TextFormat", "TextOptions")
+     "TextFormat", "TextOptions", "MessagesToolChoice", "OutputFormat")
 )  # fmt: skip
 
 # Statuses of every operation, and those of operations that generate: a slow client, an Idempotency-Key in use or used
@@ -90,6 +92,7 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
             }
         },
         **_responses(schemas),
+        **_messages(schemas),
         **_files(schemas),
         **_batches(schemas),
     }
@@ -118,6 +121,27 @@ def _responses(schemas: Json) -> Json:
             "delete": {**delete, "parameters": [_ID]},
         },
     }
+
+
+def _messages(schemas: Json) -> Json:
+    create = _operation(
+        schemas,
+        "create_message",
+        "Answer a conversation, in Anthropic's form.",
+        MessageObject,
+        MessagesRequest,
+        error=MessageError,
+    )
+    count = _operation(
+        schemas,
+        "count_message_tokens",
+        "Count the tokens of a prompt.",
+        MessageTokens,
+        CountTokensRequest,
+        streams=False,
+        error=MessageError,
+    )
+    return {"/v1/messages": {"post": create}, "/v1/messages/count_tokens": {"post": count}}
 
 
 _LISTED = "Newest first, unless `order` says otherwise."
@@ -206,18 +230,19 @@ def _operation(
     body: type[BaseModel] | None = None,
     *,
     streams: bool = True,
+    error: type[BaseModel] = ErrorResponse,
     more: tuple[str, ...] = (),
 ) -> Json:
     statuses = (*_ANY, *_GENERATES) if body else (*_ANY, *more)
     content = {"application/json": {"schema": _component(schemas, answer)}, **(STREAM if body and streams else {})}
-    error = {"application/json": {"schema": _component(schemas, ErrorResponse)}}
+    refusal = {"application/json": {"schema": _component(schemas, error)}}
     operation: Json = {
         "operationId": name,
         "description": description,
         "tags": ["inference"],
         "security": [{"apiKey": []}],
         "responses": {"200": {"content": content, "description": ""}}
-        | {status: {"content": error, "description": ""} for status in statuses},
+        | {status: {"content": refusal, "description": ""} for status in statuses},
     }
     if body is not None:
         schema = _component(schemas, body)

@@ -39,11 +39,15 @@ ANYWHERE = frozenset({"api-version"})
 
 
 def endpoint(
-    *methods: str, body: ErrorBody = ApiError.openai_body, query: Collection[str] = ()
+    *methods: str,
+    body: ErrorBody = ApiError.openai_body,
+    query: Collection[str] = (),
+    ignored_query: Collection[str] = (),
 ) -> Callable[[View], View]:
     """Decorate a view so that errors of every kind have OpenAI's shape, or the one that `body` writes.
 
-    query: the parameters that a GET accepts. Others are refused by name.
+    query: the parameters that a GET accepts. ignored_query: those that every method accepts, without effect. Others are
+    refused by name.
     """
 
     def decorate(view: View) -> View:
@@ -54,7 +58,7 @@ def endpoint(
                     raise _wrong_method(request, methods)
                 if request.GET:
                     caller_of(request)  # raises: a missing key is reported before unknown parameters
-                    known = {*(query if request.method == "GET" else ()), *ANYWHERE}
+                    known = {*(query if request.method == "GET" else ()), *ignored_query, *ANYWHERE}
                     require_known(request.GET, known, "query parameter")
                 return await view(request, *args, **kwargs)
             except Exception as error:

@@ -99,7 +99,7 @@ class DetokenizeResponse(BaseModel):
 async def tokenize(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, TokenizeRequest.endpoint) as pending:
         params = await _read(TokenizeRequest, request, pending)
-        admission = await _counted(request, params.model)
+        admission = await counted(request, params.model)
         submit = params.submit()
         apply_adapter_template(submit, admission.model)
         reply = await _query(admission, lambda client: client.tokenize(submit))
@@ -121,7 +121,7 @@ async def tokenize(request: HttpRequest) -> HttpResponseBase:
 async def detokenize(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, DetokenizeRequest.endpoint) as pending:
         params = await _read(DetokenizeRequest, request, pending)
-        admission = await _counted(request, params.model)
+        admission = await counted(request, params.model)
         reply = await _query(admission, lambda client: client.detokenize(pb.TokenIds(ids=params.tokens)))
     _raise_for(reply)
     return JsonResponse(
@@ -145,7 +145,7 @@ async def count_tokens(admission: Admission, submit: pb.Submit) -> tuple[int, in
     return len(reply.token_ids), reply.max_context
 
 
-async def _counted(request: HttpRequest, model: str) -> Admission:
+async def counted(request: HttpRequest, model: str) -> Admission:
     """Admit a request and count it. Raises ``ApiError`` (429) if the caller's request limit is reached."""
     admission = await runtime().admission_cache.admission(caller_of(request), model)
     request_id = request_ids.make(admission.principal, ApiEndpoint.COMPLETIONS, streamed=False)

@@ -15,11 +15,13 @@ def tag(name: str) -> Tag:
     return Tag(f"<{name}>")
 
 
-def by_type(*kinds: str, default: str) -> Discriminator:
-    """Choose a member by the field ``type``; ``default`` for a value with none of ``kinds``."""
+def by_type(*kinds: str, default: str, absent: str | None = None) -> Discriminator:
+    """Choose a member by the field ``type``; ``default`` for a value with none of ``kinds``, ``absent`` for no type."""
 
     def choose(value: object) -> str:
         kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+        if kind is None and absent is not None:
+            return absent
         return kind if isinstance(kind, str) and kind in kinds else default
 
     return _chosen(choose)

@@ -92,7 +92,7 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
          "num_predict"),
         ("max_output_tokens", "max_completion_tokens", "max_tokens"),
     ),
-    **dict.fromkeys(("stop_sequences", "stop_strings"), ("stop",)),
+    **dict.fromkeys(("stop", "stop_sequences", "stop_strings"), ("stop", "stop_sequences")),
     "random_seed": ("seed",),
     "repeat_penalty": ("repetition_penalty",),
     "temp": ("temperature",),
@@ -100,16 +100,18 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("num_return_sequences", "candidate_count", "num_completions"), ("n",)),
     **dict.fromkeys(
         ("json_schema", "response_schema", "output_format", "output_config", "format", "response_format"),
-        ("text", "response_format"),
+        ("text", "response_format", "output_config"),
     ),
     **dict.fromkeys(("grammar", "regex", "ebnf"), ("structured_outputs",)),
-    **dict.fromkeys(("system", "system_prompt", "system_instruction"), ("instructions", "messages", "prompt")),
+    **dict.fromkeys(
+        ("system", "system_prompt", "system_instruction"), ("instructions", "system", "messages", "prompt")
+    ),
     **dict.fromkeys(("inputs", "messages", "prompt"), ("input", "messages", "prompt")),
-    "input_schema": ("parameters",),
+    **dict.fromkeys(("input_schema", "parameters"), ("parameters", "input_schema")),
     "reasoning_effort": ("reasoning",),
 }  # fmt: skip
 # Fields in which unknown names are refused: what they hold decides which answers are possible.
-STRICT_INSIDE = frozenset({"response_format", "structured_outputs", "text", "tool_choice"})
+STRICT_INSIDE = frozenset({"output_format", "response_format", "structured_outputs", "text", "tool_choice"})
 # Likeness of two names, 0 to 1, from which one of them is taken for a misspelling of the other.
 CLOSE = 0.84
 # Shortest name that may be a misspelling.

@@ -2,6 +2,7 @@
 
 from django.urls import path, re_path
 
+from control_plane.gateway.anthropic import views as anthropic
 from control_plane.gateway.openai import batch_views, embeddings, tokenizing, views
 from control_plane.gateway.responses import views as responses
 
@@ -17,6 +18,8 @@ urlpatterns = [
     path("batches/<str:name>/cancel", batch_views.batch_cancel, name="batch-cancel"),
     path("responses", responses.responses, name="responses"),
     path("responses/<str:name>", responses.response, name="response"),
+    path("messages", anthropic.messages, name="messages"),
+    path("messages/count_tokens", anthropic.message_tokens, name="message-tokens"),
     path("models", views.models, name="models"),
     path("models/<path:name>", views.model, name="model"),
     # A regular expression, because a path converter matches no line breaks.
