@@ -94,17 +94,16 @@ def commands(text: str, folder: Path) -> list[list[str]]:
 
     No program runs: the shell finds none, and calls a function that records the words.
     """
-    record = folder / "commands"
     lines = (
         "PATH=/nowhere",
         *(f": ${{{name}:=1}}" for name in VARIABLE.findall(text)),  # variables of an earlier block
-        f"command_not_found_handle() {{ printf '%s\\0' \"$@\" >> '{record}'; printf '\\n\\0' >> '{record}'; echo 1; }}",
+        # The commands of a pipeline run at the same time: each has its file, named by its process.
+        f"command_not_found_handle() {{ printf '%s\\0' \"$@\" > '{folder}'/$BASHPID.command; echo 1; }}",
         text,
     )
     done = subprocess.run(["bash"], input="\n".join(lines), cwd=folder, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
-    entries = record.read_text().split("\n\0") if record.exists() else []
-    return [entry.rstrip("\0").split("\0") for entry in entries if entry]
+    return [path.read_text().rstrip("\0").split("\0") for path in sorted(folder.glob("*.command"))]
 
 
 def check(command: Sequence[str]) -> None:
