@@ -58,8 +58,13 @@ def _converse(args: Namespace, client: Client, messages: list[dict[str, str]]) -
             say("")
             return Output()
         if line.strip():
-            messages.append({"role": "user", "content": line.strip()})
-            messages.append({"role": "assistant", "content": _answer(args, client, messages)})
+            question = {"role": "user", "content": line.strip()}
+            try:
+                answer = _answer(args, client, [*messages, question])
+            except CliError as error:  # such as a full host: the question can be asked again
+                say(error.text())
+            else:
+                messages += [question, {"role": "assistant", "content": answer}]
 
 
 def _answer(args: Namespace, client: Client, messages: list[dict[str, str]]) -> str:

@@ -31,9 +31,14 @@ if [ "$funcstack[1]" = "_lorikeet" ]; then _lorikeet "$@"; else compdef _lorikee
 """,
     "fish": r"""function __lorikeet_complete
     set -l words (commandline -opc) (commandline -ct)
-    lorikeet _complete $words[2..-1] 2>/dev/null
+    set -l candidates (lorikeet _complete $words[2..-1] 2>/dev/null)
+    if set -q candidates[1]
+        printf '%s\n' $candidates
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
-complete -c lorikeet -a '(__lorikeet_complete)'
+complete -c lorikeet -f -a '(__lorikeet_complete)'
 """,
 }
 _INSTALL = """to use it, in the file that your shell reads at its start:

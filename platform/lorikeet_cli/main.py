@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 has no "…" and no names in it
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] == completion.HIDDEN:
-        print("\n".join(completion.candidates(parser(), words[1:])))
+        print("".join(f"{candidate}\n" for candidate in completion.candidates(parser(), words[1:])), end="")
         return 0
     as_json = "--json" in words
     try:

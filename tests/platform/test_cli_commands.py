@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import FakeEngineThread
@@ -120,6 +121,16 @@ def test_profiles_and_who_one_is(member: Shell, web: WebProcess, monkeypatch: py
     assert "environment" in member.fails("logout"), "what the environment names is not deleted"
 
 
+def test_the_api_names_the_version_that_answers(robot: Shell, web: WebProcess) -> None:
+    """`root` of a version is itself, whatever is live."""
+    eventually(lambda: [v["state"] for v in robot.json("adapters", "support")["versions"]] == ["ready"] * 3)
+    for live in (1, 2):
+        robot("promote", f"support@v{live}")
+        for name, root in (("support@v1", "support@v1"), ("support@v2", "support@v2"), ("support", f"support@v{live}")):
+            answer = httpx.get(f"{web.url}/v1/models/{name}", headers=robot.acme.bearer, trust_env=False)
+            assert answer.json()["root"] == root
+
+
 def test_a_release_goes_forward_and_back(robot: Shell) -> None:
     eventually(lambda: [v["state"] for v in robot.json("adapters", "support")["versions"]] == ["ready"] * 3)
     live = robot.json("adapters", "support")["live_version"]
@@ -134,6 +145,8 @@ def test_a_release_goes_forward_and_back(robot: Shell) -> None:
     table = robot("canary", "show", "support")
     assert "v1" in table and "75 %" in table and "v2 (canary)" in table and "25 %" in table
     assert robot.json("canary", "show", "support")["alias"]["canary"] == 2
+    models = {name: robot("chat", name, "Hello", "--json") for name in ("support@v1", "support@v2")}
+    assert all(json.loads(answer)["model"] == name for name, answer in models.items())
     robot("canary", "stop", "support")
     assert "has no canary" in robot("canary", "show", "support")
     assert "percent" in robot.fails("canary", "start", "support@v2", "--percent", "100")

@@ -10,9 +10,10 @@ from lorikeet_testing.ledger import record_event
 from lorikeet_testing.seed import add_version
 
 from control_plane.adapters.registry.models import AdapterVersion, VersionState
-from control_plane.billing.limits.actions import set_key_limits
+from control_plane.billing.limits.actions import set_key_limits, set_tenant_limits
 from control_plane.billing.limits.values import Limits
 from control_plane.billing.usage.counters import Counts
+from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.accounts.models import User
 from control_plane.identity.members.invitations import invite
@@ -38,6 +39,13 @@ def test_first_steps_are_ones_own(acme: Any, globex: Any) -> None:
     record_event(request_id="req_1", tenant=acme.tenant, model="support", created_at=timezone.now(), **used)
     assert steps(acme) == {"called", "limited", "invited"}
     assert steps(globex) == set()
+
+
+def test_a_quota_of_pins_is_no_limit(acme: Any) -> None:
+    set_tenant_limits(actor=SYSTEM, tenant=acme.tenant, limits=Limits(pinned_bytes=1))
+    assert "limited" not in steps(acme), "nothing is limited by it: without it nothing may be pinned"
+    set_tenant_limits(actor=SYSTEM, tenant=acme.tenant, limits=Limits(pinned_bytes=1, adapters=9))
+    assert "limited" in steps(acme)
 
 
 def test_an_invitation_by_an_operator_and_an_archived_version_do_not_count(acme: Any) -> None:

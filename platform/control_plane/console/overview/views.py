@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.adapters.registry.queries import count_adapters
+from control_plane.billing.limits.values import NAMES
 from control_plane.billing.usage import queries as usage
 from control_plane.billing.usage.serializers import RequestRecordSerializer
 from control_plane.fleet.hosts.api.queries import hosts_for
@@ -18,6 +19,8 @@ from control_plane.identity.access.views import TenantView
 from control_plane.identity.members.queries import invitations_of_members
 
 RECENT = 10
+# The columns of limits where nothing is limited. The quota of pins is none of them: it allows something.
+NO_LIMITS = dict.fromkeys(name for name in NAMES if name != "pinned_bytes")
 
 
 class AdapterCountsSerializer(serializers.Serializer[Any]):
@@ -60,7 +63,7 @@ class OverviewView(TenantView):
                 "first_steps": {
                     "uploaded": adapters["total"] > 0,
                     "called": bool(recent),
-                    "limited": row.limit_sets.exists() or row.budgets.exists(),
+                    "limited": row.limit_sets.exclude(**NO_LIMITS).exists() or row.budgets.exists(),
                     "invited": row.memberships.count() > 1 or invitations_of_members(row).exists(),
                 },
             }
