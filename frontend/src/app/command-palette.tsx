@@ -73,7 +73,7 @@ function Item({ icon, value, onSelect, children }: ItemProps) {
     <Command.Item
       value={value}
       onSelect={onSelect}
-      className="flex h-9 cursor-pointer items-center gap-3 rounded-lg px-3 text-sm data-[selected=true]:bg-fill-2 [&_svg]:size-4 [&_svg]:shrink-0 [&_svg]:text-ink-3"
+      className="flex min-h-9 cursor-pointer py-1.5 items-center gap-3 rounded-lg px-3 text-sm data-[selected=true]:bg-fill-2 [&_svg]:size-4 [&_svg]:shrink-0 [&_svg]:text-ink-3"
     >
       {icon}
       {children}
@@ -184,7 +184,7 @@ function Adapters({ search, onDone }: { search: string; onDone: () => void }) {
           }}
         >
           {/* Names have up to 64 characters: the name keeps its place, and the description takes what is left. */}
-          <span className="min-w-0 truncate font-medium" title={name} dir="auto">
+          <span className="line-clamp-2 min-w-0 font-medium wrap-anywhere" title={name} dir="auto">
             {name}
           </span>
           <span className="min-w-0 flex-1 basis-0 truncate text-xs text-ink-3" dir="auto">
@@ -213,7 +213,7 @@ function Tenants({ onDone }: { onDone: () => void }) {
             void navigate({ to: "/t/$tenant", params: { tenant: slug } });
           }}
         >
-          <span className="min-w-0 truncate" title={name} dir="auto">
+          <span className="line-clamp-2 min-w-0 wrap-anywhere" title={name} dir="auto">
             {name}
           </span>
         </Item>

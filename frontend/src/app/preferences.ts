@@ -20,9 +20,10 @@ function read(key: string): string | null {
   }
 }
 
-function write(key: string, value: string): void {
+function write(key: string, value: string | null): void {
   try {
-    localStorage.setItem(key, value);
+    if (value === null) localStorage.removeItem(key);
+    else localStorage.setItem(key, value);
   } catch {
     console.info("Storage is blocked, so this preference lasts until the page is closed.");
   }
@@ -70,6 +71,31 @@ export const usePreferences = () => useSyncExternalStore(subscribe, () => curren
 /** The tenant that "/" opens. */
 export const lastTenant = () => read("lorikeet.tenant");
 export const rememberTenant = (slug: string) => write("lorikeet.tenant", slug);
+
+const columnsKey = (table: string) => `lorikeet.columns.${table}`;
+// The last value of each table. It is also kept where storage is blocked.
+const columnsHere = new Map<string, string | null>();
+
+function storedColumns(table: string): string | null {
+  if (!columnsHere.has(table)) columnsHere.set(table, read(columnsKey(table)));
+  return columnsHere.get(table) ?? null;
+}
+
+/** Keeps the columns of a table in this browser; null restores the defaults. */
+export function chooseColumns(table: string, columns: readonly string[] | null): void {
+  const value = columns?.join(",") ?? null;
+  columnsHere.set(table, value);
+  write(columnsKey(table), value);
+  watchers.forEach((watcher) => watcher());
+}
+
+/** Returns the columns of a table that the person chose in this browser, or the defaults. */
+export function useColumns<Name extends string>(table: string, known: readonly Name[], defaults: Name[]): Name[] {
+  const stored = useSyncExternalStore(subscribe, () => storedColumns(table));
+  if (stored === null) return defaults;
+  const chosen = stored.split(",");
+  return known.filter((name) => chosen.includes(name));
+}
 
 const hiddenKey = (name: string) => `lorikeet.hidden.${name}`;
 const hiddenHere = new Set<string>();

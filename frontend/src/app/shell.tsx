@@ -125,7 +125,7 @@ function Navigation({ onNavigate }: { onNavigate?: () => void }) {
   return (
     <nav aria-label="Console" className="scroll-quiet flex-1 overflow-y-auto px-2.5 py-1">
       {useDestinations().map(({ title, items }) => (
-        <div key={title} className="mb-4">
+        <div key={title} className="mb-4 md:[@media(max-height:60rem)]:mb-2">
           <p className="px-2.5 pb-1 text-2xs font-medium tracking-wide text-ink-3 uppercase">{title}</p>
           <ul className="grid gap-px">
             {items.map(({ to, label, icon: Icon }) => (
@@ -135,7 +135,7 @@ function Navigation({ onNavigate }: { onNavigate?: () => void }) {
                   params={{ tenant }}
                   onClick={onNavigate}
                   activeOptions={{ exact: to === "/t/$tenant" || to === "/t/$tenant/operator" }}
-                  className="flex h-8 items-center gap-2.5 rounded-lg px-2.5 text-sm text-ink-2 transition-colors hover:bg-fill hover:text-ink [&_svg]:size-4 [&_svg]:text-ink-3"
+                  className="flex h-8 items-center gap-2.5 rounded-lg px-2.5 text-sm text-ink-2 transition-colors hover:bg-fill hover:text-ink md:[@media(max-height:60rem)]:h-7 [&_svg]:size-4 [&_svg]:text-ink-3"
                   activeProps={{ className: "bg-fill-2 font-medium text-ink [&_svg]:text-accent-text" }}
                 >
                   <Icon aria-hidden />

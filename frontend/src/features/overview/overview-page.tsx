@@ -154,7 +154,7 @@ function Recent({ overview }: { overview: Overview }) {
       }
     >
       {rows.length > 0 ? (
-        <RequestTable rows={rows} brief />
+        <RequestTable rows={rows} />
       ) : (
         <Empty icon={<MessagesSquare />} title="No requests yet">
           Requests appear here when they end.

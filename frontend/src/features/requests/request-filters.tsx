@@ -1,4 +1,5 @@
-import { X } from "lucide-react";
+import { SlidersHorizontal, X } from "lucide-react";
+import { useId, useState } from "react";
 import { useQuery } from "@/app/use-query";
 import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
@@ -7,7 +8,8 @@ import { SearchInput } from "@/components/search-input";
 import { KeySelect } from "@/features/keys/key-select";
 import { useTenant } from "@/features/session/queries";
 import { usageQuery } from "@/features/usage/queries";
-import { isFiltered, NO_FILTERS, OUTCOMES, type RequestsSearch, SPANS } from "./search";
+import { cn } from "@/lib/cn";
+import { countFilters, isFiltered, NO_FILTERS, OUTCOMES, type RequestsSearch, SPANS } from "./search";
 
 const SPAN_LABELS: Record<(typeof SPANS)[number], string> = {
   "15m": "Last 15 minutes",
@@ -50,33 +52,56 @@ export function RequestFilters({ search, onChange }: Props) {
   const bases = (useQuery(usageQuery(tenant, 30)).data?.by_base_model ?? []).flatMap(
     ({ base_model }) => base_model ?? [],
   );
+  const [open, setOpen] = useState(false);
+  const id = useId();
+  const active = countFilters(search);
   const find = (typed: string) => {
     const isId = REQUEST_ID.test(typed.trim()) || typed.trim().startsWith("req_");
     onChange(isId ? { id: typed.trim(), model: undefined } : { id: undefined, model: typed || undefined });
   };
   return (
     <div role="search" aria-label="Requests" className="mb-3 grid gap-2">
-      <div className="grid grid-cols-2 gap-2 lg:grid-cols-4">
+      <div className="grid grid-cols-[minmax(0,1fr)_auto] gap-2 sm:grid-cols-2 lg:grid-cols-4">
         <SearchInput label="Model or request ID" value={search.id ?? search.model ?? ""} onChange={find} />
-        <SearchInput
-          label="Adapter"
-          value={search.adapter ? `"${search.adapter}"` : (search.adapter_contains ?? "")}
-          onChange={(typed) => onChange(ofAdapter(typed.trim()))}
-        />
-        <SearchInput
-          label="Version"
-          value={search.version === undefined ? "" : String(search.version)}
-          onChange={(version) =>
-            onChange({ version: version.replace(/\D/g, "") ? Number(version.replace(/\D/g, "")) : undefined })
-          }
-        />
-        <SearchInput
-          label="Host"
-          value={search.host ?? ""}
-          onChange={(host) => onChange({ host: host || undefined })}
-        />
+        <Button
+          aria-expanded={open}
+          aria-controls={`${id}-a ${id}-b`}
+          onClick={() => setOpen(!open)}
+          className="h-9! sm:hidden"
+          data-testid="filters"
+        >
+          <SlidersHorizontal /> Filters{active > 0 && ` (${active})`}
+        </Button>
+        <div
+          id={`${id}-a`}
+          className={cn("contents", !open && "max-sm:hidden", open && "max-sm:col-span-full max-sm:grid max-sm:gap-2")}
+        >
+          <SearchInput
+            label="Adapter"
+            value={search.adapter ? `"${search.adapter}"` : (search.adapter_contains ?? "")}
+            onChange={(typed) => onChange(ofAdapter(typed.trim()))}
+          />
+          <SearchInput
+            label="Version"
+            value={search.version === undefined ? "" : String(search.version)}
+            onChange={(version) =>
+              onChange({ version: version.replace(/\D/g, "") ? Number(version.replace(/\D/g, "")) : undefined })
+            }
+          />
+          <SearchInput
+            label="Host"
+            value={search.host ?? ""}
+            onChange={(host) => onChange({ host: host || undefined })}
+          />
+        </div>
       </div>
-      <div className="grid grid-cols-2 gap-2 sm:grid-cols-3 lg:auto-cols-fr lg:grid-flow-col lg:grid-cols-none">
+      <div
+        id={`${id}-b`}
+        className={cn(
+          !open && "max-sm:hidden",
+          "grid grid-cols-2 gap-2 sm:grid-cols-3 lg:auto-cols-fr lg:grid-flow-col lg:grid-cols-none",
+        )}
+      >
         <Select
           aria-label="Outcome"
           value={search.outcome ?? ""}

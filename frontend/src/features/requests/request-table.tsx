@@ -1,16 +1,17 @@
 import { ChevronRight } from "lucide-react";
-import { Fragment, useState } from "react";
+import { Fragment, type ReactNode, Suspense, useState } from "react";
 import type { RequestRecord } from "@/api/types";
-import { Status, type Tone } from "@/components/badge";
-import { CopyButton } from "@/components/code-block";
+import { Badge, Status, type Tone } from "@/components/badge";
+import { Skeleton } from "@/components/notices";
 import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
-import { useCan } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { fullTime, milliseconds, money, number } from "@/lib/format";
-import { ReplayLink, TranscriptView } from "./transcript";
+import { ago, milliseconds, money, number } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
+import { BRIEF_COLUMNS, COLUMNS, type RequestColumn } from "./columns";
 import { TimingBar, totalMs } from "./timings";
-import { Waterfall } from "./waterfall";
+
+const RequestDetails = lazyPart(() => import("./request-details"), "RequestDetails");
 
 const OUTCOMES: Record<RequestRecord["outcome"], Tone> = {
   finished: "green",
@@ -19,24 +20,22 @@ const OUTCOMES: Record<RequestRecord["outcome"], Tone> = {
   refused: "amber",
 };
 
-/** Finish reasons of the API, with their meaning. */
-const FINISH_REASONS: Record<string, string> = {
-  stop: "stop: end of the answer or a stop sequence",
-  length: "length: max_tokens or the context limit",
-  tool_calls: "tool_calls: the answer calls tools",
-  abort: "abort: cancelled by the caller",
-};
+/** Columns of numbers, aligned to the right. */
+const NUMBERS = new Set<RequestColumn>(["tokens", "first_token", "total", "cost", "when"]);
+const align = (column: RequestColumn) => (NUMBERS.has(column) ? "text-right" : column === "phases" ? "w-40" : "");
+// On a phone the first cell of a row has what the columns have on a larger screen.
+const HIDDEN_ON_PHONES = "hidden sm:table-cell";
 
 interface TableProps {
   rows: RequestRecord[];
-  brief?: boolean;
+  columns?: readonly RequestColumn[];
   /** ID of the open row, if the address has it; by default the table's state has it. */
   open?: string;
   onOpen?: (id: string | undefined) => void;
 }
 
 /** Requests, newest first. Each row opens to show its phases. */
-export function RequestTable({ rows, brief = false, open: controlled, onOpen }: TableProps) {
+export function RequestTable({ rows, columns = BRIEF_COLUMNS, open: controlled, onOpen }: TableProps) {
   const [expanded, setExpanded] = useState<string>();
   const open = onOpen ? controlled : expanded;
   const toggle = (id: string) => (onOpen ?? setExpanded)(open === id ? undefined : id);
@@ -45,21 +44,26 @@ export function RequestTable({ rows, brief = false, open: controlled, onOpen }: 
   return (
     <Table
       label="Requests"
+      className="sm:[&_td]:px-3 sm:[&_th]:px-3"
       columns={[
         <HiddenTh label="Details" className="w-8 pr-0" />,
         "Model",
         "Outcome",
-        ["Tokens", "text-right"],
-        ["First token", "hidden text-right sm:table-cell"],
-        !brief && ["Total", "text-right"],
-        !brief && ["Time", "w-40"],
-        ["When", "text-right"],
+        ...columns.map((column) => [COLUMNS[column], cn(HIDDEN_ON_PHONES, align(column))] as const),
       ]}
     >
       {rows.map((row) => (
         <Fragment key={row.id}>
-          <Row row={row} brief={brief} longest={longest} open={open === row.id} onToggle={() => toggle(row.id)} />
-          {open === row.id && <Details row={row} span={brief ? 6 : 8} />}
+          <Row row={row} columns={columns} longest={longest} open={open === row.id} onToggle={() => toggle(row.id)} />
+          {open === row.id && (
+            <tr className="border-b bg-fill/50">
+              <td colSpan={3 + columns.length} className="px-4 py-4 sm:pl-12">
+                <Suspense fallback={<Skeleton className="h-56" />}>
+                  <RequestDetails row={row} />
+                </Suspense>
+              </td>
+            </tr>
+          )}
         </Fragment>
       ))}
     </Table>
@@ -68,13 +72,13 @@ export function RequestTable({ rows, brief = false, open: controlled, onOpen }: 
 
 interface RowProps {
   row: RequestRecord;
-  brief: boolean;
+  columns: readonly RequestColumn[];
   longest: number;
   open: boolean;
   onToggle: () => void;
 }
 
-function Row({ row, brief, longest, open, onToggle }: RowProps) {
+function Row({ row, columns, longest, open, onToggle }: RowProps) {
   // A click anywhere opens the row, unless it ends a text selection. The keyboard uses the button.
   const toggle = () => getSelection()?.isCollapsed !== false && onToggle();
   return (
@@ -93,31 +97,93 @@ function Row({ row, brief, longest, open, onToggle }: RowProps) {
           <ChevronRight className={cn("size-3.5 transition-transform", open && "rotate-90")} />
         </button>
       </Td>
-      <Td className="max-w-56 truncate font-medium">{row.model}</Td>
+      <Td className="max-w-44 pr-0 max-sm:py-2 sm:max-w-44">
+        <span className="block truncate font-medium" title={row.model}>
+          {row.model}
+        </span>
+        <OnPhones row={row} />
+      </Td>
       <Td>
-        <Status tone={OUTCOMES[row.outcome]} label={row.outcome} />
-        {row.error_code && !brief && (
-          <span className="ml-2 hidden font-mono text-2xs text-ink-2 sm:inline">{row.error_code}</span>
-        )}
+        <span className="flex flex-wrap items-center gap-1.5">
+          <Status tone={OUTCOMES[row.outcome]} label={row.outcome} />
+          {isCutOff(row) && (
+            <span title="The answer reached max_tokens or the model’s context limit.">
+              <Badge tone="amber">cut off</Badge>
+            </span>
+          )}
+          {row.error_code && columns !== BRIEF_COLUMNS && (
+            <span className="hidden max-w-44 truncate font-mono text-2xs text-ink-2 sm:inline" title={row.error_code}>
+              {row.error_code}
+            </span>
+          )}
+        </span>
       </Td>
-      <Td className="tnum text-right">
-        {number(row.prompt_tokens)} <span className="text-ink-3">→</span> {number(row.completion_tokens)}
-      </Td>
-      <Td className="tnum hidden text-right sm:table-cell">{firstToken(row)}</Td>
-      {!brief && (
-        <Td className="tnum text-right">
-          {row.outcome === "failed" && totalMs(row) === 0 ? <Unknown /> : milliseconds(totalMs(row))}
+      {columns.map((column) => (
+        <Td key={column} className={cn("tnum", HIDDEN_ON_PHONES, align(column), column === "when" && "text-ink-3")}>
+          {cell(column, row, longest)}
         </Td>
-      )}
-      {!brief && (
-        <Td>
-          <TimingBar times={row} scale={longest} />
-        </Td>
-      )}
-      <Td className="text-right text-ink-3">
-        <RelativeTime at={row.created_at} />
-      </Td>
+      ))}
     </Tr>
+  );
+}
+
+/** Returns whether an answer of the request ended at a limit of tokens. */
+const isCutOff = ({ finish_reason }: RequestRecord) => finish_reason.split(",").includes("length");
+
+/** The figures of a request below its model, on a phone. */
+function OnPhones({ row }: { row: RequestRecord }) {
+  const facts = [
+    row.key ?? "console",
+    `${number(row.prompt_tokens)} → ${number(row.completion_tokens)} tokens`,
+    milliseconds(totalMs(row)),
+    row.cost_micros !== null && money(row.cost_micros, row.currency),
+    ago(row.created_at),
+  ];
+  return (
+    <span className="tnum mt-0.5 block text-xs whitespace-normal text-ink-3 sm:hidden">
+      {facts
+        .filter(Boolean)
+        .map((fact) => String(fact).replaceAll(" ", "\u00a0"))
+        .join(" · ")}
+    </span>
+  );
+}
+
+function cell(column: RequestColumn, row: RequestRecord, longest: number): ReactNode {
+  switch (column) {
+    case "key":
+      return <Short text={row.key ?? ""} otherwise="console" />;
+    case "endpoint":
+      return row.endpoint === "chat.completions" ? "chat" : row.endpoint;
+    case "finish":
+      return row.finish_reason ? row.finish_reason.split(",").join(", ") : <Unknown />;
+    case "host":
+      return <Short text={row.host} />;
+    case "tokens":
+      return (
+        <>
+          {number(row.prompt_tokens)} <span className="text-ink-3">→</span> {number(row.completion_tokens)}
+        </>
+      );
+    case "first_token":
+      return firstToken(row);
+    case "total":
+      return row.outcome === "failed" && totalMs(row) === 0 ? <Unknown /> : milliseconds(totalMs(row));
+    case "phases":
+      return <TimingBar times={row} scale={longest} />;
+    case "cost":
+      return row.cost_micros === null ? <Unknown /> : money(row.cost_micros, row.currency);
+    case "when":
+      return <RelativeTime at={row.created_at} />;
+  }
+}
+
+function Short({ text, otherwise }: { text: string; otherwise?: string }) {
+  if (!text) return otherwise ? <span className="text-ink-3">{otherwise}</span> : <Unknown />;
+  return (
+    <span className="block max-w-28 truncate" title={text} dir="auto">
+      {text}
+    </span>
   );
 }
 
@@ -131,58 +197,3 @@ function firstToken(row: RequestRecord) {
 }
 
 const Unknown = () => <span className="text-ink-3">–</span>;
-
-function Details({ row, span }: { row: RequestRecord; span: number }) {
-  const mayRead = useCan("transcripts.read");
-  const facts: [string, string][] = [
-    ["Received", fullTime(row.created_at)],
-    ["Endpoint", `${row.endpoint}${row.streamed ? ", streamed" : ""}${row.batch ? ", of a batch" : ""}`],
-    ...(row.base_model ? ([["Base model", row.base_model]] as [string, string][]) : []),
-    ["Host", row.host || "none"],
-    ["Cached prompt tokens", number(row.cached_prompt_tokens)],
-    ...(row.completion_tokens > 1 && row.decode_ms > 0
-      ? ([["Tokens per second", number(Math.round((row.completion_tokens / row.decode_ms) * 1000))]] as [
-          string,
-          string,
-        ][])
-      : []),
-    ...(row.cost_micros === null ? [] : ([["Cost", money(row.cost_micros, row.currency)]] as [string, string][])),
-    ...(row.finish_reason
-      ? ([
-          [
-            "Ended by",
-            row.finish_reason
-              .split(",")
-              .map((reason) => FINISH_REASONS[reason] ?? reason)
-              .join(", "),
-          ],
-        ] as [string, string][])
-      : []),
-    ["Caller", row.key ? `key ${row.key}` : "the console"],
-    ...(row.ignored.length > 0 ? ([["Ignored fields", row.ignored.join(", ")]] as [string, string][]) : []),
-    ...(row.error_code ? ([["Error", row.error_code]] as [string, string][]) : []),
-  ];
-  return (
-    <tr className="border-b bg-fill/50">
-      <td colSpan={span} className="px-4 py-4 sm:pl-12">
-        {/* On a phone it is as wide as the screen and stays there, though the table is wider and scrolls. */}
-        <div className="sticky left-4 grid w-[calc(100vw-4.5rem)] max-w-3xl gap-4 sm:static sm:w-auto">
-          <div className="flex items-center gap-1 font-mono text-xs break-all text-ink-2">
-            {row.id}
-            <CopyButton text={row.id} label="Copy request id" />
-          </div>
-          <Waterfall row={row} />
-          <dl className="grid grid-cols-2 gap-x-6 gap-y-2.5 sm:grid-cols-3">
-            {facts.map(([label, value]) => (
-              <div key={label}>
-                <dt className="text-xs text-ink-3">{label}</dt>
-                <dd className="text-sm">{value}</dd>
-              </div>
-            ))}
-          </dl>
-          {mayRead ? <TranscriptView row={row} /> : <ReplayLink row={row} whole={false} />}
-        </div>
-      </td>
-    </tr>
-  );
-}

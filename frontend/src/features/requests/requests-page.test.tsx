@@ -83,7 +83,7 @@ describe("the request log", () => {
     server.use(http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [failed, row], next_cursor: null })));
     openConsole("/t/acme/requests");
     const line = (await screen.findByRole("button", { name: "Details of request req_2" })).closest("tr");
-    expect(line).toHaveTextContent("failedengine_disconnected0 → 7––");
+    expect(line).toHaveTextContent("failedengine_disconnectedbackendchatstop0 → 7–––");
   });
 
   it("counts what was refused, by reason", async () => {
@@ -232,6 +232,38 @@ describe("the choice to keep text", () => {
     expect(router.state.location.search).toEqual({ adapter_contains: "supp", key: "k9" });
   });
 
+  it("says which answers were cut off, and keeps the chosen columns in this browser", async () => {
+    localStorage.clear();
+    serve();
+    const cut = { ...row, id: "req_cut", finish_reason: "length", cost_micros: 1200, currency: "EUR" };
+    server.use(http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [cut, row], next_cursor: null })));
+    const { user } = openConsole("/t/acme/requests");
+    expect(await screen.findAllByText("cut off")).toHaveLength(1);
+    const titles = () => screen.getAllByRole("columnheader").map((title) => title.textContent);
+    for (const title of ["Key", "Endpoint", "Finish reason", "Cost"]) expect(titles()).toContain(title);
+    expect(titles()).not.toContain("Host");
+    await user.click(screen.getByTestId("columns"));
+    await user.click(await screen.findByRole("checkbox", { name: "Host" }));
+    await user.click(screen.getByRole("checkbox", { name: "Cost" }));
+    await waitFor(() => expect(titles()).toContain("Host"));
+    expect(titles()).not.toContain("Cost");
+    expect(localStorage.getItem("lorikeet.columns.requests")).toBe(
+      "key,endpoint,finish,host,tokens,first_token,total,when",
+    );
+    await user.click(screen.getByRole("button", { name: "Reset" }));
+    expect(titles()).toContain("Cost");
+    expect(localStorage.getItem("lorikeet.columns.requests")).toBeNull();
+  });
+
+  it("folds its filters behind a button, with their number, on a phone", async () => {
+    serve();
+    const { user } = openConsole("/t/acme/requests?outcome=finished&host=gpu-1");
+    const button = await screen.findByRole("button", { name: "Filters (2)" });
+    expect(button).toHaveAttribute("aria-expanded", "false");
+    await user.click(button);
+    expect(button).toHaveAttribute("aria-expanded", "true");
+  });
+
   it("shows those of one base model", async () => {
     serve();
     const requests: URLSearchParams[] = [];
@@ -313,7 +345,7 @@ describe("the choice to keep text", () => {
       "First token (the line)at 110 ms",
     ])
       expect(waterfall).toHaveTextContent(line);
-    expect(screen.getByText("€0.00042")).toBeVisible();
+    expect(screen.getAllByText("€0.00042")).toHaveLength(2);
     expect(screen.getByText("length: max_tokens or the context limit")).toBeVisible();
   });
 });

@@ -1,24 +1,29 @@
 import { type InfiniteData, type UseInfiniteQueryResult, useQueryClient } from "@tanstack/react-query";
 import { Activity, CircleSlash, Pause, Play } from "lucide-react";
 import { getRouteApi } from "@tanstack/react-router";
-import type { ReactNode } from "react";
+import { type ReactNode, Suspense } from "react";
 import { useConnectionState } from "@/app/live-connection";
 import { Page } from "@/app/page";
+import { chooseColumns, useColumns } from "@/app/preferences";
 import { useInfiniteQuery, useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
+import { ColumnChooser } from "@/components/column-chooser";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { SegmentedControl } from "@/components/segmented-control";
 import { useTenant } from "@/features/session/queries";
 import { plural } from "@/lib/format";
 import { cn } from "@/lib/cn";
+import { lazyPart } from "@/lib/lazy-part";
 import { snippet } from "@/lib/snippets";
 import { recordingQuery, refusalsQuery, requestsQuery } from "./queries";
-import { RefusalTable } from "./refusal-table";
+import { ALL_COLUMNS, COLUMNS, DEFAULT_COLUMNS } from "./columns";
 import { RequestFilters } from "./request-filters";
 import { RequestTable } from "./request-table";
 import { isFiltered, NO_FILTERS, type RequestsSearch } from "./search";
 import { useEnded, useTail } from "./use-tail";
+
+const RefusalTable = lazyPart(() => import("./refusal-table"), "RefusalTable");
 
 const route = getRouteApi("/t/$tenant/requests");
 
@@ -40,6 +45,7 @@ export function RequestsPage() {
   return (
     <Page
       title="Requests"
+      wide
       note={
         view === "requests"
           ? `All requests that an engine ran. ${kept}`
@@ -60,21 +66,32 @@ function RequestList() {
     void navigate({ search: (now) => ({ ...now, open: undefined, ...change }), replace: true });
   // A link to a single request opens its row.
   const open = search.open ?? search.id;
+  const columns = useColumns("requests", ALL_COLUMNS, DEFAULT_COLUMNS);
   return (
     <>
       <RequestFilters search={search} onChange={show} />
-      {follows(search) && (
-        <Tail
-          search={search}
-          onPause={(paused) => void navigate({ search: (now) => ({ ...now, paused }), replace: true })}
-        />
-      )}
+      <div className="mb-2 flex flex-wrap items-center gap-x-3 gap-y-1">
+        {follows(search) && (
+          <Tail
+            search={search}
+            onPause={(paused) => void navigate({ search: (now) => ({ ...now, paused }), replace: true })}
+          />
+        )}
+        <span className="ml-auto max-sm:hidden">
+          <ColumnChooser
+            labels={COLUMNS}
+            shown={columns}
+            onChange={(shown) => chooseColumns("requests", shown)}
+            onReset={() => chooseColumns("requests", null)}
+          />
+        </span>
+      </div>
       <Paged
         query={query}
         older="Load older requests"
         empty={isFiltered(search) ? <NothingFits onClear={() => show(NO_FILTERS)} /> : <NoRequests />}
       >
-        {(rows) => <RequestTable rows={rows} open={open} onOpen={(id) => show({ open: id })} />}
+        {(rows) => <RequestTable rows={rows} columns={columns} open={open} onOpen={(id) => show({ open: id })} />}
       </Paged>
     </>
   );
@@ -96,7 +113,7 @@ function Tail({ search, onPause }: TailProps) {
     onPause();
   };
   return (
-    <div className="mb-2 flex min-h-8 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
+    <div className="flex min-h-8 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
       <Button size="sm" onClick={search.paused ? goOn : () => onPause(true)} data-testid="tail">
         {search.paused ? <Play /> : <Pause />} {search.paused ? "Resume" : "Pause"}
       </Button>
@@ -135,7 +152,11 @@ function RefusalList() {
   const query = useInfiniteQuery(refusalsQuery(useTenant()));
   return (
     <Paged query={query} older="Load older refusals" empty={<NoRefusals />}>
-      {(rows) => <RefusalTable rows={rows} />}
+      {(rows) => (
+        <Suspense fallback={<SkeletonRows rows={8} />}>
+          <RefusalTable rows={rows} />
+        </Suspense>
+      )}
     </Paged>
   );
 }

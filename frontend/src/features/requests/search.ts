@@ -93,5 +93,9 @@ const FILTERS = [
 
 export const isFiltered = (search: RequestsSearch) => FILTERS.some((name) => search[name] !== undefined);
 
+/** Returns the number of filters in use, without the search by model or request ID. */
+export const countFilters = (search: RequestsSearch) =>
+  FILTERS.filter((name) => name !== "id" && name !== "model" && search[name] !== undefined).length;
+
 /** The filters without any value. */
 export const NO_FILTERS: RequestsSearch = Object.fromEntries(FILTERS.map((name) => [name, undefined]));
