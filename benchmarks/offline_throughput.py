@@ -42,7 +42,7 @@ from lora_engine.model.loading import (
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.triton_ops import TritonOps
 from lora_engine.model.weights import random_weights
-from lora_engine.peft_format import AdapterManifest, ModuleLora
+from lora_engine.peft_format import DOWN, GATE_UP, AdapterManifest, ExpertFactor, ExpertLora, FactorForm, ModuleLora
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader
 from lora_engine.text import Tokenizer
@@ -160,22 +160,33 @@ def build_engine(name: str, config: EngineConfig, source: LoadedAdapters) -> Eng
     return Engine(leader.config, source, loaded, mirror=leader)
 
 
-def random_adapter(engine: Engine, index: int, rank: int, targets: tuple[str, ...]) -> PackedAdapter:
+def random_adapter(
+    engine: Engine, index: int, rank: int, targets: tuple[str, ...], expert_rank: int = 0
+) -> PackedAdapter:
+    """Return an adapter on ``targets``, and of ``expert_rank`` (0: none) on every expert."""
     modules = tuple(
         ModuleLora(layer, target, rank, 16.0, 16.0 / rank, "a", "b")
         for layer in range(engine.model_config.num_layers)
         for target in engine.loaded.model.shape.targets_of(layer)
         if target in targets
     )
-    manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {})
+    a, b = ExpertFactor(("a",), FactorForm.ROWS), ExpertFactor(("b",), FactorForm.COLUMNS)
+    experts = tuple(
+        ExpertLora(layer, module, expert_rank, (16.0 / expert_rank,), a, b)
+        for layer in (engine.model_config.sparse_layers if expert_rank else ())
+        for module in (GATE_UP, DOWN)
+    )
+    manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {}, experts=experts)
     layout = plan_layout(manifest, engine.pool.geometry, engine.targets)
     shape = (engine.pool.geometry.num_layer_groups, layout.num_pages, engine.pool.geometry.page_elems)
     of_ranks = _memory.zeros((engine.targets.world, *shape), torch.bfloat16)
-    of_ranks.copy_(noise(of_ranks.numel()).view(of_ranks.shape))
-    return PackedAdapter(f"sha256:{index:064x}", rank, layout, of_ranks[0], of_ranks)
+    for part in of_ranks.view(-1).split(_NOISE):
+        part.copy_(noise(len(part)))
+    return PackedAdapter(f"sha256:{index:064x}", max(rank, expert_rank), layout, of_ranks[0], of_ranks)
 
 
 _memory: HostMemory = PinnedSlabs(1 << 30)
+_NOISE = 1 << 26  # weights of an adapter that are made at most; larger ones repeat them
 _noise = torch.empty(0)
 
 

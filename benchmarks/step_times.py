@@ -28,7 +28,7 @@ from lora_engine.execution.graph_set import GraphSet
 from lora_engine.request import GenerationRequest, SamplingParams
 
 BATCHES = (16, 64, 128, 256)
-CASES = {"base": 0, "1 adapter": 1, "32 mixed": 32, "64 mixed": 64, "all distinct": 256}
+CASES = {"base": 0, "1 adapter": 1, "4 mixed": 4, "32 mixed": 32, "64 mixed": 64, "all distinct": 256}
 PROMPT, DECODED = 256, 40
 LONG_PROMPT = 16_384
 
@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--decode-only", action="store_true")
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
+    parser.add_argument("--expert-rank", type=int, default=0, help="of adapters on all experts; 0: on attention only")
     parser.add_argument("--capture-when-used", action="store_true", help="not at start: for few batches")
     arguments = parser.parse_args()
     source = LoadedAdapters()
@@ -127,11 +128,15 @@ def main() -> None:
     engine = build_engine(arguments.model, config, source)
     digests = []
     for index in range(max(CASES[case] for case in arguments.cases)):
-        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], MIXERS)
+        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], MIXERS, arguments.expert_rank)
         source.add(packed)
         digests.append(packed.digest)
     warm(engine, digests)
-    rows = Rows(arguments.out, "W1", arguments.model, prompt=arguments.prompt, pages=engine.pool.num_pages)
+    sizes = {"prompt": arguments.prompt, "pages": engine.pool.num_pages}
+    if arguments.expert_rank:
+        sizes["expert_rank"] = arguments.expert_rank
+        print(f"an adapter takes {packed.num_bytes / 2**20:.0f} MiB", flush=True)
+    rows = Rows(arguments.out, "W1", arguments.model, **sizes)
     system = system_name(arguments.quantization, arguments.kv_cache_dtype)
     system += ", flashinfer" if arguments.backend == "flashinfer" else ""
     # Products of FP8 have twice the rate.

@@ -13,6 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
+from .expert_lora import ExpertLora, add_expert_lora, block_of_pairs, shrink_experts
+from .kernel_variants import block_columns
+
 
 class Routing(NamedTuple):
     """The experts of each token and their weights, best first, and the pairs of both sorted by expert.
@@ -113,32 +116,19 @@ def _sort_kernel(
     tl.store(order_ptr + offset + tl.sum(before.to(tl.int32), axis=1), pair, mask=pair < pairs)
 
 
-@triton.jit
-def _block(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr):
-    """Return the expert of a block of sorted pairs (``EXPERTS``: there is no such block), and its first and last
-    (exclusive) pair.
-    """
-    experts = tl.arange(0, EXPERTS_PAD)
-    ok = experts < EXPERTS
-    first = tl.load(starts_ptr + experts, mask=ok, other=0)
-    last = tl.load(starts_ptr + experts + 1, mask=ok, other=0)
-    blocks = (last - first + BLOCK_M - 1) // BLOCK_M
-    ends = tl.cumsum(blocks, axis=0)
-    expert = tl.sum((ok & (ends <= block)).to(tl.int32), axis=0)
-    mine = experts == expert
-    start = tl.sum(tl.where(mine, first + (block - ends + blocks) * BLOCK_M, 0), axis=0)
-    stop = tl.sum(tl.where(mine, last, 0), axis=0)
-    return expert, start, tl.minimum(stop, start + BLOCK_M)
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _gate_up_kernel(
-    x_ptr, w_ptr, order_ptr, starts_ptr, out_ptr, x_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr,
-    EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, SILU: tl.constexpr, EXPERTS_PAD: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_ptr, w_ptr, order_ptr, starts_ptr, out_ptr, x_stride, h_ptr, pool_ptr, slots_ptr, pages_ptr, modules_ptr,
+    scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr,
+    PER_TOKEN: tl.constexpr, SILU: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
+    MAX_RANK: tl.constexpr,
 ):  # fmt: skip
-    """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features."""
-    expert, start, stop = _block(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
+    """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
+
+    ``MAX_RANK`` 0: without adapters.
+    """
+    expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
         return
     rows, n = start + tl.arange(0, BLOCK_M), tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -154,6 +144,17 @@ def _gate_up_kernel(
         ok = k_ok[:, None] & n_ok[None, :]
         gate = tl.dot(x, tl.load(w_place + k, mask=ok, other=0.0), gate, input_precision="ieee")
         up = tl.dot(x, tl.load(w_place + k + INNER * HIDDEN, mask=ok, other=0.0), up, input_precision="ieee")
+    if MAX_RANK > 0:
+        slots = tl.load(slots_ptr + tokens, mask=rows_ok, other=0)
+        column = tl.program_id(1) * BLOCK_N
+        gate = add_expert_lora(
+            gate, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, rows, expert, column, n_ok, layer,
+            pages_stride, slot_stride, 0, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N, 16,
+        )  # fmt: skip
+        up = add_expert_lora(
+            up, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, rows, expert, column, n_ok, layer,
+            pages_stride, slot_stride, 1, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N, 16,
+        )  # fmt: skip
     if SILU:
         gate = gate * tl.sigmoid(gate)
     else:
@@ -163,14 +164,18 @@ def _gate_up_kernel(
     tl.store(out_place, (gate * up).to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _down_kernel(
-    inner_ptr, w_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, INNER: tl.constexpr, HIDDEN: tl.constexpr,
-    EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    inner_ptr, w_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, h_ptr, pool_ptr, slots_ptr, pages_ptr, modules_ptr,
+    scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr,
+    PER_TOKEN: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
 ):  # fmt: skip
-    """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token."""
-    expert, start, stop = _block(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
+    """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
+
+    ``MAX_RANK`` 0: without adapters.
+    """
+    expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
         return
     rows, n = start + tl.arange(0, BLOCK_M), tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -184,6 +189,13 @@ def _down_kernel(
         w = tl.load(w_place + k, mask=k_ok[:, None] & n_ok[None, :], other=0.0)
         acc = tl.dot(x, w, acc, input_precision="ieee")
     pairs = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64)
+    if MAX_RANK > 0:
+        slots = tl.load(slots_ptr + pairs // PER_TOKEN, mask=rows_ok, other=0)
+        acc = add_expert_lora(
+            acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, rows, expert, tl.program_id(1) * BLOCK_N,
+            n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N,
+            16,
+        )  # fmt: skip
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
     out_place = out_ptr + pairs[:, None] * HIDDEN + n[None, :]
     tl.store(out_place, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
@@ -245,12 +257,15 @@ def grouped_experts(
     routing: Routing,
     activation: str,
     out: torch.Tensor | None = None,
+    lora: ExpertLora | None = None,
 ) -> torch.Tensor:
     """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
 
     ``gate_up [experts, 2 * inner, hidden]`` (rows of gate first) and ``down [experts, hidden, inner]`` are contiguous
     and of ``x``'s dtype: float32, bfloat16 or float16. ``activation`` is "silu" or "gelu_tanh". Sums are in float32.
-    The result goes into ``out`` unless that is None. Raises ``ValueError`` for shapes that do not fit.
+    The result goes into ``out`` unless that is None. ``lora``: the adapters of the tokens; None: none.
+
+    Raises ``ValueError`` for shapes that do not fit.
     """
     (tokens, hidden), (experts, rows, _), per_token = x.shape, gate_up.shape, routing.experts.shape[1]
     inner = rows // 2
@@ -270,20 +285,31 @@ def grouped_experts(
         return out
     pairs = tokens * per_token
     config = config_of(pairs, experts)
+    outputs = config.outputs if lora is None else block_columns(lora.kv_dim, config.outputs)
     blocks = pairs // config.pairs + min(pairs, experts)
     tile = {
-        "BLOCK_M": config.pairs, "BLOCK_N": config.outputs, "BLOCK_K": max(16, config.inputs * 2 // x.element_size()),
+        "BLOCK_M": config.pairs, "BLOCK_N": outputs, "BLOCK_K": max(16, config.inputs * 2 // x.element_size()),
         "num_warps": config.warps, "num_stages": config.stages, "INNER": inner, "HIDDEN": hidden, "EXPERTS": experts,
-        "EXPERTS_PAD": triton.next_power_of_2(experts),
+        "EXPERTS_PAD": triton.next_power_of_2(experts), "PER_TOKEN": per_token,
+        "KV_DIM": lora.kv_dim if lora else 1, "ROWS_PER_PAGE": lora.pool.shape[1] // lora.kv_dim if lora else 1,
+        "MAX_RANK": lora.max_rank if lora else 0,
     }  # fmt: skip
     activated = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)
-    _gate_up_kernel[(blocks, triton.cdiv(inner, config.outputs))](
-        x, gate_up, routing.order, routing.starts, activated, x.stride(0), PER_TOKEN=per_token,
+
+    def adapters(x: torch.Tensor, first: int, modules: int) -> tuple[object, ...]:
+        if lora is None:
+            return (x, x, x, x, x, x, 0, 0, 0)  # nothing is read
+        h, tables = shrink_experts(x, lora, routing, first, modules, config.pairs), lora.tables
+        pointers = h, lora.pool, lora.slots, tables.pages, tables.experts, tables.expert_scales
+        return (*pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
+
+    _gate_up_kernel[(blocks, triton.cdiv(inner, outputs))](
+        x, gate_up, routing.order, routing.starts, activated, x.stride(0), *adapters(x, 0, 2),
         SILU=activation == "silu", **tile,
     )  # fmt: skip
-    _down_kernel[(blocks, triton.cdiv(hidden, config.outputs))](
-        activated, down, routing.order, routing.starts, routing.weights, parts, **tile
+    _down_kernel[(blocks, triton.cdiv(hidden, outputs))](
+        activated, down, routing.order, routing.starts, routing.weights, parts, *adapters(activated, 2, 1), **tile
     )
     block = min(_COMBINED, triton.next_power_of_2(hidden))
     _combine_kernel[(tokens, triton.cdiv(hidden, block))](parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block)

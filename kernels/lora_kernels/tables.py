@@ -12,13 +12,18 @@ from dataclasses import dataclass
 import torch
 
 # Targets that read the same input are a group; their indices in every table are adjacent. Each group has as many as the
-# family with most modules there: q, k, v; o; gate, up; down; a gated delta layer's inputs, gates and output.
-GROUP_SIZES = (3, 1, 2, 1, 4, 2, 1)
+# family with most modules there: q, k, v; o; gate, up; down; a gated delta layer's inputs, gates and output; the router
+# of a layer with experts.
+GROUP_SIZES = (3, 1, 2, 1, 4, 2, 1, 1)
 ALL_TARGETS = sum(GROUP_SIZES)
 FIRST_TARGETS = tuple(sum(GROUP_SIZES[:group]) for group in range(len(GROUP_SIZES)))
 # Fields of a module's entry: first pool row of A, first pool row of B, rank, and the first pool rows of the epilogue's
 # factor and offset plus one (0: no such vector).
 MODULE_FIELDS = 5
+# Modules of each expert of a layer: gate, up, down. Fields of such a module's entry: first pool row of A and the pool
+# rows from one expert's A to the next one's (0: all experts have the same), the same two of B, and the rank.
+EXPERT_MODULES = 3
+EXPERT_FIELDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +43,30 @@ class SlotTables:
     target order; an absent target has rank 0 and the pool row of the group's first row.
     """
 
-    def __init__(self, num_slots: int, num_layers: int, max_pages: int, device: torch.device | str) -> None:
+    def __init__(
+        self, num_slots: int, num_layers: int, max_pages: int, device: torch.device | str, *, experts: bool = False
+    ) -> None:
+        """Create tables without adapters. ``experts``: some layers of the model have experts."""
         self.num_layers = num_layers
+        layers = num_layers if experts else 0
+        entries = (num_slots, layers, EXPERT_MODULES)
+        self.experts = torch.zeros(*entries, EXPERT_FIELDS, dtype=torch.int32, device=device)
+        self.expert_scales = torch.zeros(*entries, dtype=torch.float32, device=device)
         self.pages = torch.zeros(num_slots, max_pages, dtype=torch.int32, device=device)
         self.modules = torch.zeros(num_slots, num_layers, ALL_TARGETS, MODULE_FIELDS, dtype=torch.int32, device=device)
         self.scales = torch.zeros(num_slots, num_layers, ALL_TARGETS, dtype=torch.float32, device=device)
 
-    def write(self, slot: int, pages: Sequence[int], modules: torch.Tensor, scales: torch.Tensor) -> None:
+    def write(
+        self,
+        slot: int,
+        pages: Sequence[int],
+        modules: torch.Tensor,
+        scales: torch.Tensor,
+        experts: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> None:
         """Point ``slot`` at an adapter: ``modules [layers, targets, 5]`` int32, ``scales [layers, targets]``.
 
+        ``experts``: the same of its modules of experts, ``[layers, 3, 5]`` and ``[layers, 3]``; None: it has none.
         The write is ordered on the current stream: kernels launched before it read the old adapter, later ones the new.
         Raises ``ValueError`` for a slot that does not exist, or for more pages than a row holds.
         """
@@ -57,6 +77,11 @@ class SlotTables:
         self.pages[slot, : len(pages)] = self._send(torch.tensor(pages, dtype=torch.int32))
         self.modules[slot] = self._send(modules.to(torch.int32))
         self.scales[slot] = self._send(scales.to(torch.float32))
+        if experts is not None:
+            self.experts[slot] = self._send(experts[0].to(torch.int32))
+            self.expert_scales[slot] = self._send(experts[1].to(torch.float32))
+        elif self.experts.shape[1]:
+            self.experts[slot].zero_()
 
     def _send(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy to the device from pinned memory: a copy from pageable memory makes the host wait for the stream."""

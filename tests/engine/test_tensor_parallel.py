@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 import torch
 from lorikeet_testing import interpreted  # noqa: F401
+from lorikeet_testing.expert_adapters import config_of, random_factors, save_experts, sparse_layers
 from lorikeet_testing.ranks import Run, answers, led, on_ranks, recorded
 from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, save_adapter, save_model
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from lora_engine.config import EngineConfig
 from lora_engine.model.loading import load_model
@@ -111,6 +113,9 @@ def test_ranks_give_the_tokens_of_one(tmp_path: Path, world: int, families: list
     # Of each vocabulary but the first, the last rank has fewer tokens.
     heads = {"num_key_value_heads": 4, "linear_num_key_heads": 4, "linear_num_value_heads": 8} if world == 4 else {}
     cases = [make_case(tmp_path / f, f, vocab_size=VOCAB + index, **heads) for index, f in enumerate(families)]
+    for case in cases:
+        if "experts" in case.folder.name:
+            case.adapters.update(on_experts(case))
     room = {"pool_mb": 6} if "qwen3.5-gated-delta" in families else {}
     runs = [case.run(lora_sharding=sharding, **room) for case in cases for sharding in ("outer", "full")]
     found = on_ranks(world, tmp_path, runs)
@@ -120,6 +125,25 @@ def test_ranks_give_the_tokens_of_one(tmp_path: Path, world: int, families: list
             assert [ran.tokens for ran in ranks] == [alone.tokens] * world, case.folder.name
             assert len({ran.pages for ran in ranks}) == 1, "pages are the same on all ranks"
         assert full[0].adapter_bytes < outer[0].adapter_bytes < alone.adapter_bytes
+
+
+def on_experts(case: Case) -> dict[str, Adapter]:
+    """Adapters on all experts, which every rank has by inner features, and on routers, which it has in full."""
+    model = AutoModelForCausalLM.from_pretrained(case.model, dtype=torch.float32)
+    forms = {f"experts-{form}": form for form in ("parameters", "shared")}
+    adapters = {
+        name: save_experts(case.folder / name, random_factors(model, seed, form), form)
+        for seed, (name, form) in enumerate(forms.items())
+    }
+    router, tensors = case.folder / "router", {}
+    for layer in sparse_layers(model):
+        prefix = f"base_model.model.model.layers.{layer}.mlp.gate"
+        a, b = torch.randn(4, model.config.hidden_size), torch.randn(model.config.num_experts, 4)
+        tensors |= {f"{prefix}.lora_A.weight": a, f"{prefix}.lora_B.weight": b}
+    router.mkdir()
+    save_file(tensors, router / "adapter_model.safetensors")
+    (router / "adapter_config.json").write_text(json.dumps(config_of("", target_modules=["gate"])))
+    return adapters | {"router": adapter_at("router", router)}
 
 
 def test_whatever_else_an_engine_is_set_to(tmp_path: Path) -> None:

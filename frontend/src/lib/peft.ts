@@ -52,6 +52,8 @@ export type AdapterConfig = Record<string, unknown>;
 
 /** Names of LoRA matrices; AdaLoRA's end at `lora_A` and `lora_B`. */
 const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|linear_attn|mlp)\.(\w+)\.lora_([AB])(?:\.(?:[^.]+\.)?weight)?$/;
+/** LoRA on the experts or the router of a mixture. Only the server knows whether the base has them. */
+const OF_EXPERTS = /\.layers\.\d+\.(?:mlp|block_sparse_moe)\.(?:experts\.|gate\.).*lora_[AB]/;
 /** AdaLoRA's values for each rank, and the number of remaining ranks. */
 const ADALORA_NUMBERS = /\.(\w+)\.(?:lora_E|ranknum)$/;
 /** DoRA's magnitudes, biases of lora_B, and trained biases of the base. */
@@ -162,7 +164,12 @@ function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[
   const isVector = (name: string) =>
     SERVED_TARGETS.has((VECTOR_NAME.exec(name) ?? ADALORA_NUMBERS.exec(name))?.[1] ?? "");
   const strange = header.tensors.filter(
-    ({ name }) => !known.has(name) && !isVector(name) && !NOT_TEXT.test(name) && !OF_AN_END.test(name),
+    ({ name }) =>
+      !known.has(name) &&
+      !isVector(name) &&
+      !NOT_TEXT.test(name) &&
+      !OF_AN_END.test(name) &&
+      !OF_EXPERTS.test(name),
   );
   if (header.tensors.length === 0) {
     return [
@@ -178,7 +185,7 @@ function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[
   return [
     error(
       "unexpected_tensor",
-      `${strange[0]?.name}${more} cannot be served: only LoRA on the linear projections of attention, gated delta layers and MLP, and changes of embed_tokens and lm_head, can.`,
+      `${strange[0]?.name}${more} cannot be served: only LoRA on the linear projections of attention, gated delta layers, MLP and experts, and changes of embed_tokens and lm_head, can.`,
       "Train with target_modules limited to those projections.",
     ),
   ];

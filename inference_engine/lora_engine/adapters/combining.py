@@ -72,11 +72,11 @@ def _of_ranks(packed: PackedAdapter) -> torch.Tensor:
 
 def _require_plain(packed: PackedAdapter) -> None:
     layout = packed.layout
-    if layout.epilogues or layout.invocation_tokens or layout.embedding_layers is not None:
+    if layout.epilogues or layout.experts or layout.invocation_tokens or layout.embedding_layers is not None:
         raise StageError(
             "adapters_cannot_be_combined",
-            f"{packed.digest[:19]} is more than LoRA on linear projections (DoRA, biases, invocation tokens, or "
-            "changes of embed_tokens or lm_head), of which there is no sum.",
+            f"{packed.digest[:19]} is more than LoRA on linear projections (DoRA, biases, invocation tokens, "
+            "experts, or changes of embed_tokens or lm_head), of which there is no sum.",
             "Combine plain LoRA adapters, or call this one by itself.",
         )
 

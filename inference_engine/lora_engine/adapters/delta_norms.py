@@ -6,9 +6,12 @@ import torch
 
 from lora_engine.memory.page_pool import PoolGeometry
 
+from . import experts
 from .layout import COLUMN_PARALLEL, TARGET_GROUPS, ModuleSlot, PackedAdapter, module_rows
+from .targets import EXPERTS_GROUP, REPLICATED
 
-Norms = dict[int, float]  # for a layer: index into ``TARGET_GROUPS`` -> squared Frobenius norm
+# For a layer: index into ``TARGET_GROUPS``, or ``EXPERTS_GROUP`` -> squared Frobenius norm.
+Norms = dict[int, float]
 
 
 def delta_norms(packed: PackedAdapter, geometry: PoolGeometry) -> list[Norms]:
@@ -27,7 +30,12 @@ def delta_norms(packed: PackedAdapter, geometry: PoolGeometry) -> list[Norms]:
                 added[index][slot.target] = slot.scale**2 * _product_norm(rows, slot)
     for (index, target), norm in packed.added.items():
         added[index][target] = norm
-    return [_by_group(norms) for norms in added]
+    norms = [_by_group(by_target) for by_target in added]
+    for index, modules in enumerate(packed.layout.experts):
+        if modules:
+            rows = [part[geometry.layer_group(index)].view(-1, geometry.kv_dim) for part in parts]
+            norms[index][EXPERTS_GROUP] = experts.delta_norm(modules, rows)
+    return norms
 
 
 def _by_group(by_target: dict[str, float]) -> Norms:
@@ -43,7 +51,7 @@ def _product_norm(parts: list[torch.Tensor], slot: ModuleSlot) -> float:
 
     A factor that is split by features is summed over the ranks; one that is split by rows is concatenated.
     """
-    column = slot.target in COLUMN_PARALLEL
+    parts, column = parts[:1] if slot.target in REPLICATED else parts, slot.target in COLUMN_PARALLEL
     all_a = [module_rows(part, slot.a_row, slot.rank, slot.in_features).double() for part in parts]
     all_b = [module_rows(part, slot.b_row, slot.b_rank, slot.out_features).double() for part in parts]
     if column:

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_kernels.tables import ALL_TARGETS, FIRST_TARGETS, MODULE_FIELDS, SlotTables
+from lora_kernels.tables import ALL_TARGETS, EXPERT_FIELDS, FIRST_TARGETS, MODULE_FIELDS, SlotTables
 
 from .epilogue import EpilogueSlot
+from .experts import MODULES
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot
 
 
@@ -46,7 +47,8 @@ class DeviceTable:
         for layer, epilogues in enumerate(layout.epilogues):
             self._describe_epilogues(epilogues, modules[layer])
         of_modules = pages[: len(pages) - layout.embedding_layer_pages]  # kernels read no other pages
-        self.tables.write(index, of_modules, torch.from_numpy(modules), torch.from_numpy(sign * scales))
+        experts = _experts(layout, sign) if layout.experts else None
+        self.tables.write(index, of_modules, torch.from_numpy(modules), torch.from_numpy(sign * scales), experts)
 
     def give_back(self, index: int) -> None:
         """Free the index for use by another adapter."""
@@ -56,6 +58,18 @@ class DeviceTable:
         for slot in slots:
             index = next(group[slot.target] for group in self._groups if slot.target in group)
             modules[index, 3:] = [0 if row is None else 1 + row for row in (slot.factor_row, slot.offset_row)]
+
+
+def _experts(layout: AdapterLayout, sign: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Describe the modules of experts, as ``SlotTables.write`` says."""
+    sizes = len(layout.experts), len(MODULES)
+    modules, scales = torch.zeros(*sizes, EXPERT_FIELDS, dtype=torch.int32), torch.zeros(sizes)
+    for layer, slots in enumerate(layout.experts):
+        for slot in slots:
+            entry = MODULES.index(slot.module)
+            modules[layer, entry] = torch.tensor([slot.a_row, slot.a_step, slot.b_row, slot.b_step, slot.rank])
+            scales[layer, entry] = sign * slot.scale
+    return modules, scales
 
 
 def _describe_group(

@@ -16,8 +16,10 @@ from . import epilogue
 from .device_copies import Arrival, DeviceCopies, InlineCopies
 from .embedding_pages import AdapterEmbeddingLayer
 from .epilogue import EpilogueWeights
+from .experts import ExpertFactors, read_slot
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, module_rows
 from .load_times import LoadTimes
+from .targets import EXPERTS_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,10 @@ class AdapterSlot(Evictable):
         self.table_index = table_index  # row in the kernels' tables; 0 without tables
         self.delta_correction_index = 0  # row with negated scales, while the adapter is merged into the base weights
         self.invocation_tokens = packed.layout.invocation_tokens
-        # Whether a merge leaves other requests' output unchanged; None before the check. An epilogue, or a delta that
-        # acts later, cannot be merged.
-        self.mergeable: bool | None = False if packed.layout.epilogues or self.invocation_tokens else None
+        # Whether a merge leaves other requests' output unchanged; None before the check. An epilogue, a delta that acts
+        # later, or one of experts cannot be merged.
+        never = packed.layout.epilogues or packed.layout.experts or self.invocation_tokens
+        self.mergeable: bool | None = False if never else None
         self.refs = 0
         self.pinned = False  # stays on the device without a request
         self.last_used = 0.0
@@ -107,6 +110,12 @@ class AdapterSlot(Evictable):
         slots = [slot for slot in self.layout.epilogues[layer] if slot.target in TARGET_GROUPS[group]]
         pool_rows = self._pool_rows(layer) if slots else None
         return () if pool_rows is None else tuple(epilogue.read(pool_rows, s, self._offsets[s.target]) for s in slots)
+
+    def experts(self, layer: int) -> dict[str, ExpertFactors]:
+        """Return the factors of a layer's experts by module; empty if the adapter does not change them."""
+        slots = self.layout.experts[layer] if self.layout.experts else ()
+        pool_rows = self._pool_rows(layer) if slots else None
+        return {} if pool_rows is None else {slot.module: read_slot(pool_rows, slot) for slot in slots}
 
     def close(self) -> None:
         """Invalidate the slot before its pages are freed: reading through it raises from now on."""
@@ -150,9 +159,10 @@ class AdapterSlot(Evictable):
 
 
 def target_groups(layout: AdapterLayout) -> frozenset[int]:
-    """Return the indices of ``TARGET_GROUPS`` that the adapter changes in any layer."""
+    """Return the indices of ``TARGET_GROUPS`` that the adapter changes in any layer, and of the experts' modules."""
     targets = {module.target for layers in (layout.layers, layout.epilogues) for layer in layers for module in layer}
-    return frozenset(index for index, group in enumerate(TARGET_GROUPS) if not targets.isdisjoint(group))
+    groups = frozenset(index for index, group in enumerate(TARGET_GROUPS) if not targets.isdisjoint(group))
+    return groups | {EXPERTS_GROUP} if any(layout.experts) else groups
 
 
 GroupOffsets = dict[str, int]

@@ -21,6 +21,7 @@ from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
 from . import epilogue
 from .embedding_pages import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
 from .epilogue import BaseModules, EpilogueSlot, Place
+from .experts import ExpertSlot, pack_experts, plan_experts
 from .host_memory import HostMemory, PageableMemory
 from .taken_out import factors
 from .targets import COLUMN_PARALLEL, TARGET_GROUPS, TargetShapes
@@ -54,7 +55,8 @@ class ModuleSlot:
 class AdapterLayout:
     """The module slots of each layer in packing order; the same pages serve every layer group of layers.
 
-    ``epilogues``: per layer, the vectors after them; empty for an adapter without any. ``embedding_layers``, if there
+    ``epilogues``: per layer, the vectors after them, ``experts`` the modules of experts after those; each empty for an
+    adapter without any. ``embedding_layers``, if there
     are any, begin on a new page: the last ``embedding_layer_pages`` are only theirs. With ``invocation_tokens`` the
     adapter acts only from their last occurrence in a prompt on.
     """
@@ -65,6 +67,7 @@ class AdapterLayout:
     embedding_layer_pages: int = 0
     epilogues: tuple[tuple[EpilogueSlot, ...], ...] = ()
     invocation_tokens: tuple[int, ...] = ()
+    experts: tuple[tuple[ExpertSlot, ...], ...] = ()
 
     @property
     def vocab_size(self) -> int:
@@ -108,13 +111,17 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
     for module in manifest.modules:
         by_layer[module.layer][module.target] = module
     vectors, outs = epilogue.vectors_of(manifest), {target: out for target, (_, out) in targets.shapes.items()}
-    layers, epilogues, used = [], [], [0] * geometry.num_layer_groups
+    layers, epilogues, experts, used = [], [], [], [0] * geometry.num_layer_groups
+    of_experts = [[lora for lora in manifest.experts if lora.layer == layer] for layer in range(geometry.num_layers)]
     for layer, modules in enumerate(by_layer):
         group = geometry.layer_group(layer)
         slots, end = plan_layer(modules, geometry.kv_dim, targets, used[group])
         behind, used[group] = epilogue.plan(vectors.get(layer, {}), end, geometry.kv_dim, outs, targets.biased)
         layers.append(slots)
         epilogues.append(behind)
+        if manifest.experts and targets.experts is not None:
+            placed, used[group] = plan_experts(of_experts[layer], used[group], geometry.kv_dim, targets.experts)
+            experts.append(placed)
     module_pages = -(-max(used) // geometry.rows_per_page)
     planner = EmbeddingLayersPlanner(geometry, module_pages * geometry.rows_per_page)
     embedding_layers = planner.plan(manifest.embedding_layers)
@@ -127,6 +134,7 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
         num_pages - module_pages,
         behind_modules,
         manifest.invocation_tokens,
+        tuple(experts),
     )
 
 
@@ -162,6 +170,8 @@ def pack_adapter(
                 _write_rows(pool_rows, slot.a_row, shard_a)
                 _write_rows(pool_rows, slot.b_row, shard_b)
     added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry, targets, base)
+    if layout.experts and targets.experts is not None:
+        pack_experts(manifest.experts, layout.experts, weights, parts, geometry, targets.experts, targets.world)
     if layout.embedding_layers is not None:
         for part in parts.values():  # every rank has both embedding layers in full
             pack_embedding_layers(manifest.embedding_layers, layout.embedding_layers, weights, part, geometry.kv_dim)

@@ -14,8 +14,9 @@ import torch
 
 # Targets that read the same input and are therefore shrunk together; a group lists the names of every family, of which
 # a model has those of one. A target is a module's name, with its block's where attention has a module of that name. The
-# last three groups are those of a gated delta layer: its wide input projections, the narrow ones of its gates, which no
-# matrix in FP8 could hold beside them, and its output.
+# three groups after the MLP's are those of a gated delta layer: its wide input projections, the narrow ones of its
+# gates, which no matrix in FP8 could hold beside them, and its output. The last one is the router of a layer with
+# experts; the experts' own modules are no targets of this kind (``adapters/experts.py``).
 TARGET_GROUPS = (
     ("q_proj", "k_proj", "v_proj", "qkv_proj"),
     ("o_proj",),
@@ -27,7 +28,13 @@ TARGET_GROUPS = (
     ),
     ("in_proj_b", "in_proj_a", "in_proj_ba", "linear_attn.b_proj", "linear_attn.a_proj"),
     ("out_proj", "linear_attn.o_proj"),
+    ("gate",),
 )  # fmt: skip
+# Index of the experts' modules among the groups that an adapter changes, after those of ``TARGET_GROUPS``.
+EXPERTS_GROUP = len(TARGET_GROUPS)
+# Targets whose base modules, and adapters, every rank has in full.
+REPLICATED = frozenset({"gate"})
+REPLICATED_GROUPS = frozenset(index for index, group in enumerate(TARGET_GROUPS) if not REPLICATED.isdisjoint(group))
 _NAMES = frozenset(target for group in TARGET_GROUPS for target in group)
 COLUMN_PARALLEL = frozenset(
     {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", *TARGET_GROUPS[4], *TARGET_GROUPS[5]}
@@ -91,6 +98,15 @@ class ModuleShape:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertShapes:
+    """The number of a layer's experts, and their features: ``inner`` are this rank's between their two products."""
+
+    count: int
+    hidden: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
 class TargetShapes:
     """The ``(in_features, out_features)`` of each target of the base on this rank, after sharding."""
 
@@ -102,6 +118,7 @@ class TargetShapes:
     # Output features of the whole module by part, of targets that consist of several, each of which is split.
     parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     interleaved: Mapping[str, Interleaving] = field(default_factory=dict)  # orders of output features in adapters
+    experts: ExpertShapes | None = None  # None: no layer has experts
 
     @property
     def shards(self) -> int:
@@ -111,6 +128,8 @@ class TargetShapes:
     def module(self, target: str, rank: int) -> ModuleShape:
         """Return the shape of a module of ``rank``. Rows of A are split evenly: the last rank's may be padding."""
         ins, outs = self.shapes[target]
+        if target in REPLICATED:
+            return ModuleShape(rank, ins, rank, outs)
         if target in COLUMN_PARALLEL:
             rows_per_rank = -(-rank // self.shards)
             return ModuleShape(rows_per_rank, ins, rows_per_rank * self.shards, outs)
@@ -120,6 +139,8 @@ class TargetShapes:
         """Return a tensor-parallel rank's rows of A ``[rank, in]`` and of B transposed ``[rank, out]``, without
         padding.
         """
+        if target in REPLICATED:
+            return a, b
         if target not in COLUMN_PARALLEL:
             return shard(a, rank, self.world), shard(b, rank, self.shards) if self.shards > 1 else b
         rows_per_rank = -(-len(a) // self.shards)

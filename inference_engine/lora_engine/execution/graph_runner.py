@@ -58,6 +58,7 @@ class Field(IntEnum):
     SLOT_MAPPING = 2
     SEQ_LEN = 3
     SOURCE = 4  # the row of the last step's tokens that holds the token, or -1: it is TOKEN_ID
+    ADAPTER = 5  # the adapter's slot in the kernels' tables, 0: none; only models with experts read it
 
 
 FIELDS = len(Field)
@@ -184,6 +185,7 @@ class GraphInputs:
             padded=is_mixed,
             state_table=self.table[:decodes, : self._states] if self._states else None,
             recurrent_prompts=recurrent_prompts,
+            adapters=self.fields[Field.ADAPTER, :size],
         )
 
     def run(
@@ -430,6 +432,7 @@ class GraphRunner(Runner):
         fields[Field.SLOT_MAPPING, :tokens] = inputs.slot_mapping
         fields[Field.SEQ_LEN, :decodes] = inputs.positions[:decodes] + 1
         fields[Field.SOURCE, :decodes] = inputs.sources[:decodes]
+        _write_adapters(spans, fields)
         tables = host[parts.tables].reshape(parts.rows, -1)
         tables[:decodes, states : states + inputs.block_table.shape[1]] = inputs.block_table
         if inputs.state_table is not None:
@@ -468,6 +471,7 @@ class GraphRunner(Runner):
         fields[Field.POSITION, :count] = computed
         fields[Field.SEQ_LEN, :count] = computed + 1
         fields[Field.SOURCE, :count] = sources(chunks, self._last_row)
+        _write_adapters(spans, fields)
         for row, chunk in enumerate(chunks):
             table[row, :states] = chunk.sequence.state_pages
             table[row, states : states + len(chunk.sequence.pages)] = chunk.sequence.pages
@@ -487,6 +491,13 @@ class GraphRunner(Runner):
         device = self._device[: len(contents)]
         device.copy_(contents, non_blocking=True)
         self.inputs.load(device, shape)
+
+
+def _write_adapters(spans: Sequence[LoraSpan], fields: npt.NDArray[np.int32]) -> None:
+    """Write each row's adapter. An adapter that is subtracted from the rows of others has no experts."""
+    for span in spans:
+        if span.sign > 0:
+            fields[Field.ADAPTER, span.start : span.stop] = span.slot.table_index
 
 
 @dataclass(frozen=True, slots=True)

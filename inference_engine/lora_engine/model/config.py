@@ -212,6 +212,7 @@ class ModelConfig:
             "o_proj": (q, hidden),
             **(mlp if len(self.sparse_layers) < self.num_layers else {}),
             **self._delta_shapes(world),
+            **({"gate": (hidden, self.experts.count)} if self.experts is not None else {}),
         }
 
     def _delta_shapes(self, world: int) -> dict[str, tuple[int, int]]:

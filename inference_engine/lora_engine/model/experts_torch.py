@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 import torch.nn.functional as F
 
+from lora_engine.adapters.experts import ExpertFactors
+from lora_engine.peft_format import DOWN, GATE, UP
+
+from .batch import LoraSpan
 from .config import ExpertsConfig
 from .weights import ExpertWeights
 
@@ -24,20 +30,48 @@ def route(logits: torch.Tensor, config: ExpertsConfig) -> tuple[torch.Tensor, to
     return experts, weights / weights.sum(dim=1, keepdim=True) if config.renormalised else weights
 
 
-def mixture(x: torch.Tensor, weights: ExpertWeights, config: ExpertsConfig, activation: str) -> torch.Tensor:
+def mixture(
+    x: torch.Tensor,
+    logits: torch.Tensor,
+    weights: ExpertWeights,
+    config: ExpertsConfig,
+    activation: str,
+    adapters: Sequence[tuple[LoraSpan, Mapping[str, ExpertFactors]]] = (),
+) -> torch.Tensor:
     """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
 
-    Pairs of a token and an expert are sorted by expert, so that each expert in use has one product of its tokens.
+    ``logits [tokens, experts]`` are the router's scores, ``adapters`` the factors of adapters on experts. Pairs of a
+    token and an expert are sorted by expert, so that each expert in use has one product of its tokens.
     """
-    experts, shares = route(torch.mm(x, weights.router.t()), config)
+    experts, shares = route(logits, config)
     counts = experts.flatten().bincount(minlength=config.count).tolist()
     order = experts.flatten().argsort(stable=True)
     outs, start = torch.empty(len(order), x.shape[1], dtype=x.dtype, device=x.device), 0
     for expert, count in enumerate(counts):
         if count:
             pairs = order[start : start + count]
-            inner = gated(torch.mm(x[pairs // config.per_token], weights.gate_up[expert].t()), activation)
-            outs[pairs] = torch.mm(inner, weights.down[expert].t())
+            tokens = pairs // config.per_token
+            read = x[tokens]
+            gate_up = torch.mm(read, weights.gate_up[expert].t())
+            gate, up = gate_up.chunk(2, dim=1)
+            spans = [((tokens >= span.start) & (tokens < span.stop), factors) for span, factors in adapters]
+            used = [(rows, factors) for rows, factors in spans if rows.any()]
+            for rows, factors in used:
+                _add(gate, read, rows, factors.get(GATE), expert)
+                _add(up, read, rows, factors.get(UP), expert)
+            inner = gated(gate_up, activation)
+            out = torch.mm(inner, weights.down[expert].t())
+            for rows, factors in used:
+                _add(out, inner, rows, factors.get(DOWN), expert)
+            outs[pairs] = out
             start += count
     by_token = outs.view(len(x), config.per_token, -1)
     return (by_token * shares[:, :, None]).sum(dim=1).to(x.dtype)
+
+
+def _add(out: torch.Tensor, x: torch.Tensor, rows: torch.Tensor, factors: ExpertFactors | None, expert: int) -> None:
+    """Add an expert's delta to ``rows`` of ``out [pairs, out]``, from those of ``x [pairs, in]``."""
+    if factors is None:
+        return
+    a, b = (each[expert if len(each) > 1 else 0] for each in (factors.a, factors.b))
+    out[rows] += factors.scale * torch.mm(torch.mm(x[rows], a.t()), b)

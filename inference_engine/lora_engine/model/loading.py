@@ -13,7 +13,8 @@ from typing import Protocol
 import torch
 
 from lora_engine.adapters.embedding_pages import BaseEmbeddingLayers
-from lora_engine.adapters.targets import LoraSharding, TargetShapes
+from lora_engine.adapters.experts import expert_rows
+from lora_engine.adapters.targets import ExpertShapes, LoraSharding, TargetShapes
 from lora_engine.adapters.tensors import pool_rows_per_row
 from lora_engine.config import EngineConfig
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
@@ -193,7 +194,8 @@ def build_transformer(
 
     rows = max(config.max_running + 1, config.max_device_adapters) + 1
     pages = adapter_pages(model.shape, config, target_shapes(config, model_config, parallel))
-    tables = SlotTables(rows, model_config.num_layers, pages, model.device)
+    has_experts = model_config.experts is not None
+    tables = SlotTables(rows, model_config.num_layers, pages, model.device, experts=has_experts)
     sizes = model.shape, tables, config.max_running, prefill, config.max_lora_rank, exchange
     if not config.deterministic:
         model.ops = TritonOps(*sizes)
@@ -219,7 +221,15 @@ def target_shapes(config: EngineConfig, model_config: ModelConfig, parallel: Par
         sharding,
         model_config.output_parts,
         model_config.interleaved,
+        expert_shapes(model_config, parallel.world),
     )
+
+
+def expert_shapes(model_config: ModelConfig, world: int) -> ExpertShapes | None:
+    """Return the sizes of a layer's experts on one of ``world`` ranks; None for a model without."""
+    if (experts := model_config.experts) is None:
+        return None
+    return ExpertShapes(experts.count, model_config.hidden_size, experts.inner // world)
 
 
 def quantises(config: EngineConfig) -> bool:
@@ -294,9 +304,12 @@ def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes
         of_b = module.b_rows * pool_rows_per_row(module.out_features, geometry.kv_dim)
         return of_a + of_b + 2 * pool_rows_per_row(shape.targets[target][1], geometry.kv_dim)
 
-    by_group = Counter[int]()
+    by_group, of_experts = Counter[int](), 0
+    if targets.experts is not None:
+        of_experts = expert_rows(targets.experts, config.max_lora_rank, geometry.kv_dim)
     for layer in range(shape.num_layers):
         by_group[geometry.layer_group(layer)] += sum(map(pool_rows, shape.targets_of(layer)))
+        by_group[geometry.layer_group(layer)] += of_experts if layer in shape.sparse_layers else 0
     return -(-max(by_group.values()) // geometry.rows_per_page)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from lora_engine.adapters.device_tier import GroupWeights
-from lora_engine.adapters.targets import COLUMN_PARALLEL_GROUPS
+from lora_engine.adapters.targets import COLUMN_PARALLEL_GROUPS, REPLICATED_GROUPS
 from lora_kernels.tables import Group
 
 from .parallel import Parallel
@@ -37,7 +37,7 @@ class LoraExchange:
 
     def part(self, index: int, group: Group) -> Group:
         """Return a target group with the outputs of this rank's B."""
-        if index in COLUMN_PARALLEL_GROUPS:
+        if index in COLUMN_PARALLEL_GROUPS | REPLICATED_GROUPS:
             return group
         return replace(group, out_features=tuple(out // self.parallel.world for out in group.out_features))
 
@@ -53,6 +53,8 @@ class LoraExchange:
 
         They are A ``[rank, in]`` and B ``[rank, out]``, copied: for rare operations, not for every step.
         """
+        if group in REPLICATED_GROUPS:
+            return [(weights.a_t[:, t.rank_start : t.rank_stop].t(), t.b) for t in weights.targets]
         if group in COLUMN_PARALLEL_GROUPS:
             a = self.parallel.all_gather(weights.a_t.t().contiguous())  # [ranks, rows of all targets, in]
             return [(a[:, t.rank_start : t.rank_stop].flatten(0, 1), t.b) for t in weights.targets]

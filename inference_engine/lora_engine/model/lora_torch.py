@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from lora_engine.adapters.targets import REPLICATED_GROUPS
+
 from .batch import LoraSpan
 from .lora_exchange import LoraExchange
 
@@ -23,7 +25,7 @@ def add_lora(
     ``x`` is ``[tokens, in]``; ``out`` ``[tokens, sum of the group's out]``. A base-only batch has no spans and costs
     nothing. ``exchange`` is set where both factors are split over ranks.
     """
-    if exchange is not None:
+    if exchange is not None and group not in REPLICATED_GROUPS:
         for sign in (1, -1):  # a row may use one adapter and subtract another
             _add_split_lora(group, layer, x, out, [span for span in spans if span.sign == sign], exchange)
         return

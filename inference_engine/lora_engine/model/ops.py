@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import torch
 import torch.nn.functional as F
 
+from lora_engine.adapters.targets import EXPERTS_GROUP
 from lora_engine.memory.page_pool import PagePool
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 
@@ -99,11 +100,20 @@ class Ops(Protocol[Plan]):
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: Plan) -> Activations:
         """Compute ``activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``, for the product that reads it."""
 
-    def experts(self, weights: ExpertWeights, x: Activations, out: torch.Tensor | None = None) -> torch.Tensor:
+    def experts(
+        self,
+        layer: int,
+        weights: ExpertWeights,
+        x: Activations,
+        logits: torch.Tensor,
+        plan: Plan,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Compute the sum of each token's best experts ``[tokens, hidden]``, each times its weight.
 
-        ``x [tokens, hidden]``. The result goes into ``out`` unless that is None. Over ranks, the results are parts of
-        a sum.
+        ``x [tokens, hidden]``; ``logits [tokens, experts]`` are the router's scores. Each expert's products have the
+        deltas of the token's adapter. The result goes into ``out`` unless that is None. Over ranks, the results are
+        parts of a sum.
         """
 
 
@@ -222,9 +232,19 @@ class TorchOps:
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: TorchPlan) -> torch.Tensor:
         return gated(gate_up, self.shape.activation)
 
-    def experts(self, weights: ExpertWeights, x: Activations, out: torch.Tensor | None = None) -> torch.Tensor:
+    def experts(
+        self,
+        layer: int,
+        weights: ExpertWeights,
+        x: Activations,
+        logits: torch.Tensor,
+        plan: TorchPlan,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         assert isinstance(x, torch.Tensor) and self.shape.experts is not None, "the model has experts"
-        mixed = mixture(x, weights, self.shape.experts, self.shape.activation)
+        spans = [span for span in plan.batch.lora if span.sign > 0 and EXPERTS_GROUP in span.slot.groups]
+        adapters = [(span, span.slot.experts(layer)) for span in spans]
+        mixed = mixture(x, logits, weights, self.shape.experts, self.shape.activation, adapters)
         return mixed if out is None else out.copy_(mixed)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

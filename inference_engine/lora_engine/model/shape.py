@@ -18,7 +18,7 @@ from .parallel import Parallel
 from .rope import RotaryPairs, RotaryTable, rotary_table
 
 # Indices into adapters.layout.TARGET_GROUPS.
-QKV, OUT, GATE_UP, DOWN, DELTA_IN, DELTA_GATES, DELTA_OUT = range(7)
+QKV, OUT, GATE_UP, DOWN, DELTA_IN, DELTA_GATES, DELTA_OUT, ROUTER = range(8)
 _ATTENTION_TARGETS = frozenset({*TARGET_GROUPS[QKV], *TARGET_GROUPS[OUT]})
 _MLP_TARGETS = frozenset({*TARGET_GROUPS[GATE_UP], *TARGET_GROUPS[DOWN]})
 _DELTA_TARGETS = frozenset({*TARGET_GROUPS[DELTA_IN], *TARGET_GROUPS[DELTA_GATES], *TARGET_GROUPS[DELTA_OUT]})
@@ -148,8 +148,7 @@ class ModelShape:
     def targets_of(self, layer: int) -> list[str]:
         """Return the LoRA targets of a layer."""
         others = _ATTENTION_TARGETS if layer in self.delta_layers else _DELTA_TARGETS
-        if layer in self.sparse_layers:
-            others |= _MLP_TARGETS
+        others |= _MLP_TARGETS if layer in self.sparse_layers else frozenset(TARGET_GROUPS[ROUTER])
         return [target for target in self.targets if target not in others]
 
     def pool_geometry(self, page_tokens: int, fp8_kv: bool = False) -> PoolGeometry:

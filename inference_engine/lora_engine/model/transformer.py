@@ -15,7 +15,7 @@ from .embedding_spans import add_heads, embed, hide_absent
 from .merging import MergedLayers
 from .ops import Activations, Addable, Ops, Reader, TorchOps
 from .parallel import Parallel, PartialSum
-from .shape import DELTA_GATES, DELTA_IN, DELTA_OUT, DOWN, GATE_UP, OUT, QKV, ModelShape
+from .shape import DELTA_GATES, DELTA_IN, DELTA_OUT, DOWN, GATE_UP, OUT, QKV, ROUTER, ModelShape
 from .vocabulary import Vocabulary
 from .weights import DeltaParameters, LayerWeights, ModelWeights
 
@@ -97,7 +97,7 @@ class Transformer:
         weights = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
         for index in range(len(weights)) if layers is None else layers:
             layer = weights[index]
-            mlp = Reader(GATE_UP, layer.mlp_in)
+            mlp = Reader(GATE_UP if layer.experts is None else ROUTER, layer.mlp_in)
             if layer.delta is not None:
                 readers: Sequence[Reader] = (
                     Reader(DELTA_IN, layer.mixer_in),
@@ -181,7 +181,8 @@ class Transformer:
 
     def _mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         if layer.experts is not None:
-            return self.ops.experts(layer.experts, x, self._addend(x.shape[0]))
+            logits = self.ops.project(ROUTER, index, x, layer.experts.router, None, plan)
+            return self.ops.experts(index, layer.experts, x, logits, plan, self._addend(x.shape[0]))
         assert layer.gate_up is not None and layer.down is not None, "the layer has one MLP"
         gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
         inner = self.ops.activate_for(gate_up, Reader(DOWN, layer.down), plan)

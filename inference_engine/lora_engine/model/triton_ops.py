@@ -13,12 +13,14 @@ from typing import Any
 import torch
 
 from lora_engine.adapters.layout import TARGET_GROUPS
+from lora_engine.adapters.targets import EXPERTS_GROUP, REPLICATED_GROUPS
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.memory.pinned import to_device
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
 from lora_kernels.epilogue import lora_epilogue
 from lora_kernels.expand import lora_expand
+from lora_kernels.expert_lora import ExpertLora
 from lora_kernels.experts import grouped_experts, route
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
@@ -46,7 +48,7 @@ ORDINARY_RANK = 256
 # Rank classes whose kernels and graphs are made at start; others are made on first use.
 USUAL_RANKS = (16, 64)
 ATTENTION = frozenset({QKV, OUT})
-ALL_GROUPS = frozenset(range(len(TARGET_GROUPS)))
+ALL_GROUPS = frozenset({*range(len(TARGET_GROUPS)), EXPERTS_GROUP})
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class TritonPlan:
     padded: bool = False  # some rows are padding, for which no attention is computed
     state_table: torch.Tensor | None = None  # [num_decode, state pages], with recurrent layers
     recurrent_prompts: SpanTables | None = None
+    adapters: torch.Tensor | None = None  # [tokens] each row's adapter in the kernels' tables; with experts
 
 
 def _addend_of(x: Addable) -> torch.Tensor:
@@ -122,7 +125,7 @@ class TritonOps:
         compute_cache_keys()
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
-        n = batch.num_decode
+        n, rows = batch.num_decode, len(batch.positions)
         return TritonPlan(
             pool=pool,
             positions=batch.positions.int(),
@@ -136,6 +139,7 @@ class TritonOps:
             groups=touched(batch.lora),
             merged=batch.merged,
             epilogues=any(span.slot.has_epilogues for span in batch.lora),
+            adapters=None if self.shape.experts is None else to_device(adapters_of(batch.lora, rows), self.device),
             **self._recurrent(batch, pool),
         )
 
@@ -280,7 +284,7 @@ class TritonOps:
                 continue
             lora_shrink(x, pool, lora.shrunk, *where)
             exchanged = None
-            if self.exchange is not None:
+            if self.exchange is not None and group not in REPLICATED_GROUPS:
                 part = sums_of_shrink(
                     lora.shrunk, x.shape[0], self.lora_groups[group], lora.shape, self.exchange.shards(group)
                 )
@@ -396,11 +400,24 @@ class TritonOps:
         gated_activation(gate_up, out, self.shape.activation)
         return out
 
-    def experts(self, weights: ExpertWeights, x: Activations, out: torch.Tensor | None = None) -> torch.Tensor:
-        config = self.shape.experts
+    def experts(
+        self,
+        layer: int,
+        weights: ExpertWeights,
+        x: Activations,
+        logits: torch.Tensor,
+        plan: TritonPlan,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        config, lora = self.shape.experts, None
         assert isinstance(x, torch.Tensor) and config is not None, "the model has experts"
-        routing = route(self.linear(x, weights.router), config.per_token, renormalised=config.renormalised)
-        return grouped_experts(x, weights.gate_up, weights.down, routing, self.shape.activation, out)
+        routing = route(logits, config.per_token, renormalised=config.renormalised)
+        if EXPERTS_GROUP in plan.groups and plan.lora:
+            assert plan.adapters is not None, "the plan of a model with experts has its rows' adapters"
+            rank = max(launch.shape.max_rank for launch in plan.lora)
+            kv_dim = plan.pool.geometry.kv_dim
+            lora = ExpertLora(plan.adapters, plan.pool.layer(layer), self.tables, layer, kv_dim, rank)
+        return grouped_experts(x, weights.gate_up, weights.down, routing, self.shape.activation, out, lora)
 
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
         """Plan the launches: add adapters, then subtract the merged one from the rows that do not use it."""
@@ -476,6 +493,15 @@ def split_spans(spans: Sequence[Span], border: int) -> tuple[list[Span], list[Sp
     decode = [span._replace(stop=min(span.stop, border)) for span in spans if span.start < border]
     prefill = [span._replace(start=max(span.start, border)) for span in spans if span.stop > border]
     return decode, prefill
+
+
+def adapters_of(spans: Sequence[LoraSpan], rows: int) -> torch.Tensor:
+    """Return each row's adapter by its slot in the kernels' tables, int32; 0: none. Subtracted ones do not count."""
+    adapters = torch.zeros(rows, dtype=torch.int32)
+    for span in spans:
+        if span.sign > 0:
+            adapters[span.start : span.stop] = span.slot.table_index
+    return adapters
 
 
 def touched(spans: Sequence[LoraSpan]) -> frozenset[int]:

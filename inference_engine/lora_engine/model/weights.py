@@ -104,19 +104,27 @@ class LayerWeights:
         if (group in _OF_ATTENTION and self.delta is not None) or (group in _OF_DELTA and self.delta is None):
             return None
         name = GROUP_MATRICES[group]
+        if name == "router":
+            return None if self.experts is None else self.experts.router
         matrix: Matrix | None = getattr(self.delta if name == "gates" else self, name)
         return matrix
 
     def norms(self) -> list[float]:
-        """Return squared Frobenius norms by target group, 0 without a matrix. Waits for the device once."""
+        """Return squared Frobenius norms by target group, then of the experts' modules; 0 without a matrix.
+
+        Waits for the device once.
+        """
         matrices = [self.matrix(group) for group in range(len(GROUP_MATRICES))]
-        present = torch.stack([_squared_norm(matrix) for matrix in matrices if matrix is not None]).tolist()
-        return [0.0 if matrix is None else present.pop(0) for matrix in matrices]
+        norms = [None if matrix is None else _squared_norm(matrix) for matrix in matrices]
+        experts = self.experts
+        norms.append(None if experts is None else _squared_norm(experts.gate_up) + _squared_norm(experts.down))
+        present = torch.stack([norm for norm in norms if norm is not None]).tolist()
+        return [0.0 if norm is None else present.pop(0) for norm in norms]
 
 
 MATRICES = ("mixer_in", "mixer_out", "gate_up", "down")
 # Names of the matrices by the index of their target group; the gates of a gated delta layer are not among MATRICES.
-GROUP_MATRICES = ("mixer_in", "mixer_out", "gate_up", "down", "mixer_in", "gates", "mixer_out")
+GROUP_MATRICES = ("mixer_in", "mixer_out", "gate_up", "down", "mixer_in", "gates", "mixer_out", "router")
 _OF_ATTENTION, _OF_DELTA = frozenset({0, 1}), frozenset({4, 5, 6})
 # Called with the index and the weights of each layer that was read.
 OnLayer = Callable[[int, LayerWeights], None]

@@ -9,6 +9,7 @@ from .adapter_template import AdapterTemplate, read_adapter_template, try_templa
 from .canonical import Form, is_weights, to_peft_form
 from .combination import LARGEST_WEIGHT, MAX_PARTS, Part, combined_digest, digests_of, is_combined, parts_of
 from .embedding_layers import EMBEDDING, HEAD, EmbeddingLayer, EmbeddingLayerLora
+from .experts import DOWN, GATE, GATE_UP, UP, ExpertFactor, ExpertLora, FactorForm
 from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
@@ -23,13 +24,17 @@ from .vectors import BIAS, LORA_BIAS, MAGNITUDE, ModuleVector
 __all__ = [
     "BIAS",
     "CONFIG_FILE",
+    "DOWN",
     "EMBEDDING",
+    "GATE",
+    "GATE_UP",
     "HEAD",
     "LARGEST_WEIGHT",
     "LORA_BIAS",
     "MAGNITUDE",
     "MAX_PARTS",
     "TARGETS",
+    "UP",
     "WEIGHTS_FILE",
     "AdapterLimits",
     "AdapterManifest",
@@ -37,6 +42,9 @@ __all__ = [
     "BaseGeometry",
     "EmbeddingLayer",
     "EmbeddingLayerLora",
+    "ExpertFactor",
+    "ExpertLora",
+    "FactorForm",
     "Form",
     "FormatError",
     "ModuleLora",

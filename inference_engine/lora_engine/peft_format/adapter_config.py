@@ -29,7 +29,6 @@ _LAYERS_NAME = re.compile(r"[A-Za-z0-9_.]{1,100}", re.ASCII)
 
 # Switches that change the meaning of the weights: name -> (description, fix).
 _UNSUPPORTED: dict[str, tuple[str, str]] = {
-    "target_parameters": ("LoRA on bare parameters", "Train with target_parameters=None and target_modules instead."),
     "layer_replication": ("replicated layers", "Train with layer_replication=None on the base model as it is."),
     "use_qalora": ("QALoRA", "Train with use_qalora=False."),
     "use_bdlora": ("block-diagonal LoRA", "Train with use_bdlora=None."),
@@ -59,6 +58,7 @@ _KNOWN = frozenset(_UNSUPPORTED) | {
     "alora_invocation_tokens",
     "modules_to_save",
     "trainable_token_indices",
+    "target_parameters",  # checked against the base, in ``inspection``
     "peft_type",
     "task_type",
     "auto_mapping",
@@ -261,7 +261,7 @@ def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | Non
         base_model_name=reader.base_model_name(),
         takes_from_base=_is_computed(raw),
     )
-    if not target_modules and not raw.get("target_parameters"):  # target_parameters are refused by their name
+    if not target_modules and not raw.get("target_parameters"):
         reader.bad("target_modules", "is missing or empty", 'List what was trained, e.g. ["q_proj", "v_proj"].')
     if config.alpha == 0 and not config.alpha_pattern:
         reader.bad(

@@ -10,6 +10,7 @@ _DELTA_FUSED = ("in_proj_qkvz", "in_proj_ba", "out_proj")
 # Named with their block, since attention has modules of the same names.
 _DELTA_SPLIT = tuple(f"linear_attn.{part}_proj" for part in "qkvgbao")
 _GATED_DELTA = frozenset({*_DELTA, *_DELTA_FUSED})
+ROUTER = "gate"
 _ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})
 
 
@@ -41,16 +42,24 @@ class BaseGeometry:
         0  # 1: a gated delta layer has the modules q_proj, k_proj, v_proj, g_proj, b_proj, a_proj, o_proj
     )
     fused_delta: int = 0  # 1: a gated delta layer has the modules in_proj_qkvz, in_proj_ba, out_proj
+    experts: int = 0  # of each layer of kind "e"
+    expert_features: int = 0  # between an expert's two products
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the modules that can have LoRA, in the order in which they are computed."""
         mlp = () if self.layer_kinds and not self.layer_kinds.strip("e") else self._mlp()
-        return (*self._attention(), *(self._delta() if "d" in self.layer_kinds else ()), *mlp)
+        router = (ROUTER,) if self.has_experts else ()
+        return (*self._attention(), *(self._delta() if "d" in self.layer_kinds else ()), *router, *mlp)
 
     @property
     def has_experts(self) -> bool:
-        return "e" in self.layer_kinds
+        return "e" in self.layer_kinds and self.experts > 0
+
+    @property
+    def sparse_layers(self) -> list[int]:
+        """Indices of the layers with experts."""
+        return [layer for layer, kind in enumerate(self.layer_kinds) if kind == "e" and self.experts]
 
     def target_of(self, block: str, module: str) -> str | None:
         """Return the target that is ``module`` of a layer's ``block`` (such as self_attn), None if there is none."""
@@ -61,7 +70,8 @@ class BaseGeometry:
     def targets_of(self, layer: int) -> tuple[str, ...]:
         """Names of a layer's modules that can have LoRA."""
         kind = self.layer_kinds[layer] if layer < len(self.layer_kinds) else "a"
-        return (*(self._delta() if kind == "d" else self._attention()), *(() if kind == "e" else self._mlp()))
+        router = (ROUTER,) if self.experts else ()
+        return (*(self._delta() if kind == "d" else self._attention()), *(router if kind == "e" else self._mlp()))
 
     def _attention(self) -> tuple[str, ...]:
         return (*(("qkv_proj",) if self.fused_qkv else TARGETS[:3]), "o_proj")
@@ -87,6 +97,7 @@ class BaseGeometry:
             "up_proj": (self.hidden_size, self.intermediate_size),
             "gate_up_proj": (self.hidden_size, 2 * self.intermediate_size),
             "down_proj": (self.intermediate_size, self.hidden_size),
+            ROUTER: (self.hidden_size, self.experts),
             "in_proj_qkv": (self.hidden_size, self.delta_channels),
             "in_proj_z": (self.hidden_size, self.delta_values),
             "in_proj_b": (self.hidden_size, self.delta_heads),

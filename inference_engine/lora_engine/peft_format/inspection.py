@@ -23,6 +23,7 @@ from .adapter_config import (
     unused_numbers,
 )
 from .embedding_layers import EmbeddingLayer, EmbeddingLayersInspection
+from .experts import ExpertChecks, ExpertLora, is_served_parameter
 from .geometry import AdapterLimits, BaseGeometry, module_key
 from .identity import WEIGHTS_FILE
 from .modules import ModuleLora, ModuleResolver
@@ -35,8 +36,10 @@ _NAME = re.compile(
     r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp)\.([a-z_]+)\.lora_([AB])\.weight",
     re.ASCII,
 )
-# Tensors of the experts or the router of a layer.
-_OF_EXPERTS = re.compile(r"\.(?:mlp|block_sparse_moe)\.(?:(experts)|gate)\.", re.ASCII)
+# The router's name in Mixtral's checkpoints, and in transformers 4.
+_OF_ROUTER = re.compile(r"(\.layers\.\d+)\.block_sparse_moe\.gate\.", re.ASCII)
+# Tensors of the experts of a layer.
+_OF_EXPERTS = re.compile(r"\.(?:mlp|block_sparse_moe)\.experts\.", re.ASCII)
 _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # All exponent bits set means infinite or NaN.
 _EXPONENT: dict[str, tuple[str, int]] = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
@@ -77,6 +80,7 @@ class AdapterManifest:
     embedding_layers: tuple[EmbeddingLayer, ...] = ()
     vectors: tuple[ModuleVector, ...] = ()
     invocation_tokens: tuple[int, ...] = ()  # empty for an adapter that always acts
+    experts: tuple[ExpertLora, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a summary for reports: ranks and scales by target, not by module."""
@@ -91,8 +95,8 @@ class AdapterManifest:
             "num_parameters": self.num_parameters,
             "weight_bytes": self.weight_bytes,
             "base_model_name": self.base_model_name,
-            "num_modules": len(self.modules),
-            "layers": sorted({module.layer for module in self.modules}),
+            "num_modules": len(self.modules) + len(self.experts),
+            "layers": sorted({m.layer for m in self.modules} | {m.layer for m in self.experts}),
             "ranks": {target: sorted({m.rank for m in ms}) for target, ms in sorted(by_target.items())},
             "scales": {target: sorted({m.scale for m in ms}) for target, ms in sorted(by_target.items())},
         }
@@ -172,10 +176,12 @@ class _Inspection:
         self._weights: SafetensorsFile | None = None
         self._modules: dict[tuple[int, str], _Module] = {}
         self._vectors = VectorChecks(geometry, self._findings)
+        self._experts = ExpertChecks(geometry, self._findings)
         self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # rank and alpha of each module
         self._misfits: list[str] = []  # descriptions of tensors that do not fit the base
         self._invocation: tuple[int, ...] = ()
         self._has_foreign = False  # some tensors are no LoRA of this base
+        self._has_other_parameters = False  # LoRA is on parameters that it cannot be served on
         self._embedding_layers = EmbeddingLayersInspection(geometry, limits, root, self._findings, self._misfit)
 
     def run(self, check_finite: bool) -> ValidationReport:
@@ -231,19 +237,37 @@ class _Inspection:
         if self._raw is None:
             raise _SkippedError("not checked: the config cannot be read")
         check_features(self._raw, self._findings)
+        self._parameters(self._raw)
         if is_lora(self._raw):
             self._invocation = invocation_tokens(self._raw, self._geometry.vocab_size, self._findings)
         return "every feature in use is served"
 
+    def _parameters(self, raw: dict[str, Any]) -> None:
+        """Report parameters that LoRA cannot be served on: all but those of experts and routers."""
+        if not (names := raw.get("target_parameters")):
+            return
+        served = isinstance(names, list) and self._geometry.has_experts
+        refused = [name for name in names if not is_served_parameter(name)] if served else [names]
+        if refused:
+            self._has_other_parameters = True
+            of_experts = " other than those of experts" if self._geometry.has_experts else ""
+            self._findings.add(
+                "unsupported_feature",
+                f"The adapter uses LoRA on bare parameters{of_experts} (target_parameters: {_first(refused[0])}); "
+                "it cannot be served.",
+                "Train with target_parameters=None and target_modules instead.",
+            )
+
     def _open_weights(self) -> str:
-        if self._raw is not None and has_other_tensors(self._raw):
+        if self._has_other_parameters or (self._raw is not None and has_other_tensors(self._raw)):
             raise _SkippedError("not checked: the adapter is of a kind that cannot be served")
         self._weights = SafetensorsFile.open(self._folder / WEIGHTS_FILE, self._limits)
         count = len(self._weights.entries)
-        if count > self._limits.max_tensors:
+        of_experts = 6 * self._geometry.experts * len(self._geometry.sparse_layers)
+        if count > self._limits.max_tensors + of_experts:
             raise FormatError(
                 "too_many_tensors",
-                f"{WEIGHTS_FILE} holds {count} tensors; the limit is {self._limits.max_tensors}.",
+                f"{WEIGHTS_FILE} holds {count} tensors; the limit is {self._limits.max_tensors + of_experts}.",
                 _SAVE_AGAIN,
             )
         return f"{count} tensors"
@@ -252,14 +276,15 @@ class _Inspection:
         before = self._findings.added
         for entry in self._need_weights().entries.values():
             self._collect(entry)
-        if not self._modules and not self._embedding_layers and self._findings.added == before:
+        has_some = self._modules or self._embedding_layers or self._experts
+        if not has_some and self._findings.added == before:
             self._findings.add("no_lora_tensors", f"{WEIGHTS_FILE} holds no LoRA tensors.", _SAVE_AGAIN)
         return f"{len(self._modules)} modules"
 
     def _collect(self, entry: TensorEntry) -> None:
-        if self._embedding_layers.collect(entry) or self._vectors.take(entry):
+        if self._embedding_layers.collect(entry) or self._vectors.take(entry) or self._experts.take(entry):
             return
-        match = _NAME.fullmatch(entry.name)
+        match = _NAME.fullmatch(_OF_ROUTER.sub(r"\1.mlp.gate.", entry.name))
         if match is None or (target := self._geometry.target_of(match[2], match[3])) is None:  # e.g. mlp.q_proj
             self._foreign(entry.name)
             return
@@ -292,12 +317,13 @@ class _Inspection:
 
     def _foreign(self, name: str) -> None:
         self._has_foreign = True
-        if self._geometry.has_experts and (match := _OF_EXPERTS.search(name)):
+        if self._geometry.has_experts and _OF_EXPERTS.search(name):
             self._findings.add(
                 "unexpected_tensor",
-                f"{printable(name)} is LoRA on {'the experts' if match[1] else 'the router'} of "
-                f"{self._geometry.name}, which cannot be served.",
-                f"LoRA is served on {self._targets}: train with those target_modules, and without target_parameters.",
+                f"{printable(name)} is of the experts of {self._geometry.name}, but is no LoRA of theirs that can be "
+                "served.",
+                "Train plain LoRA on gate_proj, up_proj and down_proj of experts, or on the parameters gate_up_proj "
+                "and down_proj.",
                 name,
             )
             return
@@ -316,7 +342,7 @@ class _Inspection:
         self._need_weights()
         for module in self._modules.values():
             self._module_shapes(module)
-        for what, entry in self._vectors.misfits():
+        for what, entry in (*self._vectors.misfits(), *self._experts.misfits()):
             self._misfit("shape_mismatch", what, entry)
         self._embedding_layers.shapes()
         if len(self._misfits) > 1:
@@ -361,11 +387,12 @@ class _Inspection:
         self._need_weights()
         if self._config is None or self._resolver is None:
             raise _SkippedError("not checked: the config has problems")
-        if self._has_foreign and not self._modules and not self._embedding_layers:
+        if self._has_foreign and not (self._modules or self._embedding_layers or self._experts):
             raise _SkippedError("not checked: none of the tensors is LoRA's on this base")
         try:
             self._completeness(self._resolver)
             self._embedding_layers.against_config(self._config, self._resolver)
+            self._experts.against(self._config, self._resolver, self._limits.max_rank)
             for layer, target in self._modules:  # every pattern: a manifest is made only of these results
                 self._by_config[layer, target] = self._resolver.rank(layer, target), self._resolver.alpha(layer, target)
         except PatternError as error:
@@ -488,6 +515,7 @@ class _Inspection:
             for side, entry in sorted(module.sides.items()):
                 yield f"{module.label}.lora_{side}", entry
         yield from self._vectors.entries()
+        yield from self._experts.entries()
         yield from self._embedding_layers.entries()
 
     def _manifest(self) -> AdapterManifest:
@@ -498,12 +526,14 @@ class _Inspection:
         dtypes = {_DTYPE_NAMES[entry.dtype] for entry in entries}
         embedding_layers = self._embedding_layers.describe(resolver)
         ranks = [module.rank for module in modules] + [layer.lora.rank for layer in embedding_layers if layer.lora]
+        ranks += [module.rank for module in self._experts.modules]
         return AdapterManifest(
             rank=max(ranks, default=0),
             targets=tuple(
                 sorted(
                     {module.target for module in modules}
                     | {layer.target for layer in embedding_layers if layer.is_in_file}
+                    | {f"experts.{module.module}" for module in self._experts.modules}
                 )
             ),
             dtype=dtypes.pop() if len(dtypes) == 1 else "mixed",
@@ -516,6 +546,7 @@ class _Inspection:
             embedding_layers=embedding_layers,
             vectors=self._vectors.vectors(),
             invocation_tokens=self._invocation,
+            experts=tuple(self._experts.modules),
         )
 
     @property
@@ -540,6 +571,11 @@ class _Inspection:
         if self._weights is None:
             raise _SkippedError("not checked: the weights cannot be read")
         return self._weights
+
+
+def _first(names: object) -> str:
+    """Return a name to show: the first of a list."""
+    return printable(names[0] if isinstance(names, list) else names)
 
 
 class _SkippedError(Exception):

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from .adapter_config import AdapterConfig
-from .geometry import module_key
+from .geometry import ROUTER, module_key
 from .patterns import PatternMatcher, TailPatterns, tails
 
 _FIRST_INDEX = re.compile(r".*?\.[^.]*\.(\d+)\.", re.ASCII)
@@ -44,9 +44,22 @@ class ModuleResolver:
         self._ranks = TailPatterns(config.rank_pattern, self._matcher)
         self._alphas = TailPatterns(config.alpha_pattern, self._matcher)
 
+    @property
+    def root(self) -> str:
+        """Name of the base's ``model`` in patterns."""
+        return self._root
+
     def targets(self, layer: int, target: str) -> bool:
         """Return whether training put LoRA on the module."""
-        return self.is_targeted(module_key(layer, target, self._root))
+        key = module_key(layer, target, self._root)
+        return self.is_targeted(key) or (target == ROUTER and self._is_parameter(f"{key}.weight"))
+
+    def _is_parameter(self, key: str) -> bool:
+        """Return whether ``target_parameters`` name the parameter ``key``, in full or by its last parts."""
+        names = self._config.raw.get("target_parameters")
+        return isinstance(names, list) and not frozenset(tails(key)).isdisjoint(
+            name for name in names if isinstance(name, str)
+        )
 
     def is_targeted(self, key: str) -> bool:
         """Return whether training put LoRA on the module ``key``, e.g. ``model.layers.0.self_attn.q_proj``."""

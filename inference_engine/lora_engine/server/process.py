@@ -339,6 +339,8 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
         untied_head=int(loaded.model.weights.embedding is not loaded.model.weights.lm_head),
         gated_queries=int(model.family.gated_queries),
         layer_kinds=_layer_kinds(model),
+        experts=model.experts.count if model.experts else 0,
+        expert_features=model.experts.inner if model.experts else 0,
         **_delta_sizes(model),
     )
 

@@ -1,0 +1,247 @@
+"""LoRA on experts: each pair of a token and an expert has the rows of its own adapter and its own expert in the pool.
+
+The products with A come first, for all pairs (``shrink_experts``). Those with B are part of the products of the experts
+(``experts.py``), where a program adds them up for each adapter among its pairs before the activation. The pairs of an
+expert are in order of tokens, so an adapter's are adjacent, and a program has few of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from .kernel_variants import block_columns
+from .tables import EXPERT_FIELDS, EXPERT_MODULES, SlotTables
+
+# Slots, more than any table has.
+_FAR = tl.constexpr(1 << 30)
+_FIELDS = tl.constexpr(EXPERT_FIELDS)
+_MODULES = tl.constexpr(EXPERT_MODULES)
+# Ranks of a program, and elements of x that it reads at a time.
+_RANKS, _COLUMNS = 16, 256
+
+
+class ExpertLora(NamedTuple):
+    """The adapters of a step on the experts of ``layer``.
+
+    ``slots [tokens]`` int32: each token's adapter in ``tables``, 0: none. ``pool [pages, page_elems]`` is the layer's,
+    with pool rows of ``kv_dim`` elements. ``max_rank`` bounds the rank of their modules.
+    """
+
+    slots: torch.Tensor
+    pool: torch.Tensor
+    tables: SlotTables
+    layer: int
+    kv_dim: int
+    max_rank: int
+
+
+@triton.jit
+def next_slot(slots, after):
+    """Return the smallest of ``slots`` above ``after``, or a number above all slots."""
+    return tl.min(tl.where(slots > after, slots, _FAR), axis=0)
+
+
+@triton.jit
+def is_slot(slot):
+    """Return whether ``next_slot`` found one."""
+    return slot < _FAR
+
+
+@triton.jit
+def module_entry(modules_ptr, slot, layer, slot_stride, module):
+    """Return the place of a module's entry in the table of experts' modules."""
+    return modules_ptr + slot.to(tl.int64) * slot_stride + (layer * _MODULES + module) * _FIELDS
+
+
+@triton.jit
+def source_of(entry, MODULE: tl.constexpr):
+    """Return which of gate's and up's products with A a module uses: gate's for both if they have the same A."""
+    source = 0
+    if MODULE == 1:
+        same = (tl.load(entry) == tl.load(entry - _FIELDS)) & (tl.load(entry - _FIELDS + 4) > 0)
+        source = tl.where(same, 0, 1)
+    return source
+
+
+@triton.jit
+def _rows_of(pages_ptr, pool_row, mask, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr):
+    """Return the places of pool rows of an adapter, whose pages begin at ``pages_ptr``."""
+    page = tl.load(pages_ptr + pool_row // ROWS_PER_PAGE, mask=mask, other=0)
+    return page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _shrink_pairs_kernel(
+    x_ptr, h_ptr, pool_ptr, order_ptr, experts_ptr, slots_ptr, pages_ptr, modules_ptr, layer, x_stride, pages_stride,
+    slot_stride, IN: tl.constexpr, PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr,
+    NUM_MODULES: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Multiply ``BLOCK_R`` rows of A of a module by one sorted pair's input."""
+    place, part = tl.program_id(0), tl.program_id(1)
+    block, module = part // NUM_MODULES, part % NUM_MODULES
+    pair = tl.load(order_ptr + place)
+    token = (pair // PER_TOKEN).to(tl.int64)
+    slot = tl.load(slots_ptr + token)
+    if slot == 0:
+        return
+    entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
+    rank = tl.load(entry + 4)
+    if block * BLOCK_R >= rank:
+        return
+    first = tl.load(entry)
+    if module == 1:
+        if (first == tl.load(entry - _FIELDS)) & (tl.load(entry - _FIELDS + 4) > 0):
+            return
+    first += tl.load(experts_ptr + pair) * tl.load(entry + 1)
+    rows, columns = block * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_K)
+    rows_ok = rows < rank
+    PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    x_row = token if BY_TOKEN else place.to(tl.int64)
+    acc = tl.zeros((BLOCK_R, BLOCK_K), dtype=tl.float32)
+    for k in range(0, IN, BLOCK_K):
+        at = _rows_of(pages_ptr + slot * pages_stride, first + rows * PER_ROW + k // KV_DIM, rows_ok, KV_DIM,
+                      ROWS_PER_PAGE)  # fmt: skip
+        ok = k + columns < IN
+        a = tl.load(pool_ptr + (at + k % KV_DIM)[:, None] + columns[None, :], mask=rows_ok[:, None] & ok[None, :],
+                    other=0.0)  # fmt: skip
+        x = tl.load(x_ptr + x_row * x_stride + k + columns, mask=ok, other=0.0)
+        acc += a.to(tl.float32) * x.to(tl.float32)[None, :]
+    out = h_ptr + (place * NUM_MODULES + module).to(tl.int64) * MAX_RANK + rows
+    tl.store(out, tl.sum(acc, axis=1).to(h_ptr.dtype.element_ty), mask=rows_ok)
+
+
+@triton.jit(do_not_specialize=["layer"])
+def _shrink_blocks_kernel(
+    x_ptr, h_ptr, pool_ptr, order_ptr, starts_ptr, slots_ptr, pages_ptr, modules_ptr, layer, x_stride, pages_stride,
+    slot_stride, IN: tl.constexpr, PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr,
+    NUM_MODULES: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
+    EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Multiply A of a module by the inputs of a block of an expert's sorted pairs, for each adapter among them."""
+    expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
+    if expert >= EXPERTS:
+        return
+    module = tl.program_id(1)
+    places, columns = start + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+    places_ok = places < stop
+    tokens = tl.load(order_ptr + places, mask=places_ok, other=0).to(tl.int64) // PER_TOKEN
+    slots = tl.load(slots_ptr + tokens, mask=places_ok, other=0)
+    x_rows = tokens if BY_TOKEN else places.to(tl.int64)
+    PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    slot = next_slot(slots, 0)
+    while is_slot(slot):
+        mine = slots == slot
+        entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
+        rank, first = tl.load(entry + 4), tl.load(entry)
+        if module == 1:
+            if (first == tl.load(entry - _FIELDS)) & (tl.load(entry - _FIELDS + 4) > 0):
+                rank = 0
+        first += expert * tl.load(entry + 1)
+        for r in range(0, rank, BLOCK_R):
+            rows = r + tl.arange(0, BLOCK_R)
+            rows_ok = rows < rank
+            acc = tl.zeros((BLOCK_M, BLOCK_R), dtype=tl.float32)
+            for k in range(0, IN, BLOCK_K):
+                at = _rows_of(pages_ptr + slot * pages_stride, first + rows * PER_ROW + k // KV_DIM, rows_ok, KV_DIM,
+                              ROWS_PER_PAGE)  # fmt: skip
+                ok = k + columns < IN
+                a = tl.load(pool_ptr + (at + k % KV_DIM)[None, :] + columns[:, None],
+                            mask=ok[:, None] & rows_ok[None, :], other=0.0)  # fmt: skip
+                x = tl.load(x_ptr + x_rows[:, None] * x_stride + k + columns[None, :],
+                            mask=mine[:, None] & ok[None, :], other=0.0)  # fmt: skip
+                acc = tl.dot(x, a, acc, input_precision="ieee")
+            out = h_ptr + (places.to(tl.int64)[:, None] * NUM_MODULES + module) * MAX_RANK + rows[None, :]
+            tl.store(out, acc.to(h_ptr.dtype.element_ty), mask=mine[:, None] & rows_ok[None, :])
+        slot = next_slot(slots, slot)
+
+
+@triton.jit
+def block_of_pairs(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Return the expert of a block of sorted pairs (``EXPERTS``: there is no such block), and its first and last
+    (exclusive) pair.
+    """
+    experts = tl.arange(0, EXPERTS_PAD)
+    ok = experts < EXPERTS
+    first = tl.load(starts_ptr + experts, mask=ok, other=0)
+    last = tl.load(starts_ptr + experts + 1, mask=ok, other=0)
+    blocks = (last - first + BLOCK_M - 1) // BLOCK_M
+    ends = tl.cumsum(blocks, axis=0)
+    expert = tl.sum((ok & (ends <= block)).to(tl.int32), axis=0)
+    mine = experts == expert
+    start = tl.sum(tl.where(mine, first + (block - ends + blocks) * BLOCK_M, 0), axis=0)
+    stop = tl.sum(tl.where(mine, last, 0), axis=0)
+    return expert, start, tl.minimum(stop, start + BLOCK_M)
+
+
+@triton.jit
+def add_expert_lora(
+    acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, places, expert, column, columns_ok, layer,
+    pages_stride, slot_stride, MODULE: tl.constexpr, FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, OUT: tl.constexpr,
+    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """Add ``scale * B^T h`` of each pair's adapter to ``acc [BLOCK_M, BLOCK_N]``, from output ``column`` on.
+
+    ``slots [BLOCK_M]`` are the pairs' adapters, 0 for none and for rows without a pair; ``places`` their sorted places.
+    """
+    PER_ROW: tl.constexpr = (OUT + KV_DIM - 1) // KV_DIM
+    columns = tl.arange(0, BLOCK_N)
+    slot = next_slot(slots, 0)
+    while is_slot(slot):
+        entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + MODULE)
+        rank = tl.load(entry + 4)
+        source = source_of(entry, MODULE)
+        scale = tl.load(scales_ptr + slot.to(tl.int64) * (slot_stride // _FIELDS) + layer * _MODULES + FIRST + MODULE)
+        first = tl.load(entry + 2) + expert * tl.load(entry + 3) + column // KV_DIM
+        h_rows = h_ptr + (places.to(tl.int64) * NUM_MODULES + source) * MAX_RANK
+        part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for r in range(0, rank, BLOCK_R):
+            rows = r + tl.arange(0, BLOCK_R)
+            rows_ok = rows < rank
+            at = _rows_of(pages_ptr + slot * pages_stride, first + rows * PER_ROW, rows_ok, KV_DIM, ROWS_PER_PAGE)
+            b = tl.load(pool_ptr + (at + column % KV_DIM)[:, None] + columns[None, :],
+                        mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)  # fmt: skip
+            h = tl.load(h_rows[:, None] + rows[None, :], mask=(slots == slot)[:, None] & rows_ok[None, :], other=0.0)
+            part = tl.dot(h.to(b.dtype), b, part, input_precision="ieee")
+        acc += part * scale
+        slot = next_slot(slots, slot)
+    return acc
+
+
+def shrink_experts(
+    x: torch.Tensor, lora: ExpertLora, routing: tuple[torch.Tensor, ...], first: int, modules: int, pairs_a_block: int
+) -> torch.Tensor:
+    """Compute the products with A of ``modules`` modules from ``first`` on: ``[pairs, modules, max_rank]``.
+
+    ``x`` is ``[tokens, in]`` for gate and up, ``[pairs, in]`` by sorted pairs for down, with contiguous rows;
+    ``routing`` is that of ``experts.route``. With blocks of 16 pairs, each pair has programs of its own. Rows of pairs
+    without an adapter, and ranks beyond the adapter's, are undefined.
+    """
+    experts, _, order, starts = routing
+    pairs, inputs, (pool, tables) = order.shape[0], x.shape[1], (lora.pool, lora.tables)
+    h = torch.empty(pairs, modules, lora.max_rank, dtype=x.dtype, device=x.device)
+    columns = block_columns(lora.kv_dim, _COLUMNS)
+    common = {
+        "IN": inputs, "PER_TOKEN": experts.shape[1], "BY_TOKEN": first == 0,
+        "FIRST": first, "NUM_MODULES": modules, "KV_DIM": lora.kv_dim, "ROWS_PER_PAGE": pool.shape[1] // lora.kv_dim,
+        "MAX_RANK": lora.max_rank, "BLOCK_R": _RANKS,
+    }  # fmt: skip
+    tensors = lora.slots, tables.pages, tables.experts, lora.layer
+    strides = x.stride(0), tables.pages.stride(0), tables.experts.stride(0)
+    if pairs_a_block <= 16:
+        grid = pairs, modules * triton.cdiv(lora.max_rank, _RANKS)
+        _shrink_pairs_kernel[grid](x, h, pool, order, experts, *tensors, *strides, BLOCK_K=columns, **common)
+        return h
+    count = starts.shape[0] - 1
+    blocks = pairs // pairs_a_block + min(pairs, count)
+    _shrink_blocks_kernel[(blocks, modules)](
+        x, h, pool, order, starts, *tensors, *strides, EXPERTS=count, EXPERTS_PAD=triton.next_power_of_2(count),
+        BLOCK_M=pairs_a_block, BLOCK_K=min(columns, 64), num_warps=4 if pairs_a_block < 128 else 8, **common,
+    )  # fmt: skip
+    return h

@@ -1,0 +1,280 @@
+"""Adapters on experts and routers give the tokens of models that have their deltas in the weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lorikeet_testing.expert_adapters import (
+    FORMS,
+    config_of,
+    random_factors,
+    save_experts,
+    sparse_layers,
+    with_deltas,
+)
+from lorikeet_testing.graph_stand_in import RunEveryTime
+from lorikeet_testing.interpreted import few_programs  # noqa: F401
+from lorikeet_testing.reference_families import Family, ReferenceFamilies, build_engine, run_all
+from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from lora_engine.execution.graph_runner import GraphRunner
+from lora_engine.model.graph_shapes import GraphShape
+from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
+from lora_engine.peft_format import BaseGeometry, inspect_adapter
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_kernels.kernel_variants import KernelVariant
+
+pytestmark = pytest.mark.usefixtures("few_programs")
+MIXTRAL, OLMOE, QWEN = "mixtral-experts", "olmoe-experts", "qwen3-some-layers-with-experts"
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> ReferenceFamilies:
+    return ReferenceFamilies(tmp_path_factory.mktemp("families"))
+
+
+def base_of(family: Family) -> Any:
+    return AutoModelForCausalLM.from_pretrained(
+        family.folder, dtype=torch.float32, experts_implementation="eager"
+    ).eval()
+
+
+def requests_of(adapters: list[str], seed: int, tokens: int = 5) -> list[GenerationRequest]:
+    rnd = random.Random(seed)
+    return [
+        GenerationRequest(
+            str(n), [rnd.randrange(VOCAB) for _ in range(rnd.choice((1, 9, 33)))],
+            SamplingParams(max_tokens=tokens), digest,
+        )
+        for n, digest in enumerate(adapters)
+    ]  # fmt: skip
+
+
+def check(model: Any, request: GenerationRequest, answer: list[int]) -> None:
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([request.prompt_token_ids + answer[:-1]])).logits[0]
+    assert answer == logits.argmax(dim=-1)[-len(answer) :].tolist()
+
+
+def check_all(family: Family, models: dict[str, tuple[Adapter, Any]], per: int = 2, **settings: Any) -> None:
+    """Run requests of every adapter, of the base and of attention's adapters in mixed batches."""
+    adapters = {**family.adapters, **{name: adapter for name, (adapter, _) in models.items()}}
+    engine = build_engine(dataclasses.replace(family, adapters=adapters), **settings)
+    base, plain = base_of(family), family.adapters["attention-r8"].digest
+    by_digest = {adapter.digest: model for adapter, model in models.values()}
+    digests = [*list(by_digest) * per, "", plain, ""]
+    requests = requests_of(digests, seed=per)
+    tokens, _ = run_all(engine, requests)
+    for request in requests:
+        answer = tokens[request.request_id]
+        if request.adapter_digest == plain:
+            family.check_greedy(request, answer, "attention-r8")
+        else:
+            check(by_digest.get(request.adapter_digest, base), request, answer)
+
+
+@pytest.mark.parametrize("name", [MIXTRAL, OLMOE, QWEN])
+def test_each_form_has_the_tokens_of_a_model_with_its_deltas(
+    families: ReferenceFamilies, name: str, tmp_path: Path
+) -> None:
+    """All forms beside each other, the base and an adapter on attention in one batch."""
+    family, models = families(name), {}
+    base, block = base_of(family), "block_sparse_moe" if name == MIXTRAL else "mlp"
+    for seed, form in enumerate(FORMS):
+        factors = random_factors(base, seed, form)
+        adapter = save_experts(tmp_path / form, factors, form, block if form == "each expert" else "mlp")
+        models[form] = adapter, with_deltas(base, factors)
+    check_all(family, models)
+
+
+@pytest.mark.parametrize("name", [OLMOE, QWEN])
+def test_kernels_have_the_tokens_of_the_reference(families: ReferenceFamilies, name: str, tmp_path: Path) -> None:
+    """The Triton kernels, with one program for each pair and with blocks of pairs."""
+    family, models = families(name), {}
+    base = base_of(family)
+    for seed, form in enumerate(("parameters", "shared", "uneven")):
+        factors = random_factors(base, seed, form)
+        models[form] = save_experts(tmp_path / form, factors, form), with_deltas(base, factors)
+    check_all(family, models, per=1, backend="triton", step_tokens=64)
+
+
+def test_preemption_chunks_and_cached_prefixes_change_nothing(families: ReferenceFamilies, tmp_path: Path) -> None:
+    family = families(QWEN)
+    base, models = base_of(family), {}
+    for seed, form in enumerate(("parameters", "w1 w2 w3")):
+        factors = random_factors(base, seed, form)
+        models[form] = save_experts(tmp_path / form, factors, form), with_deltas(base, factors)
+    check_all(family, models, per=4, pool_mb=2, page_tokens=2, step_tokens=11)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["gate_proj", "up_proj", "down_proj", "q_proj"]])
+def test_what_peft_writes_is_served_as_peft_does(
+    families: ReferenceFamilies, targets: str | list[str], tmp_path: Path
+) -> None:
+    """PEFT trains the experts' parameters by these names, and the router's for ``all-linear``."""
+    family = families(OLMOE)
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM", init_lora_weights=False)
+    torch.manual_seed(3)
+    trained = get_peft_model(base_of(family), config)
+    for parameter in trained.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.15)
+    trained.save_pretrained(str(tmp_path / "peft"))
+    names = load_file(tmp_path / "peft" / "adapter_model.safetensors")
+    assert any(".experts.base_layer.lora_A" in name for name in names)
+    assert any(".gate.lora_A" in name for name in names) == (targets == "all-linear")
+    reference = PeftModel.from_pretrained(base_of(family), str(tmp_path / "peft")).eval()
+    check_all(family, {"peft": (adapter_at("peft", tmp_path / "peft"), reference)}, per=4)
+
+
+def test_a_router_of_a_checkpoint_of_mixtral(families: ReferenceFamilies, tmp_path: Path) -> None:
+    family = families(MIXTRAL)
+    base, changed = base_of(family), base_of(family)
+    generator, tensors = torch.Generator().manual_seed(2), {}
+    for layer in sparse_layers(base):
+        gate = changed.model.layers[layer].mlp.gate
+        a, b = (torch.randn(*shape, generator=generator) for shape in ((4, 64), (len(gate.weight), 4)))
+        gate.weight.data += 2.0 * b @ a
+        prefix = f"base_model.model.model.layers.{layer}.block_sparse_moe.gate"
+        tensors |= {f"{prefix}.lora_A.weight": a, f"{prefix}.lora_B.weight": b}
+    (tmp_path / "a").mkdir()
+    save_file(tensors, tmp_path / "a" / "adapter_model.safetensors")
+    (tmp_path / "a" / "adapter_config.json").write_text(json.dumps(config_of("", target_modules=["gate"])))
+    check_all(family, {"a": (adapter_at("a", tmp_path / "a"), changed)})
+
+
+def test_decode_graphs_find_each_rows_adapter(
+    families: ReferenceFamilies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lora_engine.execution.graph_runner.StepGraph", RunEveryTime)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
+    monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(
+        "lora_engine.engine.build_runner",
+        lambda config, loaded, mirror: GraphRunner(loaded.model, loaded.pool, config.max_running, loaded.max_context),
+    )
+    family = families(OLMOE)
+    base, adapters, models = base_of(family), dict(family.adapters), {}
+    for seed in range(2):
+        factors = random_factors(base, seed, "w1 w2 w3")
+        adapters[f"e{seed}"] = save_experts(tmp_path / f"e{seed}", factors, "w1 w2 w3")
+        models[adapters[f"e{seed}"].digest] = with_deltas(base, factors)
+    engine = build_engine(dataclasses.replace(family, adapters=adapters), step_tokens=64, backend="triton")
+    graphs = engine.runner.graphs  # type: ignore[attr-defined]
+    graphs.steps_between = 1 << 30
+    graphs.choose(GraphShape(4, lora_shape(KernelVariant.GEMV_1, 64), 4, ALL_GROUPS), [])
+    requests = requests_of([*models, ""], seed=8, tokens=3)
+    tokens, _ = run_all(engine, requests)
+    for request in requests:
+        check(models.get(request.adapter_digest, base), request, tokens[request.request_id])
+    assert len(graphs) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("name", [MIXTRAL, OLMOE, QWEN])
+def test_gpu_tokens(families: ReferenceFamilies, name: str, graphs: bool, tmp_path: Path) -> None:
+    family, models = families(name), {}
+    base = base_of(family)
+    for seed, form in enumerate(("parameters", "shared", "uneven", "each expert")):
+        factors = random_factors(base, seed, form)
+        models[form] = save_experts(tmp_path / form, factors, form), with_deltas(base, factors)
+    check_all(family, models, per=6, device="cuda", dtype="float32", step_tokens=64, max_running=24, cuda_graphs=graphs)
+
+
+def geometry(**changes: Any) -> BaseGeometry:
+    sizes = {"num_layers": 2, "hidden_size": 8, "intermediate_size": 12, "num_attention_heads": 2}
+    sizes |= {"num_key_value_heads": 1, "head_dim": 4, "vocab_size": 32, "experts": 4, "expert_features": 6}
+    return BaseGeometry("tiny", "", **({"layer_kinds": "ee"} | sizes | changes))  # type: ignore[arg-type]
+
+
+def stacked_parameters(gate_up: tuple[int, int], down: tuple[int, int] | None = None) -> dict[str, torch.Tensor]:
+    """Parameters of four experts and rank 4, by their inputs and outputs in the file."""
+    tensors = {}
+    for layer in range(2):
+        prefix = f"base_model.model.model.layers.{layer}.mlp.experts"
+        for name, sizes in ((".base_layer", gate_up), ("", down)):
+            if sizes is not None:
+                tensors[f"{prefix}{name}.lora_A.weight"] = torch.ones(16, sizes[0])
+                tensors[f"{prefix}{name}.lora_B.weight"] = torch.ones(sizes[1], 16)
+    return tensors
+
+
+def report_of(folder: Path, tensors: dict[str, torch.Tensor], of: BaseGeometry, **config: Any) -> Any:
+    folder.mkdir(exist_ok=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps(config_of("parameters", **config)))
+    return inspect_adapter(folder, of)
+
+
+def test_exchanged_factors_of_equal_sizes_are_told_apart_by_the_other_parameter_or_the_release(tmp_path: Path) -> None:
+    """Of OLMoE's parameters, gate_up_proj has as many outputs as inputs."""
+    base, square = geometry(hidden_size=12), stacked_parameters((12, 12))
+    only = {"target_parameters": ["mlp.experts.gate_up_proj"]}
+
+    def first_of_a(report: Any) -> str:
+        module = next(lora for lora in report.manifest.experts if lora.module == "gate_up_proj")
+        return str(re.search(r"lora_[AB]", module.a.names[0])[0])  # type: ignore[index]
+
+    assert first_of_a(report_of(tmp_path, stacked_parameters((12, 12), (6, 12)), base)) == "lora_A"
+    assert first_of_a(report_of(tmp_path, stacked_parameters((12, 12), (12, 6)), base)) == "lora_B"
+    assert first_of_a(report_of(tmp_path, square, base, peft_version="0.19.1", **only)) == "lora_A"
+    assert first_of_a(report_of(tmp_path, square, base, peft_version="0.18.0", **only)) == "lora_B"
+    (problem,) = report_of(tmp_path, square, base, **only).problems
+    assert problem.code == "ambiguous_tensor" and "peft_version" in problem.fix
+
+
+def each(experts: range, rank: int = 4, inner: int = 6) -> dict[str, torch.Tensor]:
+    tensors = {}
+    for layer in range(2):
+        for expert in experts:
+            prefix = f"base_model.model.model.layers.{layer}.mlp.experts.{expert}.gate_proj"
+            tensors |= {
+                f"{prefix}.lora_A.weight": torch.ones(rank, 8),
+                f"{prefix}.lora_B.weight": torch.ones(inner, rank),
+            }
+    return tensors
+
+
+@pytest.mark.parametrize(
+    ("tensors", "config", "code", "words"),
+    [
+        (each(range(3)), {}, "missing_tensor", "experts.gate_proj.3.lora_A is missing"),
+        (each(range(5)), {}, "shape_mismatch", "expert 4, but tiny has 4"),
+        (each(range(4), rank=2), {}, "rank_mismatch", "is rank 2, but"),
+        (each(range(4), inner=5), {}, "shape_mismatch", r"tiny needs \[rank, 8\] and \[6, rank\]"),
+        (each(range(4)), {"use_dora": True}, "unsupported_feature", "DoRA on experts"),
+        (stacked_parameters((8, 12), (6, 8)), {"target_parameters": ["self_attn.q_proj.weight"]}, "unsupported_feature",
+         "other than those of experts"),
+        (stacked_parameters((8, 12)), {}, "missing_tensor", "down_proj.lora_A is missing"),
+        (stacked_parameters((9, 12), (6, 8)), {}, "shape_mismatch", "fits no parameter"),
+        (each(range(4)) | stacked_parameters((8, 12), (6, 8)), {}, "duplicate_tensor", "both have LoRA"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_with_a_reason(
+    tensors: dict[str, torch.Tensor], config: dict[str, Any], code: str, words: str, tmp_path: Path
+) -> None:
+    names = {} if any("experts.lora" in name or "base_layer" in name for name in tensors) else {
+        "target_modules": ["gate_proj"], "target_parameters": None
+    }  # fmt: skip
+    report = report_of(tmp_path, tensors, geometry(), **names, **config)
+    assert not report.ok
+    assert any(problem.code == code and re.search(words, problem.message) for problem in report.problems), [
+        (problem.code, problem.message) for problem in report.problems
+    ]
+
+
+def test_experts_of_a_base_without_any_are_refused(families: ReferenceFamilies, tmp_path: Path) -> None:
+    report = report_of(tmp_path, stacked_parameters((8, 12), (6, 8)), geometry(experts=0, layer_kinds=""))
+    assert {problem.code for problem in report.problems} == {"unsupported_feature"}
+    assert geometry_of(build_engine(families(OLMOE))).experts == 6

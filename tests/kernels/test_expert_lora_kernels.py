@@ -1,0 +1,112 @@
+"""LoRA on experts in pool pages against a loop over tokens in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lora_engine.adapters.experts import MODULES, ExpertFactors, plan_experts, read_slot
+from lora_engine.adapters.targets import ExpertShapes
+from lora_engine.peft_format import DOWN, GATE, GATE_UP, UP, ExpertFactor, ExpertLora, FactorForm
+from lora_kernels.expert_lora import ExpertLora as StepLora
+from lora_kernels.experts import config_of, grouped_experts, route
+from lora_kernels.tables import SlotTables
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+KV_DIM, ROWS_PER_PAGE, LAYER = 32, 8, 1
+# Modules of each adapter, with their ranks, and which factor all experts share.
+ADAPTERS: tuple[tuple[tuple[str, int, str], ...], ...] = (
+    ((GATE_UP, 5, ""), (DOWN, 16, "")),
+    ((GATE, 20, ""), (UP, 3, ""), (DOWN, 1, "b")),
+    ((GATE, 4, "a"), (UP, 4, "a"), (DOWN, 4, "b")),
+    ((UP, 7, ""),),
+    (),
+)
+
+
+def place(pool: torch.Tensor, tables: SlotTables, shapes: ExpertShapes) -> list[dict[str, ExpertFactors]]:
+    """Write random adapters into scattered pages; return their factors on the host's side, in float64."""
+    free = torch.randperm(len(pool)).tolist()
+    placed = []
+    for slot, modules in enumerate(ADAPTERS, start=1):
+        lora = [_lora(module, rank, shared) for module, rank, shared in modules]
+        slots, rows = plan_experts(lora, 3, KV_DIM, shapes)
+        pages = [free.pop() for _ in range(-(-rows // ROWS_PER_PAGE))]
+        buffer = torch.full((len(pages) * ROWS_PER_PAGE, KV_DIM), torch.nan, dtype=pool.dtype, device=DEVICE)
+        entries = torch.zeros(tables.num_layers, len(MODULES), 5, dtype=torch.int32)
+        scales = torch.zeros(tables.num_layers, len(MODULES))
+        factors = {}
+        for each in slots:
+            read = read_slot(buffer, each)
+            if each.module != UP or modules[0][0] != GATE_UP:  # up has gate's A there
+                read.a.normal_(std=0.3)
+            read.b.normal_(std=0.3)
+            entry = MODULES.index(each.module)
+            entries[LAYER, entry] = torch.tensor([each.a_row, each.a_step, each.b_row, each.b_step, each.rank])
+            scales[LAYER, entry] = 0.5 * slot
+            factors[each.module] = ExpertFactors(read.a.double(), read.b.double(), 0.5 * slot)
+        pool[pages] = buffer.view(len(pages), -1)
+        none = torch.zeros(tables.num_layers, tables.modules.shape[2], 5, dtype=torch.int32)
+        tables.write(slot, pages, none, torch.zeros(none.shape[:2]), (entries, scales))
+        placed.append(factors)
+    return placed
+
+
+def _lora(module: str, rank: int, shared: str) -> ExpertLora:
+    a, b = (ExpertFactor(("",), FactorForm.STACKED_ROWS, side in shared) for side in "ab")
+    return ExpertLora(LAYER, module, rank, (1.0,), a, b)
+
+
+def delta(factors: ExpertFactors | None, expert: int, x: torch.Tensor) -> torch.Tensor | float:
+    if factors is None:
+        return 0.0
+    a, b = (each[expert if len(each) > 1 else 0] for each in (factors.a, factors.b))
+    return factors.scale * (a @ x) @ b
+
+
+def by_token(
+    x: torch.Tensor, weights: Sequence[torch.Tensor], routing: Any, slots: torch.Tensor,
+    placed: Sequence[dict[str, ExpertFactors]],
+) -> torch.Tensor:  # fmt: skip
+    gate_up, down = (each.double() for each in weights)
+    out = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    for token, row in enumerate(x.double()):
+        factors = placed[int(slots[token]) - 1] if slots[token] else {}
+        for weight, expert in zip(routing.weights[token].tolist(), routing.experts[token].tolist(), strict=True):
+            gate, up = (gate_up[expert] @ row).chunk(2)
+            gate, up = (part + delta(factors.get(module), expert, row) for part, module in ((gate, GATE), (up, UP)))
+            inner = F.silu(gate) * up
+            out[token] += weight * (down[expert] @ inner + delta(factors.get(DOWN), expert, inner))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "hidden", "inner"), [(1, 4, 48, 40), (9, 5, 64, 75), (90, 3, 80, 33), (260, 3, 32, 16)]
+)
+def test_each_pair_has_its_own_adapter_and_expert(tokens: int, experts: int, hidden: int, inner: int) -> None:
+    """A program for each pair, and blocks of 64 and 128 pairs with several adapters; other pool rows hold NaN."""
+    assert config_of(2 * tokens, experts).pairs == {1: 16, 9: 16, 90: 64, 260: 128}[tokens]
+    shapes = ExpertShapes(experts, hidden, inner)
+    tables = SlotTables(len(ADAPTERS) + 1, LAYER + 1, 400, DEVICE, experts=True)
+    pool = torch.full((600, ROWS_PER_PAGE * KV_DIM), torch.nan, dtype=DTYPE, device=DEVICE)
+    placed = place(pool, tables, shapes)
+    x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
+    gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
+    down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(DTYPE)
+    routing = route(torch.randn(tokens, experts, device=DEVICE), 2, renormalised=True)
+    slots = torch.randint(0, len(ADAPTERS) + 1, (tokens,), dtype=torch.int32, device=DEVICE)
+    slots[0] = 2
+    for rank in (32, 64):
+        lora = StepLora(slots, pool, tables, LAYER, KV_DIM, rank)
+        got = grouped_experts(x, gate_up, down, routing, "silu", None, lora)
+        want = by_token(x, (gate_up, down), routing, slots, placed)
+        assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[DTYPE]
+    none = StepLora(torch.zeros_like(slots), pool, tables, LAYER, KV_DIM, 32)
+    plain = grouped_experts(x, gate_up, down, routing, "silu")
+    torch.testing.assert_close(grouped_experts(x, gate_up, down, routing, "silu", None, none), plain)
