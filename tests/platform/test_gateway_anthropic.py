@@ -200,6 +200,12 @@ def test_the_last_message_may_begin_the_answer(client: Anthropic, engine: FakeEn
     assert chat.no_generation_prompt and chat.continue_final_message
 
 
+def test_messages_without_text(client: Anthropic, engine: FakeEngine) -> None:
+    """A message whose blocks are all left out is an empty one."""
+    ask(client, [{"type": "redacted_thinking", "data": "x"}])
+    assert sent(engine) == [("user", "")]
+
+
 def test_an_answer_in_a_format(client: Anthropic, engine: FakeEngine) -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
               "additionalProperties": False}  # fmt: skip

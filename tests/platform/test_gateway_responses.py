@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.response_models import ResponseObject
 from control_plane.gateway.responses.request import in_responses_terms
+from control_plane.gateway.responses.tools import function_name
 
 WEATHER: Any = {
     "type": "function",
@@ -139,6 +140,133 @@ def test_a_tool_is_called(openai_client: OpenAI, engine: FakeEngine) -> None:
     assert "response.function_call_arguments.delta" in kinds and "response.output_text.delta" not in kinds
     [again] = [item for item in final.output if item.type == "function_call"]
     assert (again.name, json.loads(again.arguments)) == ("weather", {"city": "Rome"})
+
+
+# As Codex sends them: fields of its own, hosted tools, a namespace, and a tool with a grammar.
+PATCH: Any = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Edit files.",
+    "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"},
+}
+CODEX: dict[str, Any] = {
+    "model": "support",
+    "instructions": "You are Codex.",
+    "tools": [
+        {**WEATHER, "name": "exec_command", "strict": False},
+        PATCH,
+        {
+            "type": "namespace",
+            "name": "mcp__files",
+            "description": "Files.",
+            "tools": [{**WEATHER, "name": "read"}, PATCH],
+        },
+        {"type": "web_search", "external_web_access": False},
+        {"type": "tool_search", "execution": "client"},
+    ],
+    "tool_choice": "auto",
+    "parallel_tool_calls": False,
+    "reasoning": {"effort": "medium", "summary": "auto"},
+    "store": False,
+    "stream": True,
+    "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "c1",
+    "client_metadata": {"x-codex-installation-id": "i"},
+}
+
+
+def calling(name: str, **arguments: Any) -> str:
+    return f"say <tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def codex(web: WebProcess, items: Any, **more: Any) -> tuple[list[dict[str, Any]], dict[str, Any], httpx.Headers]:
+    """The events of a request of Codex, the last one's response, and the headers."""
+    answer = httpx.post(f"{web.url}/v1/responses", json={**CODEX, "input": items, **more},
+                        headers=web.tenants["acme"].bearer, trust_env=False, timeout=30)  # fmt: skip
+    assert answer.status_code == 200, answer.text
+    events = [json.loads(part.split("data: ", 1)[1]) for part in answer.text.strip().split("\n\n")]
+    return events, events[-1]["response"], answer.headers
+
+
+def message(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+def test_requests_of_codex(web: WebProcess, engine: FakeEngine) -> None:
+    _, response, headers = codex(web, [message("say done")])
+    assert response["output"][0]["content"][0]["text"] == "done"
+    assert set(headers["X-Lorikeet-Ignored"].split(", ")) == {
+        "prompt_cache_key", "client_metadata", "tools[web_search]", "tools[tool_search]"
+    }  # fmt: skip
+    assert [tool["type"] for tool in response["tools"]] == ["function", "custom", "namespace"]
+    tools = {tool.name: tool for tool in engine.submits[-1].chat.tools}
+    assert list(tools) == ["exec_command", "apply_patch", "mcp__files__read", "mcp__files__apply_patch"]
+    assert tools["apply_patch"].description.endswith("lark grammar:\nstart: /.+/")
+    assert json.loads(tools["apply_patch"].parameters)["required"] == ["input"]
+    assert tools["mcp__files__read"].description == "Files.\n\nOf a city."
+
+
+@pytest.mark.parametrize("namespace", [None, "mcp__files"])
+def test_a_custom_tool_goes_round(web: WebProcess, engine: FakeEngine, namespace: str | None) -> None:
+    function = "mcp__files__apply_patch" if namespace else "apply_patch"
+    events, response, _ = codex(web, [message(calling(function, input='*** "a"\n+b'))])
+    [item] = response["output"]
+    assert (item["type"], item["name"], item["input"]) == ("custom_tool_call", "apply_patch", '*** "a"\n+b')
+    assert item.get("namespace") == namespace
+    kinds = [event["type"] for event in events]
+    assert [kind for kind in kinds if "call" in kind or "item" in kind] == [
+        "response.output_item.added",
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+        "response.output_item.done",
+    ]
+    output = {"type": "custom_tool_call_output", "call_id": item["call_id"], "output": "Applied."}
+    _, response, _ = codex(web, [message("Edit."), item, output, message("say done")])
+    assert response["output"][0]["content"][0]["text"] == "done"
+    sent = engine.submits[-1].chat.messages[2:4]
+    assert [each.role for each in sent] == ["assistant", "tool"]
+    call = sent[0].tool_calls[0]
+    assert (call.name, json.loads(call.arguments)) == (function, {"input": '*** "a"\n+b'})
+    assert (sent[1].tool_call_id, sent[1].content) == (item["call_id"], "Applied.")
+
+
+def test_a_function_of_a_namespace_goes_round(web: WebProcess, engine: FakeEngine) -> None:
+    _, response, _ = codex(web, [message(calling("mcp__files__read", city="Rome"))])
+    [item] = response["output"]
+    assert (item["type"], item["namespace"], item["name"]) == ("function_call", "mcp__files", "read")
+    output = {"type": "function_call_output", "call_id": item["call_id"], "output": "text"}
+    codex(web, [message("Read."), item, output, message("say done")])
+    assert engine.submits[-1].chat.messages[2].tool_calls[0].name == "mcp__files__read"
+    codex(web, [message("say x")], tool_choice={"type": "function", "namespace": "mcp__files", "name": "read"})
+    assert engine.submits[-1].chat.tool_choice.name == "mcp__files__read"
+    codex(web, [message("say x")], tool_choice={"type": "custom", "name": "apply_patch"})
+    assert engine.submits[-1].chat.tool_choice.name == "apply_patch"
+
+
+def test_the_official_client_reads_custom_calls(openai_client: OpenAI) -> None:
+    prompt = calling("apply_patch", input="*** Begin")
+    with openai_client.responses.stream(model="support", input=prompt, tools=[PATCH]) as stream:
+        for _ in stream:
+            pass
+        [item] = stream.get_final_response().output
+    assert item.type == "custom_tool_call" and item.input == "*** Begin"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "function"),
+    [
+        (None, "f", "f"),
+        ("crm", "find", "crm__find"),
+        ("mcp__a b__", "f", "mcp__a_b__f"),
+        ("n" * 80, "f", ""),
+    ],
+)
+def test_names_of_functions_in_namespaces(namespace: str | None, name: str, function: str) -> None:
+    assert len(function_name(namespace, name)) <= 64
+    if len(namespace or "") < 64:
+        assert function_name(namespace, name) == function
+    else:
+        assert function_name(namespace, name) != function_name(namespace, "g")
 
 
 def test_reasoning_is_an_item(openai_client: OpenAI, engine: FakeEngine) -> None:
@@ -295,7 +423,6 @@ def test_the_oldest_messages_are_dropped_on_request(openai_client: OpenAI, engin
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"temperature": 3}, "temperature"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": 3}}}}, "text.format"),
@@ -320,10 +447,15 @@ GOOD: dict[str, Any] = {"role": "user", "content": "x"}
         ({"input": [GOOD, {**CALLED, "arguments": "[1]"}]}, "input[1].arguments", "JSON object"),
         ({"input": [GOOD, {**CALLED, "name": ""}]}, "input[1].name", "at least 1"),
         ({"input": [GOOD, {"role": "user"}]}, "input[1].content", "Missing"),
-        ({"input": [{"type": "custom_tool_call", "call_id": "c", "input": "x"}, GOOD]}, "input[0]", "custom_tool_call"),
+        ({"input": [{"type": "custom_tool_call", "call_id": "c", "input": "x"}, GOOD]}, "input[0].name", "Missing"),
         ({"input": [{**GOOD, "content": [{"type": "input_image"}]}]}, "input[0].content[0]", "input_image"),
         ({"input": [{**GOOD, "content": [{"type": "input_text"}]}]}, "input[0].content[0].text", "Missing"),
-        ({"tools": [{"type": "web_search", "filters": {}}]}, "tools[0]", "web_search"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].name", "Missing"),
+        (
+            {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "web_search"}]}]},
+            "tools[0].tools[0]",
+            "web_search",
+        ),
         ({"tools": [{**WEATHER, "parameters": {"type": "string"}}]}, "tools[0].parameters", "object"),
         ({"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice", "allowed_tools"),
         ({"tool_choice": "some"}, "tool_choice", "required"),

@@ -18,6 +18,7 @@ from lorikeet_testing.in_one_world import *  # noqa: F403
 from lorikeet_testing.web import WebProcess
 from rest_framework.test import APIClient
 
+from control_plane.gateway.anthropic.response_models import MessageError
 from control_plane.gateway.openai.response_models import ErrorResponse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,4 +114,5 @@ def test_no_server_error_of_inference(case: Any, web: WebProcess, http: httpx.Cl
     assert_documented(case, answer.status_code, told)
     if answer.status_code >= 400:
         assert answer.json()["error"]["fix"]
-        ErrorResponse.model_validate(answer.json())
+        shape = MessageError if case.path.startswith("/v1/messages") else ErrorResponse
+        shape.model_validate(answer.json())

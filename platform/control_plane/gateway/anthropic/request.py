@@ -106,7 +106,7 @@ class InputMessage(_StrictPart):
     content: str | Blocks
 
 
-class CustomTool(_StrictPart):
+class MessagesTool(_StrictPart):
     type: Literal["custom"] | None = None
     name: FunctionName
     description: str | None = None
@@ -114,7 +114,7 @@ class CustomTool(_StrictPart):
     strict: bool | None = None
 
 
-class HostedTool(BaseModel):
+class HostedMessagesTool(BaseModel):
     """A tool that Anthropic runs, or whose definition only its models know: left out and named."""
 
     model_config = ConfigDict(strict=True)
@@ -123,7 +123,7 @@ class HostedTool(BaseModel):
 
 
 Tool = Annotated[
-    Annotated[CustomTool, tag("custom")] | Annotated[HostedTool, tag("hosted")],
+    Annotated[MessagesTool, tag("custom")] | Annotated[HostedMessagesTool, tag("hosted")],
     by_type("custom", default="hosted", absent="custom"),
 ]
 
@@ -162,8 +162,8 @@ class _Conversation(RequestBody):
 
     def _conversation(self) -> Json:
         """Return the parameters of the chat request that determine the prompt, and note what is left out."""
-        functions = [tool for tool in self.tools or () if isinstance(tool, CustomTool)]
-        hosted = [tool for tool in self.tools or () if isinstance(tool, HostedTool)]
+        functions = [tool for tool in self.tools or () if isinstance(tool, MessagesTool)]
+        hosted = [tool for tool in self.tools or () if isinstance(tool, HostedMessagesTool)]
         self.note_ignored(f"tools[{tool.type}]"[: unknown_fields.LONGEST_IGNORED] for tool in hosted)
         messages = [*self._system(), *(chat for message in self.messages for chat in _chat_messages(message))]
         body: Json = {"model": self.model, "messages": messages, "reasoning_effort": self._effort()}
@@ -281,15 +281,17 @@ def _chat_messages(message: InputMessage) -> Iterator[Json]:
         yield _assistant_message(message.content)
     else:
         texts: list[str] = []
+        has_results = False
         for block in message.content:
             if isinstance(block, ToolResultBlock):
                 if texts:
                     yield {"role": message.role, "content": "\n".join(texts)}
                     texts = []
+                has_results = True
                 yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _text(block.content)}
             elif isinstance(block, TextBlock):
                 texts.append(block.text)
-        if texts or not message.content:
+        if texts or not has_results:
             yield {"role": message.role, "content": "\n".join(texts)}
 
 
@@ -312,7 +314,7 @@ def _text(content: str | Sequence[TextBlock] | None) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content or ())
 
 
-def _chat_tool(tool: CustomTool) -> Json:
+def _chat_tool(tool: MessagesTool) -> Json:
     function = {
         "name": tool.name,
         "description": tool.description,

@@ -174,7 +174,7 @@ class ResponseObject(_StrictModel):
     instructions: str | None
     max_output_tokens: int | None
     model: str
-    output: list[dict[str, Any]] = Field(description="Items of type reasoning, message or function_call.")
+    output: list[dict[str, Any]] = Field(description="Items: reasoning, message, function_call, custom_tool_call.")
     parallel_tool_calls: bool
     previous_response_id: str | None
     reasoning: dict[str, Any]

@@ -20,12 +20,11 @@ from control_plane.gateway.openai.tools import (
     CallArguments,
     CalledName,
     CallId,
-    FunctionName,
-    ToolParameters,
     functions_only,
 )
 from control_plane.gateway.openai.unions import WORD_OR_OBJECT, by_type, known_types, tag
 from control_plane.gateway.openai.unknown_fields import RequestBody
+from control_plane.gateway.responses.tools import AnyTool, custom_arguments, function_name, hosted, offered
 
 Json = dict[str, Any]
 # Parameters accepted with any value and ignored; `max_tool_calls` limits hosted tools, which are not supported.
@@ -106,13 +105,28 @@ class FunctionCallItem(BaseModel):
     type: Literal["function_call"]
     call_id: CallId
     name: CalledName
+    namespace: str | None = None
     arguments: CallArguments
+
+
+class CustomToolCallItem(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["custom_tool_call"]
+    call_id: CallId
+    name: CalledName
+    namespace: str | None = None
+    input: str
+
+    @property
+    def arguments(self) -> str:
+        return custom_arguments(self.input)
 
 
 class FunctionCallOutputItem(BaseModel):
     model_config = ConfigDict(strict=True)
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: CallId
     output: str | Parts
 
@@ -133,38 +147,31 @@ class ReasoningItem(BaseModel):
     content: list[ReasoningText] | None = None
 
 
-_ITEMS = ("message", "function_call", "function_call_output", "reasoning")
+_ITEMS = (
+    "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"
+)  # fmt: skip
 InputItem = Annotated[
     Annotated[MessageItem, tag("message")]
     | Annotated[FunctionCallItem, tag("function_call")]
     | Annotated[FunctionCallOutputItem, tag("function_call_output")]
+    | Annotated[CustomToolCallItem, tag("custom_tool_call")]
+    | Annotated[FunctionCallOutputItem, tag("custom_tool_call_output")]
     | Annotated[ReasoningItem, tag("reasoning")],
     by_type(*_ITEMS, default="message"),
     known_types("items", *_ITEMS),
 ]
 
 
-class ResponseTool(_StrictItem):
-    type: Literal["function"]
-    name: FunctionName
-    description: str | None = None
-    parameters: ToolParameters | None = None
-    strict: bool | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _functions_only(cls, value: object) -> object:
-        return functions_only(value)
-
-
 class NamedResponseTool(_StrictItem):
-    type: Literal["function"]
-    name: FunctionName
+    type: Literal["function", "custom"]
+    name: CalledName
+    namespace: str | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _functions_only(cls, value: object) -> object:
-        return functions_only(value, "choices")
+    def _known_types(cls, value: object) -> object:
+        is_custom = isinstance(value, dict) and value.get("type") == "custom"
+        return value if is_custom else functions_only(value, "choices")
 
 
 ResponseToolChoice = Annotated[
@@ -208,7 +215,7 @@ class ResponsesRequest(RequestBody):
     max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
@@ -258,10 +265,13 @@ class ResponsesRequest(RequestBody):
             "top_logprobs": self.top_logprobs if self.wants_logprobs else None,
             "cache_salt": self.cache_salt,
         }
-        if self.tools:
-            body["tools"] = [_chat_tool(tool) for tool in self.tools]
+        tools = offered(self.tools)
+        self.note_ignored(hosted(self.tools))
+        if tools:
+            body["tools"] = [{"type": "function", "function": tool.definition()} for tool in tools]
         if isinstance(self.tool_choice, NamedResponseTool):
-            body["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}
+            name = function_name(self.tool_choice.namespace, self.tool_choice.name)
+            body["tool_choice"] = {"type": "function", "function": {"name": name}}
         else:
             body["tool_choice"] = self.tool_choice
         try:
@@ -316,16 +326,6 @@ def _responses_name(match: re.Match[str]) -> str:
     return match["tool"] or _NAMES[match["name"]]
 
 
-def _chat_tool(tool: ResponseTool) -> Json:
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict,
-    }
-    return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
-
-
 def _text(content: str | Sequence[TextPart | RefusalPart]) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
@@ -345,7 +345,7 @@ def _messages(items: Sequence[InputItem]) -> list[Json]:
         elif isinstance(item, FunctionCallOutputItem):
             message = {"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)}
         else:
-            function = {"name": item.name, "arguments": item.arguments}
+            function = {"name": function_name(item.namespace, item.name), "arguments": item.arguments}
             call = {"id": item.call_id, "type": "function", "function": function}
             last = messages[-1] if messages and messages[-1]["role"] == "assistant" and not reasoning else None
             if last is not None and len(calls := last.setdefault("tool_calls", [])) < MAX_CALLS:

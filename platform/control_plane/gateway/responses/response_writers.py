@@ -13,9 +13,11 @@ from control_plane.gateway.dispatch.generation import Generation
 from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.openai.response_writers import Choice, usage_json
 from control_plane.gateway.responses.request import ResponsesRequest
+from control_plane.gateway.responses.tools import AnyTool, CustomTool, HostedTool, ResponseTool, custom_input, offered
 from lora_engine.wire import engine_pb2 as pb
 
 Json = dict[str, Any]
+_CALLS = ("function_call", "custom_tool_call")
 # Stores a completed response, unless its request or its tenant excludes that.
 Keep = Callable[[Json, Choice], Awaitable[None]]
 
@@ -26,6 +28,7 @@ class ResponseWriter:
     def __init__(self, params: ResponsesRequest, generation: Generation) -> None:
         self._params, self._generation = params, generation
         self._id = public_part(generation.request_id)
+        self._tools = {tool.function: tool for tool in offered(params.tools)}
 
     @property
     def name(self) -> str:
@@ -58,7 +61,7 @@ class ResponseWriter:
             "temperature": 1.0 if params.temperature is None else params.temperature,
             "text": text,
             "tool_choice": _choice_json(params),
-            "tools": [tool.model_dump() for tool in params.tools or ()],
+            "tools": [_tool_json(tool) for tool in params.tools or () if not isinstance(tool, HostedTool)],
             "top_logprobs": params.top_logprobs or 0,
             "top_p": 1.0 if params.top_p is None else params.top_p,
             "truncation": params.truncation or "disabled",
@@ -88,15 +91,24 @@ class ResponseWriter:
     def text(self, text: str, logprobs: Sequence[pb.TokenLogprob]) -> Json:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs_json(logprobs)}
 
+    def is_custom(self, call: Json) -> bool:
+        """Return whether a call is of a custom tool, whose input is text."""
+        tool = self._tools.get(call["function"]["name"])
+        return tool is not None and isinstance(tool.tool, CustomTool)
+
     def call(self, index: int, call: Json, status: str) -> Json:
-        return {
-            "id": f"fc_{self._id}_{index}",
-            "type": "function_call",
+        """Return the item of a call, by the name that the request has for its tool."""
+        tool, name = self._tools.get(call["function"]["name"]), call["function"]["name"]
+        arguments, is_custom = call["function"]["arguments"], self.is_custom(call)
+        item = {
+            "id": f"{'ctc' if is_custom else 'fc'}_{self._id}_{index}",
+            "type": "custom_tool_call" if is_custom else "function_call",
             "status": status,
             "call_id": call["id"],
-            "name": call["function"]["name"],
-            "arguments": call["function"]["arguments"],
+            "name": name if tool is None else tool.tool.name,
+            **({"input": custom_input(arguments) if arguments else ""} if is_custom else {"arguments": arguments}),
         }
+        return item if tool is None or tool.namespace is None else {**item, "namespace": tool.namespace.name}
 
     def output(self, choice: Choice) -> list[Json]:
         """Return the output items of a finished choice."""
@@ -110,9 +122,13 @@ class ResponseWriter:
         return self.body("incomplete" if choice.finish_reason == "length" else "completed", self.output(choice))
 
 
+def _tool_json(tool: AnyTool) -> Json:
+    return tool.model_dump(exclude_none=not isinstance(tool, ResponseTool))
+
+
 def _choice_json(params: ResponsesRequest) -> Json | str:
     choice = params.tool_choice or "auto"
-    return choice if isinstance(choice, str) else choice.model_dump()
+    return choice if isinstance(choice, str) else choice.model_dump(exclude_none=True)
 
 
 def logprobs_json(entries: Sequence[pb.TokenLogprob]) -> list[Json]:
@@ -194,7 +210,8 @@ class ResponseEvents:
         if delta.id:
             call = {"id": delta.id, "function": {"name": delta.name, "arguments": ""}}
             self._start("call", self._writer.call(delta.index, call, "in_progress"))
-        if delta.arguments:
+        # The input of a custom tool is complete only with its arguments: it follows when the call ends.
+        if delta.arguments and not self._writer.is_custom(self._choice.tool_calls[delta.index]):
             item = self._writer.call(delta.index, self._choice.tool_calls[delta.index], "in_progress")
             self._item_event("response.function_call_arguments.delta", item, delta=delta.arguments)
 
@@ -218,10 +235,14 @@ class ResponseEvents:
             self._item_event("response.output_text.done", item, content_index=0, **content)
             self._item_event("response.content_part.done", item, content_index=0, part=part)
         else:
-            index = sum(done["type"] == "function_call" for done in self._done)
+            index = sum(done["type"] in _CALLS for done in self._done)
             item = writer.call(index, choice.tool_calls[index], status)
-            content = {"arguments": item["arguments"], "name": item["name"]}
-            self._item_event("response.function_call_arguments.done", item, **content)
+            if item["type"] == "custom_tool_call":
+                self._item_event("response.custom_tool_call_input.delta", item, delta=item["input"])
+                self._item_event("response.custom_tool_call_input.done", item, input=item["input"])
+            else:
+                content = {"arguments": item["arguments"], "name": item["name"]}
+                self._item_event("response.function_call_arguments.done", item, **content)
         self._event("response.output_item.done", output_index=len(self._done), item=item)
         self._done.append(item)
         self._open = ""
