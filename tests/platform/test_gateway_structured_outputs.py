@@ -120,11 +120,11 @@ IN_SCHEMA = "response_format.json_schema.schema"
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        (named({"properties": {"a": {"not": {}}}}, strict=True), f"{IN_SCHEMA}.properties.a.not"),
+        (named({"properties": {"a": {"not": {"pattern": "b"}}}}, strict=True), f"{IN_SCHEMA}.properties.a.not"),
         (named({"items": {"uniqueItems": True}}, strict=True), f"{IN_SCHEMA}.items.uniqueItems"),
-        (named({"anyOf": [{}, {"if": {}}]}, strict=True), f"{IN_SCHEMA}.anyOf[1].if"),
-        (named({"$defs": {"x": {"format": "zip"}}, "$ref": "#/$defs/x"}, strict=True), f"{IN_SCHEMA}.$defs.x.format"),
-        (named({"oneOf": [{"type": "string"}, {"minLength": 2}]}, strict=True), f"{IN_SCHEMA}.oneOf"),
+        (named({"anyOf": [{}, {"if": {"pattern": "b"}, "then": False}]}, strict=True), f"{IN_SCHEMA}.anyOf[1].if"),
+        (named({"$defs": {"x": {"contains": {}}}, "$ref": "#/$defs/x"}, strict=True), f"{IN_SCHEMA}.$defs.x.contains"),
+        (named({"oneOf": [{"type": "string"}, {"pattern": "b"}]}, strict=True), f"{IN_SCHEMA}.oneOf"),
         (named({"properties": {"a": {"pattern": "(?=b)"}}}, strict=True), f"{IN_SCHEMA}.properties.a.pattern"),
         (named({"properties": {"a": {"$ref": "#/$defs/none"}}}), f"{IN_SCHEMA}.properties.a.$ref"),
         (named({"properties": {"a": {"type": "text"}}}), f"{IN_SCHEMA}.properties.a.type"),

@@ -1,6 +1,6 @@
 """Constraints of answers, and the check that llguidance can enforce them. Without torch, for the web tier's checks."""
 
-from .compiling import Compiled, compile_constraint
+from .compiling import Compiled, compile_constraint, schema_in_grammars
 from .constraint import Constraint, ConstraintError, Kind, LibraryMissingError
 from .library import door_tokenizer, load_library
 from .schema_problems import first_line
@@ -15,4 +15,5 @@ __all__ = [
     "door_tokenizer",
     "first_line",
     "load_library",
+    "schema_in_grammars",
 ]

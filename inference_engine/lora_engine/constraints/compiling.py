@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .ascii_classes import with_ascii_classes, with_common_white_space
-from .constraint import MAX_BYTES, Constraint, ConstraintError, Kind
+from .constraint import MAX_BYTES, Constraint, ConstraintError, Kind, LibraryMissingError
 from .dead_ends import close_dead_ends
-from .library import load_library, parser_limits
-from .schema_problems import explain, first_line, subschemas
+from .library import door_tokenizer, load_library, parser_limits
+from .rewriting import Rewritten, rewrite
+from .schema_problems import explain, first_line, not_enforced, subschemas
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 # White space between two tokens of JSON: a space, or a new line and its indentation. If more is allowed, weak models
 # continue with spaces.
 WHITESPACE = r"(?: |\n[ \t]{0,24})"
+# Bytes of a schema as llguidance gets it: without annotations, with parts repeated. The time to compile grows with the
+# square of the worst schemas of this length.
+MAX_WRITTEN_BYTES = 256 * 1024
 # Strings to choose from.
 MAX_CHOICES = 10_000
 _BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # patterns that may have look-around or back-references
@@ -26,12 +31,14 @@ _BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # patterns that may have look-ar
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A compiled constraint. ``matcher`` is before the first token; copy it. ``ignored`` lists what a best effort left
-    out.
+    """A compiled constraint. ``matcher`` is before the first token; copy it. ``schema`` is what llguidance compiled.
+
+    ``ignored`` lists formats that are annotations, and what a best effort left out.
     """
 
     matcher: LLMatcher
     ignored: tuple[str, ...] = ()
+    schema: Any = None
 
 
 def compile_constraint(constraint: Constraint, tokenizer: LLTokenizer) -> Compiled:
@@ -45,11 +52,75 @@ def compile_constraint(constraint: Constraint, tokenizer: LLTokenizer) -> Compil
             f"It is {len(constraint.text.encode())} bytes long; {MAX_BYTES} is the most.",
             "Send a smaller one; leave out descriptions, or split the task.",
         )
-    grammar = _grammar(library, constraint)
-    matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=parser_limits())
+    if constraint.kind in (Kind.JSON_OBJECT, Kind.JSON_SCHEMA):
+        return _compile_schema(library, constraint, tokenizer)
+    matcher = _matcher(library, _grammar(library, constraint), tokenizer)
     if matcher.is_error():
         raise _refusal(constraint, matcher.get_error())
-    return Compiled(matcher, tuple(matcher.get_grammar_warnings()))
+    return Compiled(matcher)
+
+
+def enforceable(schema: Any, *, best_effort: bool, expand: bool = True) -> Rewritten:
+    """Write a schema with the keywords that llguidance enforces. Raises ``ConstraintError``."""
+    try:
+        rewritten = rewrite(schema, expand=expand)
+    except RecursionError:
+        raise ConstraintError("The schema is nested too deeply.", "Nest it less deeply, with $defs.") from None
+    if isinstance(rewritten.schema, dict):
+        _narrow_white_space(rewritten.schema)
+        if best_effort:
+            _leave_out_patterns(load_library().LLMatcher, rewritten.schema)
+        close_dead_ends(rewritten.schema, best_effort=best_effort)
+    if rewritten.checks and not best_effort:
+        raise not_enforced(rewritten.checks[0].path, rewritten.checks[0].keyword)
+    return rewritten
+
+
+@functools.lru_cache(256)
+def schema_in_grammars(text: str, *, best_effort: bool) -> str:
+    """Return a schema as a part of another grammar may have it; one that cannot be enforced is returned as it is."""
+    try:
+        return json.dumps(compile_constraint(Constraint(Kind.JSON_SCHEMA, text, best_effort), door_tokenizer()).schema)
+    except (ConstraintError, LibraryMissingError):
+        return text
+
+
+def _compile_schema(library: Any, constraint: Constraint, tokenizer: LLTokenizer) -> Compiled:
+    schema = {"type": "object"} if constraint.kind is Kind.JSON_OBJECT else _read_schema(constraint.text)
+    options: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE}
+    if constraint.best_effort:
+        options |= {"lenient": True, "coerce_one_of": True}
+
+    def compiled(*, expand: bool) -> Compiled:
+        rewritten = enforceable(schema, best_effort=constraint.best_effort, expand=expand)
+        written = json.dumps(rewritten.schema)
+        if len(written) > MAX_WRITTEN_BYTES:
+            raise ConstraintError(
+                f"Without descriptions it is {len(written)} bytes long; {MAX_WRITTEN_BYTES} is the most.",
+                "Send a smaller one, or split the task.",
+            )
+        try:
+            grammar = library.LLMatcher.grammar_from_json_schema(written, overrides=options)
+        except ValueError as error:  # it does so for schemas that are nested too deeply
+            raise ConstraintError(f"The schema cannot be read: {error}.", "Nest it less deeply, with $defs.") from None
+        matcher = _matcher(library, grammar, tokenizer)
+        if matcher.is_error():
+            raise explain(schema, matcher.get_error())
+        return Compiled(matcher, (*rewritten.ignored, *matcher.get_grammar_warnings()), rewritten.schema)
+
+    try:
+        return compiled(expand=True)
+    except ConstraintError as refusal:
+        # Written out, it may be too large for what it is without.
+        try:
+            return compiled(expand=False)
+        except ConstraintError as plain:
+            raise (refusal if refusal.path else plain) from None
+
+
+def _matcher(library: Any, grammar: str, tokenizer: LLTokenizer) -> LLMatcher:
+    matcher: LLMatcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=parser_limits())
+    return matcher
 
 
 def _grammar(library: Any, constraint: Constraint) -> str:
@@ -58,19 +129,7 @@ def _grammar(library: Any, constraint: Constraint) -> str:
         return str(matcher.grammar_from_regex(with_ascii_classes(text)))
     if constraint.kind is Kind.CHOICE:
         return str(matcher.grammar_from_lark(_choices(text)))
-    if constraint.kind is Kind.GRAMMAR:
-        return str(matcher.grammar_from_lark(_as_lark(text)))
-    schema = {"type": "object"} if constraint.kind is Kind.JSON_OBJECT else _read_schema(text)
-    _narrow_white_space(schema)
-    if constraint.best_effort:
-        _leave_out_patterns(matcher, schema)
-    close_dead_ends(schema, best_effort=constraint.best_effort)
-    options: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE}
-    options |= {"lenient": constraint.best_effort, "coerce_one_of": constraint.best_effort}
-    try:
-        return str(matcher.grammar_from_json_schema(json.dumps(schema), overrides=options))
-    except ValueError as error:  # it does so for schemas that are nested too deeply
-        raise ConstraintError(f"The schema cannot be read: {error}.", "Nest it less deeply, with $defs.") from None
+    return str(matcher.grammar_from_lark(_as_lark(text)))
 
 
 def _narrow_white_space(schema: dict[str, Any]) -> None:
@@ -128,8 +187,6 @@ def _as_lark(text: str) -> str:
 
 
 def _refusal(constraint: Constraint, error: str) -> ConstraintError:
-    if constraint.kind is Kind.JSON_SCHEMA:
-        return explain(_read_schema(constraint.text), error)
     fix = "Correct it; the syntax is that of Rust's regex crate, without look-around and back-references."
     if constraint.kind is Kind.GRAMMAR:
         fix = "Correct it; the syntax is llguidance's dialect of Lark."

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-# Bytes of UTF-8 of a schema or grammar. OpenAI takes schemas of about this size; compiling one takes a second.
-MAX_BYTES = 128 * 1024
+# Bytes of UTF-8 of a schema or grammar, as large as the largest schemas in use. Compiling one takes a second at most:
+# what it may cost is bounded by the number of its parts too (``rewriting.MAX_PARTS``, ``library.parser_limits``).
+MAX_BYTES = 512 * 1024
 
 
 class Kind(Enum):

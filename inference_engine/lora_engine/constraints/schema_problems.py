@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,11 +17,18 @@ _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 
 _INSTEAD = {
-    "not": "Say what is allowed instead of what is not.",
-    "if": "Use anyOf with one schema for each case.",
-    "uniqueItems": "Leave it out and check the answer.",
+    "not": "Enforced are opposites of types, constants, enums, bounds and required keys; say what is allowed instead.",
+    "if": "Let it test constants, enums, types, bounds and required keys only, or use anyOf with one schema per case.",
+    "uniqueItems": "Give the items an enum of at most four values, or leave it out and check the answer.",
     "oneOf": "Use anyOf, or give each branch a required property with its own const.",
-    "format": "Use pattern instead, or leave it out.",
+    "dependencies": "Use fewer at one place: the cases multiply. Or use anyOf with one schema per case.",
+    "dependentRequired": "Use fewer at one place: the cases multiply. Or use anyOf with one schema per case.",
+    "dependentSchemas": "Use fewer at one place: the cases multiply. Or use anyOf with one schema per case.",
+    "propertyNames": "Use one pattern, one enum or one length, or patternProperties with additionalProperties false.",
+    "contains": "Put the item first with prefixItems, or make it a property of its own.",
+    "unevaluatedProperties": "List all properties in one place with additionalProperties.",
+    "unevaluatedItems": "List all items in one place with prefixItems and items.",
+    "$dynamicRef": "Use $ref.",
 }
 _LEAVE_OUT = 'Leave it out, or send the schema without "strict": true: keywords that cannot be enforced are ignored.'
 
@@ -41,9 +49,9 @@ def first_line(error: str) -> str:
 
 def subschemas(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every schema in ``schema`` with its path, outermost first."""
-    pending = [(path, schema)]
+    pending = deque([(path, schema)])
     while pending:
-        at, node = pending.pop(0)
+        at, node = pending.popleft()
         if not isinstance(node, dict):
             continue
         yield at, node
@@ -62,6 +70,11 @@ def leave_out(message: str, path: str, keyword: str) -> ConstraintError:
     return ConstraintError(message, _LEAVE_OUT, _join(path, keyword))
 
 
+def not_enforced(path: str, keyword: str) -> ConstraintError:
+    """Return the error of a keyword that no grammar enforces in its schema."""
+    return ConstraintError(f'The keyword "{keyword}" cannot be enforced here.', _instead(keyword), path)
+
+
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
@@ -75,13 +88,6 @@ def _unimplemented(schema: dict[str, Any], match: re.Match[str]) -> ConstraintEr
     place = _find(schema, lambda node: keyword in node)
     path = keyword if place is None else _join(place, keyword)
     return ConstraintError(f'The keyword "{keyword}" is not supported.', _instead(keyword), path)
-
-
-def _unknown_format(schema: dict[str, Any], match: re.Match[str]) -> ConstraintError:
-    name = match[1]
-    place = _find(schema, lambda node: node.get("format") == name)
-    message = f'The format "{name}" is not supported.'
-    return ConstraintError(message, _instead("format"), _join(place or "", "format"))
 
 
 def _overlapping_one_of(schema: dict[str, Any], _match: re.Match[str]) -> ConstraintError:
@@ -118,7 +124,6 @@ def _instead(keyword: str) -> str:
 
 _KNOWN: tuple[tuple[str, Callable[[dict[str, Any], re.Match[str]], ConstraintError]], ...] = (
     (r"Unimplemented keys: (\[.*?\])", _unimplemented),
-    (r"Unknown format: (\S+)", _unknown_format),
     (r"oneOf constraints are not supported", _overlapping_one_of),
     (r"regex parse error:(.*)error: (.*)", _bad_pattern),
     (r"Pointer '([^']*)' does not exist", _bad_reference),

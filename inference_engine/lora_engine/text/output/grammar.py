@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lora_engine.constraints import schema_in_grammars
+
 from .formats import ReasoningTags, ToolFormat
 
 Json = dict[str, Any]
@@ -225,7 +227,8 @@ def json_rule(schema: Json, *, strict: bool) -> str:
     options: Json = {"whitespace_flexible": True, "whitespace_pattern": _WHITESPACE}
     if not strict:
         options |= {"lenient": True, "coerce_one_of": True}
-    return "%json " + json.dumps({**schema, "x-guidance": options})
+    written = json.loads(schema_in_grammars(json.dumps(schema), best_effort=not strict))
+    return "%json " + json.dumps({**written, "x-guidance": options})
 
 
 _MARKERS = {
