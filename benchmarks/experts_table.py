@@ -15,9 +15,16 @@ from gated_delta_table import copy_bandwidth
 from kernel_table import LAYERS, measure
 from rows import Rows, parser_of
 
-from lora_kernels.experts import grouped_experts, route
+from lora_engine.adapters.experts import MODULES, plan_experts
+from lora_engine.adapters.targets import ExpertShapes
+from lora_engine.peft_format import DOWN, GATE_UP, ExpertFactor, FactorForm
+from lora_engine.peft_format import ExpertLora as PeftLora
+from lora_kernels.expert_lora import ExpertLora, shrink_experts
+from lora_kernels.experts import config_of, grouped_experts, route
+from lora_kernels.tables import SlotTables
 
 EXPERTS, PER_TOKEN, HIDDEN, INNER = 128, 8, 2048, 768
+RANK, KV_DIM, ROWS_PER_PAGE = 16, 512, 32
 STEPS = (1, 64, 256, 4096)
 
 
@@ -32,6 +39,31 @@ def product_rate() -> float:
     return 2 * 8192 * 4096 * 8192 / us * 1e6
 
 
+class Adapters:
+    """Adapters of rank 16 on all modules of a layer's experts, in pages of a pool, for tokens round-robin."""
+
+    def __init__(self, count: int) -> None:
+        a, b = ExpertFactor(("a",), FactorForm.ROWS), ExpertFactor(("b",), FactorForm.COLUMNS)
+        modules = [PeftLora(0, module, RANK, (1.0,), a, b) for module in (GATE_UP, DOWN)]
+        slots, rows = plan_experts(modules, 0, KV_DIM, ExpertShapes(EXPERTS, HIDDEN, INNER))
+        pages = -(-rows // ROWS_PER_PAGE)
+        self.pools = [random(count * pages, ROWS_PER_PAGE * KV_DIM) for _ in range(LAYERS)]
+        self.tables, self.count = SlotTables(count + 1, 1, pages, "cuda", experts=True), count
+        self.num_bytes = EXPERTS * RANK * (2 * HIDDEN + 3 * INNER) * 2
+        entries, scales = torch.zeros(1, 3, 5, dtype=torch.int32), torch.ones(1, 3)
+        for slot in slots:
+            entry = torch.tensor([slot.a_row, slot.a_step, slot.b_row, slot.b_step, slot.rank])
+            entries[0, MODULES.index(slot.module)] = entry
+        none = torch.zeros(1, self.tables.modules.shape[2], 5, dtype=torch.int32)
+        for index in range(count):
+            of_pages = range(index * pages, (index + 1) * pages)
+            self.tables.write(index + 1, of_pages, none, torch.zeros(none.shape[:2]), (entries, scales))
+
+    def of(self, tokens: int) -> list[ExpertLora]:
+        slots = 1 + torch.arange(tokens, device="cuda", dtype=torch.int32) * self.count // tokens
+        return [ExpertLora(slots.int(), pool, self.tables, 0, KV_DIM, RANK) for pool in self.pools]
+
+
 def main() -> None:
     arguments = parser_of(__doc__, out=True).parse_args()
     rows = Rows(arguments.out, "experts", "qwen3-30b-a3b")
@@ -41,6 +73,7 @@ def main() -> None:
     gate_up = [random(EXPERTS, 2 * INNER, HIDDEN) for _ in range(LAYERS)]
     down = [random(EXPERTS, HIDDEN, INNER) for _ in range(LAYERS)]
     of_expert = 3 * INNER * HIDDEN
+    of_counts = {count: Adapters(count) for count in (1, 4, 64)}
     for tokens in STEPS:
         x = [random(tokens, HIDDEN) for _ in range(LAYERS)]
         logits = [random(tokens, EXPERTS) for _ in range(LAYERS)]
@@ -60,6 +93,30 @@ def main() -> None:
             f"experts of {tokens} tokens", "kernel_us", measure(products), "us", floor * 1e6,
             settings={"experts_in_use": used, "bytes": moved},
         )  # fmt: skip
+        for count, adapters in of_counts.items():
+            if count > tokens:
+                continue
+            lora = adapters.of(tokens)
+            keys = [
+                EXPERTS * each.slots[:, None] + routing.experts for each, routing in zip(lora, routings, strict=True)
+            ]
+            pairs = sum(len(key.unique()) for key in keys) / LAYERS
+            added = pairs / EXPERTS * adapters.num_bytes / bandwidth
+
+            def shrunk(layer: int, x: list = x, routings: list = routings, lora: list = lora) -> object:  # type: ignore[type-arg]
+                pairs_a_block = config_of(tokens * PER_TOKEN, EXPERTS).pairs  # noqa: B023
+                return shrink_experts(x[layer], lora[layer], routings[layer], 0, 2, pairs_a_block)
+
+            def adapted(layer: int, x: list = x, routings: list = routings, lora: list = lora) -> object:  # type: ignore[type-arg]
+                weights = gate_up[layer], down[layer]
+                return grouped_experts(x[layer], *weights, routings[layer], "silu", None, lora[layer])
+
+            name = f"{tokens} tokens, {count} adapters on experts"
+            rows.add(f"A of gate and up, {name}", "kernel_us", measure(shrunk), "us")
+            rows.add(
+                f"experts of {name}", "kernel_us", measure(adapted), "us", (floor + added) * 1e6,
+                settings={"adapters_and_experts": pairs},
+            )  # fmt: skip
 
 
 if __name__ == "__main__":

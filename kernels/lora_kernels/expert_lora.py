@@ -22,6 +22,10 @@ _FIELDS = tl.constexpr(EXPERT_FIELDS)
 _MODULES = tl.constexpr(EXPERT_MODULES)
 # Ranks of a program, and elements of x that it reads at a time.
 _RANKS, _COLUMNS = 16, 256
+# Pairs per expert up to which each pair has programs of its own, which read A again for each.
+_FEW = 4
+# Programs that share the adapters of a block of 16 pairs.
+_ADAPTERS = 4
 
 
 class ExpertLora(NamedTuple):
@@ -40,15 +44,21 @@ class ExpertLora(NamedTuple):
 
 
 @triton.jit
-def next_slot(slots, after):
-    """Return the smallest of ``slots`` above ``after``, or a number above all slots."""
-    return tl.min(tl.where(slots > after, slots, _FAR), axis=0)
+def range_of_slots(slots):
+    """Return the smallest and the largest of ``slots`` above 0; the largest is 0 if there is none.
+
+    A program that knows both needs no search among its pairs if they have one adapter.
+    """
+    return tl.min(tl.where(slots > 0, slots, _FAR), axis=0), tl.max(slots, axis=0)
 
 
 @triton.jit
-def is_slot(slot):
-    """Return whether ``next_slot`` found one."""
-    return slot < _FAR
+def next_slot(slots, slot, highest):
+    """Return the smallest of ``slots`` above ``slot``, or a number above ``highest``."""
+    following = _FAR + 0 * slot
+    if slot < highest:
+        following = tl.min(tl.where(slots > slot, slots, _FAR), axis=0)
+    return following
 
 
 @triton.jit
@@ -127,21 +137,25 @@ def _shrink_blocks_kernel(
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
         return
-    module = tl.program_id(1)
+    module, number = tl.program_id(1), tl.program_id(2)
     places, columns = start + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     places_ok = places < stop
     tokens = tl.load(order_ptr + places, mask=places_ok, other=0).to(tl.int64) // PER_TOKEN
     slots = tl.load(slots_ptr + tokens, mask=places_ok, other=0)
     x_rows = tokens if BY_TOKEN else places.to(tl.int64)
     PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
-    slot = next_slot(slots, 0)
-    while is_slot(slot):
+    slot, highest = range_of_slots(slots)
+    # Each of several programs takes every so many adapters.
+    turn = 0
+    while slot <= highest:
         mine = slots == slot
         entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
         rank, first = tl.load(entry + 4), tl.load(entry)
         if module == 1:
             if (first == tl.load(entry - _FIELDS)) & (tl.load(entry - _FIELDS + 4) > 0):
                 rank = 0
+        if turn % tl.num_programs(2) != number:
+            rank = 0
         first += expert * tl.load(entry + 1)
         for r in range(0, rank, BLOCK_R):
             rows = r + tl.arange(0, BLOCK_R)
@@ -158,7 +172,8 @@ def _shrink_blocks_kernel(
                 acc = tl.dot(x, a, acc, input_precision="ieee")
             out = h_ptr + (places.to(tl.int64)[:, None] * NUM_MODULES + module) * MAX_RANK + rows[None, :]
             tl.store(out, acc.to(h_ptr.dtype.element_ty), mask=mine[:, None] & rows_ok[None, :])
-        slot = next_slot(slots, slot)
+        turn += 1
+        slot = next_slot(slots, slot, highest)
 
 
 @triton.jit
@@ -181,19 +196,19 @@ def block_of_pairs(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.con
 
 @triton.jit
 def add_expert_lora(
-    acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, places, expert, column, columns_ok, layer,
-    pages_stride, slot_stride, MODULE: tl.constexpr, FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, OUT: tl.constexpr,
-    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, places, expert, column,
+    columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr, FIRST: tl.constexpr,
+    NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
+    MAX_RANK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Add ``scale * B^T h`` of each pair's adapter to ``acc [BLOCK_M, BLOCK_N]``, from output ``column`` on.
 
-    ``slots [BLOCK_M]`` are the pairs' adapters, 0 for none and for rows without a pair; ``places`` their sorted places.
+    ``slots [BLOCK_M]`` are the pairs' adapters, 0 for none and for rows without a pair, with their ``range_of_slots``;
+    ``places`` their sorted places.
     """
     PER_ROW: tl.constexpr = (OUT + KV_DIM - 1) // KV_DIM
-    columns = tl.arange(0, BLOCK_N)
-    slot = next_slot(slots, 0)
-    while is_slot(slot):
+    columns, slot = tl.arange(0, BLOCK_N), lowest
+    while slot <= highest:
         entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + MODULE)
         rank = tl.load(entry + 4)
         source = source_of(entry, MODULE)
@@ -210,7 +225,7 @@ def add_expert_lora(
             h = tl.load(h_rows[:, None] + rows[None, :], mask=(slots == slot)[:, None] & rows_ok[None, :], other=0.0)
             part = tl.dot(h.to(b.dtype), b, part, input_precision="ieee")
         acc += part * scale
-        slot = next_slot(slots, slot)
+        slot = next_slot(slots, slot, highest)
     return acc
 
 
@@ -220,7 +235,7 @@ def shrink_experts(
     """Compute the products with A of ``modules`` modules from ``first`` on: ``[pairs, modules, max_rank]``.
 
     ``x`` is ``[tokens, in]`` for gate and up, ``[pairs, in]`` by sorted pairs for down, with contiguous rows;
-    ``routing`` is that of ``experts.route``. With blocks of 16 pairs, each pair has programs of its own. Rows of pairs
+    ``routing`` is that of ``experts.route``. Where an expert has few pairs, each has programs of its own. Rows of pairs
     without an adapter, and ranks beyond the adapter's, are undefined.
     """
     experts, _, order, starts = routing
@@ -234,14 +249,15 @@ def shrink_experts(
     }  # fmt: skip
     tensors = lora.slots, tables.pages, tables.experts, lora.layer
     strides = x.stride(0), tables.pages.stride(0), tables.experts.stride(0)
-    if pairs_a_block <= 16:
+    if pairs <= _FEW * (starts.shape[0] - 1):
         grid = pairs, modules * triton.cdiv(lora.max_rank, _RANKS)
         _shrink_pairs_kernel[grid](x, h, pool, order, experts, *tensors, *strides, BLOCK_K=columns, **common)
         return h
     count = starts.shape[0] - 1
-    blocks = pairs // pairs_a_block + min(pairs, count)
-    _shrink_blocks_kernel[(blocks, modules)](
+    blocks, few = pairs // pairs_a_block + min(pairs, count), pairs_a_block == 16
+    _shrink_blocks_kernel[(blocks, modules, _ADAPTERS if few else 1)](
         x, h, pool, order, starts, *tensors, *strides, EXPERTS=count, EXPERTS_PAD=triton.next_power_of_2(count),
-        BLOCK_M=pairs_a_block, BLOCK_K=min(columns, 64), num_warps=4 if pairs_a_block < 128 else 8, **common,
+        BLOCK_M=pairs_a_block, BLOCK_K=min(columns, 256 if few else 64), num_warps=4 if pairs_a_block < 128 else 8,
+        **common,
     )  # fmt: skip
     return h

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .expert_lora import ExpertLora, add_expert_lora, block_of_pairs, shrink_experts
+from .expert_lora import ExpertLora, add_expert_lora, block_of_pairs, range_of_slots, shrink_experts
 from .kernel_variants import block_columns
 
 
@@ -41,7 +41,7 @@ class ExpertsConfig(NamedTuple):
 
 
 # By increasing pairs per expert: a launch takes the first configuration whose tile holds the average, or the last.
-CONFIGS = (ExpertsConfig(16, 64, 128, 4, 3), ExpertsConfig(64, 64, 64, 4, 3), ExpertsConfig(128, 64, 64, 8, 3))
+CONFIGS = (ExpertsConfig(16, 64, 128, 4, 3), ExpertsConfig(64, 64, 64, 4, 3), ExpertsConfig(128, 128, 64, 8, 4))
 # Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
 _SORTED, _BLOCKS = 64, 16
 # Features of a program that combines the experts of a token.
@@ -136,6 +136,10 @@ def _gate_up_kernel(
     tokens = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64) // PER_TOKEN
     x_place = x_ptr + tokens[:, None] * x_stride + columns[None, :]
     w_place = w_ptr + (expert.to(tl.int64) * 2 * INNER + n)[None, :] * HIDDEN + columns[:, None]
+    if MAX_RANK > 0:
+        column = tl.program_id(1) * BLOCK_N
+        slots = tl.load(slots_ptr + tokens, mask=rows_ok, other=0)
+        lowest, highest = range_of_slots(slots)
     gate = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     up = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, HIDDEN, BLOCK_K):
@@ -145,15 +149,15 @@ def _gate_up_kernel(
         gate = tl.dot(x, tl.load(w_place + k, mask=ok, other=0.0), gate, input_precision="ieee")
         up = tl.dot(x, tl.load(w_place + k + INNER * HIDDEN, mask=ok, other=0.0), up, input_precision="ieee")
     if MAX_RANK > 0:
-        slots = tl.load(slots_ptr + tokens, mask=rows_ok, other=0)
-        column = tl.program_id(1) * BLOCK_N
         gate = add_expert_lora(
-            gate, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, rows, expert, column, n_ok, layer,
-            pages_stride, slot_stride, 0, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N, 16,
+            gate, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows, expert, column,
+            n_ok, layer, pages_stride, slot_stride, 0, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N,
+            16,
         )  # fmt: skip
         up = add_expert_lora(
-            up, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, rows, expert, column, n_ok, layer,
-            pages_stride, slot_stride, 1, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N, 16,
+            up, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows, expert, column,
+            n_ok, layer, pages_stride, slot_stride, 1, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N,
+            16,
         )  # fmt: skip
     if SILU:
         gate = gate * tl.sigmoid(gate)
@@ -182,19 +186,21 @@ def _down_kernel(
     rows_ok, n_ok, columns = rows < stop, n < HIDDEN, tl.arange(0, BLOCK_K)
     x_place = inner_ptr + rows.to(tl.int64)[:, None] * INNER + columns[None, :]
     w_place = w_ptr + (expert.to(tl.int64) * HIDDEN + n)[None, :] * INNER + columns[:, None]
+    pairs = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64)
+    if MAX_RANK > 0:
+        slots = tl.load(slots_ptr + pairs // PER_TOKEN, mask=rows_ok, other=0)
+        lowest, highest = range_of_slots(slots)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, INNER, BLOCK_K):
         k_ok = k + columns < INNER
         x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
         w = tl.load(w_place + k, mask=k_ok[:, None] & n_ok[None, :], other=0.0)
         acc = tl.dot(x, w, acc, input_precision="ieee")
-    pairs = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64)
     if MAX_RANK > 0:
-        slots = tl.load(slots_ptr + pairs // PER_TOKEN, mask=rows_ok, other=0)
         acc = add_expert_lora(
-            acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, rows, expert, tl.program_id(1) * BLOCK_N,
-            n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N,
-            16,
+            acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows, expert,
+            tl.program_id(1) * BLOCK_N, n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN, KV_DIM, ROWS_PER_PAGE,
+            MAX_RANK, BLOCK_M, BLOCK_N, 16,
         )  # fmt: skip
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
     out_place = out_ptr + pairs[:, None] * HIDDEN + n[None, :]
