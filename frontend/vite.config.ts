@@ -50,7 +50,7 @@ export default defineConfig({
         codeSplitting: {
           groups: [
             { name: "icons", test: /lucide/, minShareCount: 2 },
-            { name: "common", test: /src/, minShareCount: 10, maxModuleSize: 8_000 },
+            { name: "common", test: /src/, minShareCount: 12, maxModuleSize: 8_000 },
           ],
         },
       },

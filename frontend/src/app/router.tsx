@@ -9,7 +9,7 @@ import {
   type RouterHistory,
 } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
-import { readAdaptersSearch } from "@/features/adapters/search";
+import { ADAPTER_TABS, type AdapterTab, readAdaptersSearch } from "@/features/adapters/search";
 import { readAuditSearch } from "@/features/audit/search";
 import { readHostsSearch, readReportSearch, readTenantSearch, readTenantsSearch } from "@/features/operator/search";
 import { readHostsSearch as readTenantHostsSearch } from "@/features/hosts/search";
@@ -24,7 +24,7 @@ import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
 import { lazyPage } from "@/lib/lazy-part";
 import { safePath } from "@/lib/safe-path";
 import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
-import { text } from "@/lib/search-params";
+import { text, oneOf } from "@/lib/search-params";
 import { lastTenant } from "./preferences";
 
 // Links between pages with charts keep the time range.
@@ -113,9 +113,10 @@ const adapters = createRoute({
 const adapter = createRoute({
   getParentRoute: () => tenant,
   path: "adapters/$name",
-  validateSearch: (search: Record<string, unknown>): RangeSearch & { version?: number } => ({
+  validateSearch: (search: Record<string, unknown>): RangeSearch & { version?: number; tab?: AdapterTab } => ({
     ...readRangeSearch(search),
     version: Number.isInteger(search.version) ? Number(search.version) : undefined,
+    tab: oneOf(search.tab, ADAPTER_TABS),
   }),
   search: rangeKept,
   component: lazyPage(() => import("@/features/adapters/adapter-page"), "AdapterPage"),

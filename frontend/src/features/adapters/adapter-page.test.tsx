@@ -89,6 +89,21 @@ describe("adapter page", () => {
     expect(within(staging.getByRole("group")).getAllByRole("listitem")).toHaveLength(36);
   });
 
+  it("shows one part at a time, which the address and the versions keep", async () => {
+    serve(adapter());
+    server.use(http.get("/api/tenants/acme/evaluations", () => HttpResponse.json([])));
+    const { user, router } = openConsole("/t/acme/adapters/support?version=2&tab=quality");
+    expect(await screen.findByTestId("evaluations")).toBeVisible();
+    expect(screen.queryByText("Aliases")).toBeNull();
+    await user.click(screen.getByRole("link", { name: /v1/ }));
+    expect(router.state.location.search).toEqual({ version: 1, tab: "quality" });
+    await user.click(screen.getByRole("tab", { name: "Code" }));
+    expect(router.state.location.search).toEqual({ version: 1, tab: "code" });
+    expect(await screen.findByText("Call it")).toBeVisible();
+    await user.click(screen.getByRole("tab", { name: "Version" }));
+    expect(router.state.location.search).toEqual({ version: 1 });
+  });
+
   it("asks before an alias goes", async () => {
     serve({ ...adapter(), aliases: [live, { ...live, name: "prod" }] });
     const removed: unknown[] = [];
@@ -218,7 +233,7 @@ describe("adapter page", () => {
         version(1, { verdict: "changes_nothing", effect: idle, asks_for_effect: true }),
       ]),
     );
-    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const { user } = openConsole("/t/acme/adapters/support?version=2&tab=quality");
     const shown = await screen.findByTestId("effect");
     expect(within(shown).getByText("Arr")).toHaveClass("bg-accent-soft");
     expect(shown).toHaveTextContent("1 token of 2 differ");
@@ -303,7 +318,7 @@ describe("adapter page", () => {
         }),
       ]),
     );
-    const { user } = openConsole("/t/acme/adapters/support?version=3");
+    const { user } = openConsole("/t/acme/adapters/support?version=3&tab=quality");
     const shown = await screen.findByTestId("agreement");
     expect(within(shown).getByRole("row", { name: "With this version 1 of 2 0.500 0.90" })).toBeVisible();
     expect(within(shown).getByRole("row", { name: "Base model only 2 of 2 0.100 0.40" })).toBeVisible();
@@ -327,7 +342,7 @@ describe("adapter page", () => {
       special_tokens: { eos_token: "<|im_end|>" },
     };
     serve(adapter({}, [version(2, { chat_template }), version(1)]));
-    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const { user } = openConsole("/t/acme/adapters/support?version=2&tab=quality");
     const shown = await screen.findByTestId("chat-template");
     await user.click(within(shown).getByText("Adapter’s chat template"));
     expect(within(shown).getByLabelText("Template")).toHaveTextContent("{{ messages }}");

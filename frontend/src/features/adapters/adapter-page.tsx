@@ -8,28 +8,32 @@ import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { CopyButton } from "@/components/code-block";
-import { Snippets } from "@/components/snippets";
 import { Confirm } from "@/components/dialog";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { TargetModules } from "@/components/target-modules";
+import { type Tab, Tabs } from "@/components/tabs";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
-import { Evaluations } from "@/features/evaluations/evaluations";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
+import { lazyPart } from "@/lib/lazy-part";
 import { bytes, day, params, shortDigest } from "@/lib/format";
 import { BaseConfirmation } from "./base-confirmation";
 import { Aliases } from "./aliases";
-import { AdapterPrefixes } from "@/features/pins/prefixes";
-import { Pin } from "./pin";
 import { VersionActions } from "./version-actions";
 import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
 import { ValidationReportView } from "./validation-report";
 import { EffectConfirmation, EffectView, EffectWarning } from "./effect";
 import { Staging } from "./staging";
 import { Tiers } from "./tiers";
-import { Traffic } from "./traffic";
+import type { AdapterTab } from "./search";
 import { AdapterState } from "./version-status";
+
+const AdapterPrefixes = lazyPart(() => import("@/features/pins/prefixes"), "AdapterPrefixes");
+const Evaluations = lazyPart(() => import("@/features/evaluations/evaluations"), "Evaluations");
+const Pin = lazyPart(() => import("./pin"), "Pin");
+const Snippets = lazyPart(() => import("@/components/snippets"), "Snippets");
+const Traffic = lazyPart(() => import("./traffic"), "Traffic");
 
 export function AdapterPage() {
   const { name } = useParams({ from: "/t/$tenant/adapters/$name" });
@@ -119,20 +123,51 @@ function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void })
 }
 
 function Content({ adapter }: { adapter: Adapter }) {
-  const requested = useSearch({ from: "/t/$tenant/adapters/$name", select: ({ version }) => version });
+  const { version: requested, tab = "version" } = useSearch({ from: "/t/$tenant/adapters/$name" });
+  const navigate = useNavigate({ from: "/t/$tenant/adapters/$name" });
+  const show = (next: AdapterTab) =>
+    void navigate({
+      search: (now) => ({ ...now, tab: next === "version" ? undefined : next }),
+      replace: true,
+      resetScroll: false,
+    });
   const number = requested ?? adapter.live_version ?? adapter.versions[0]?.number;
   const selected = adapter.versions.find((version) => version.number === number) ?? adapter.versions[0];
   if (!selected) return <NoVersions adapter={adapter} />;
+  const tabs: Tab<AdapterTab>[] = [
+    {
+      name: "version",
+      label: "Version",
+      content: (
+        <>
+          <VersionCard adapter={adapter} summary={selected} part="version" />
+          <Aliases adapter={adapter} />
+        </>
+      ),
+    },
+    {
+      name: "quality",
+      label: "Quality checks",
+      content: <VersionCard adapter={adapter} summary={selected} part="quality" />,
+    },
+    { name: "traffic", label: "Traffic", content: <Traffic name={adapter.name} /> },
+    {
+      name: "pins",
+      label: "Pins",
+      content: (
+        <>
+          <Pin name={adapter.name} />
+          <AdapterPrefixes name={adapter.name} />
+        </>
+      ),
+    },
+    { name: "code", label: "Code", content: <CallIt adapter={adapter} version={selected} /> },
+  ];
   return (
     <div className="grid items-start gap-5 lg:grid-cols-[17rem_minmax(0,1fr)]">
       <Versions adapter={adapter} selected={selected.number} />
       <div className="grid min-w-0 gap-5">
-        <Aliases adapter={adapter} />
-        <Pin name={adapter.name} />
-        <AdapterPrefixes name={adapter.name} />
-        <VersionCard adapter={adapter} summary={selected} />
-        <Traffic name={adapter.name} />
-        <CallIt adapter={adapter} version={selected} />
+        <Tabs label={`Parts of ${adapter.name}`} value={tab} tabs={tabs} onChange={show} />
       </div>
     </div>
   );
@@ -158,6 +193,7 @@ function NoVersions({ adapter }: { adapter: Adapter }) {
 
 function Versions({ adapter, selected }: { adapter: Adapter; selected: number }) {
   const tenant = useTenant();
+  const { tab } = useSearch({ from: "/t/$tenant/adapters/$name" });
   return (
     <Card title="Versions">
       <ul className="max-h-96 divide-y overflow-y-auto">
@@ -166,7 +202,7 @@ function Versions({ adapter, selected }: { adapter: Adapter; selected: number })
             <Link
               to="/t/$tenant/adapters/$name"
               params={{ tenant, name: adapter.name }}
-              search={{ version: version.number }}
+              search={{ version: version.number, tab }}
               aria-current={version.number === selected ? "true" : undefined}
               className={cn(
                 "block px-4 py-2.5 -outline-offset-2 hover:bg-fill",
@@ -195,7 +231,13 @@ function Versions({ adapter, selected }: { adapter: Adapter; selected: number })
   );
 }
 
-function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionSummary }) {
+interface VersionCardProps {
+  adapter: Adapter;
+  summary: VersionSummary;
+  part: "version" | "quality";
+}
+
+function VersionCard({ adapter, summary, part }: VersionCardProps) {
   const { data, error, refetch } = useQuery(versionQuery(useTenant(), adapter.name, summary.number));
   return (
     <Card
@@ -221,11 +263,11 @@ function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionS
         live={summary.number === adapter.live_version}
         className="mx-4 mt-3"
       />
-      <Facts version={summary} />
+      {part === "version" && <Facts version={summary} />}
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
-      {/* As tall as the screen: what comes below it does not jump. */}
-      {!error && !data && <Skeleton className="m-4 h-dvh" />}
-      {data && <Sections version={data} rule={adapter.promotion_rule} />}
+      {!error && !data && <Skeleton className="m-4 h-96" />}
+      {data && part === "version" && <Placement version={data} />}
+      {data && part === "quality" && <Quality version={data} rule={adapter.promotion_rule} />}
     </Card>
   );
 }
@@ -248,7 +290,7 @@ function Overflowed({ at }: { at: string }) {
   );
 }
 
-function Sections({ version, rule }: { version: Version; rule: Adapter["promotion_rule"] }) {
+function Placement({ version }: { version: Version }) {
   return (
     <>
       <section className="border-t px-4 py-4">
@@ -257,6 +299,13 @@ function Sections({ version, rule }: { version: Version; rule: Adapter["promotio
         <Staging version={version} />
       </section>
       <Tiers version={version} />
+    </>
+  );
+}
+
+function Quality({ version, rule }: { version: Version; rule: Adapter["promotion_rule"] }) {
+  return (
+    <>
       <section className="border-t px-4 py-4">
         <h3 className="mb-3 text-sm font-semibold">Effect</h3>
         <EffectView effect={version.effect} state={version.state} />

@@ -44,7 +44,7 @@ const card = async () => within(await screen.findByLabelText("Pinned"));
 describe("keeping an adapter loaded", () => {
   it("says what it takes, pins, shows where it is kept, and unpins", async () => {
     serve(unpinned);
-    const { user } = openConsole("/t/acme/adapters/support");
+    const { user } = openConsole("/t/acme/adapters/support?tab=pins");
     const pin = await card();
     const button = await pin.findByRole("switch", { name: /Keep support loaded/ });
     expect(button).not.toBeChecked();
@@ -59,7 +59,7 @@ describe("keeping an adapter loaded", () => {
 
   it("cannot be chosen without a quota, and says who grants one", async () => {
     serve({ ...unpinned, limit_bytes: null });
-    openConsole("/t/acme/adapters/support");
+    openConsole("/t/acme/adapters/support?tab=pins");
     const pin = await card();
     expect(await pin.findByRole("switch")).toBeDisabled();
     expect(pin.getByText("The operator has not granted this tenant device memory for pins.")).toBeVisible();
@@ -68,7 +68,7 @@ describe("keeping an adapter loaded", () => {
   it("shows why the server refused, with what to do", async () => {
     serve(unpinned);
     server.use(http.put(`${T}/pin`, () => refusal(409, "pins_full", "Pins take a quarter.", "Unpin another one.")));
-    const { user } = openConsole("/t/acme/adapters/support");
+    const { user } = openConsole("/t/acme/adapters/support?tab=pins");
     const pin = await card();
     await user.click(await pin.findByRole("switch"));
     expect(await pin.findByText("Pins take a quarter.")).toBeVisible();
@@ -77,7 +77,7 @@ describe("keeping an adapter loaded", () => {
 
   it("tells that a host has yet to load it", async () => {
     serve({ ...unpinned, pinned_at: "2026-05-04T10:00:00Z" });
-    openConsole("/t/acme/adapters/support");
+    openConsole("/t/acme/adapters/support?tab=pins");
     expect(await (await card()).findByText("gpu1: not yet")).toBeVisible();
   });
 });

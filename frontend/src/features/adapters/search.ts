@@ -1,5 +1,9 @@
 import { oneOf, pageIn, text } from "@/lib/search-params";
 
+/** The parts of an adapter's page. */
+export const ADAPTER_TABS = ["version", "quality", "traffic", "pins", "code"] as const;
+export type AdapterTab = (typeof ADAPTER_TABS)[number];
+
 export const STATUSES = ["ready", "staging", "failed"] as const;
 export const ARCHIVED_SORTS = ["-archived_at", "archived_at", "name", "-name"] as const;
 export const SORTS = ["name", "-name", "rank", "-rank", "bytes", "-bytes", "created_at", "-created_at"] as const;

@@ -28,7 +28,7 @@ export function BudgetsCard() {
   const [editing, setEditing] = useState(false);
   const edit = useMayBudget() && (
     <Button size="sm" onClick={() => setEditing(true)} data-testid="budgets-edit">
-      Edit the tenant’s
+      Edit tenant budgets
     </Button>
   );
   return (

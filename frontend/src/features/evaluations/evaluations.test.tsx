@@ -54,7 +54,7 @@ describe("evaluations of a version", () => {
       minimum: 0.8,
       not_worse_than_live: true,
     });
-    openConsole("/t/acme/adapters/support?version=2");
+    openConsole("/t/acme/adapters/support?version=2&tab=quality");
     const section = await screen.findByTestId("evaluations");
     expect(await within(section).findByText("0.750")).toBeVisible();
     expect(section).toHaveTextContent("Live v10.500");
@@ -83,7 +83,7 @@ describe("evaluations of a version", () => {
         return HttpResponse.json(evaluation, { status: 201 });
       }),
     );
-    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const { user } = openConsole("/t/acme/adapters/support?version=2&tab=quality");
     await user.click(await screen.findByRole("button", { name: "Evaluate" }));
     const dialog = await screen.findByRole("dialog");
     await within(dialog).findByRole("option", { name: "sums (exact, 4 items)" });
@@ -120,7 +120,7 @@ describe("evaluations of a version", () => {
           : new HttpResponse(null, { status: 204 });
       }),
     );
-    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const { user } = openConsole("/t/acme/adapters/support?version=2&tab=quality");
     await user.click(await screen.findByRole("button", { name: "Evaluate" }));
     const dialog = await screen.findByRole("dialog");
     await within(dialog).findByRole("option", { name: "sums (exact, 4 items)" });
@@ -154,7 +154,7 @@ describe("evaluations of a version", () => {
         return HttpResponse.json(data.adapter);
       }),
     );
-    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const { user } = openConsole("/t/acme/adapters/support?version=2&tab=quality");
     await user.click(await screen.findByRole("button", { name: "Promotion rule" }));
     const dialog = await screen.findByRole("dialog");
     await waitFor(() => expect(within(dialog).getByLabelText("Evaluation set")).toHaveValue("words"));
@@ -174,7 +174,7 @@ describe("evaluations of a version", () => {
         refusal(400, "bad_evaluation_set", "Line 4 is no item.", "Mend the line."),
       ),
     );
-    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const { user } = openConsole("/t/acme/adapters/support?version=2&tab=quality");
     await user.click(await screen.findByRole("button", { name: "Evaluate" }));
     const dialog = await screen.findByRole("dialog");
     await within(dialog).findByRole("option", { name: "sums (exact, 4 items)" });

@@ -68,7 +68,7 @@ describe("base models, for operators", () => {
   });
 
   it("lets one that waits be approved by a name", async () => {
-    const { user } = openConsole("/t/acme/operator/hosts");
+    const { user } = openConsole("/t/acme/operator/hosts?tab=models");
     const table = within(await screen.findByRole("table", { name: "Base models" }));
     expect(table.getByRole("row", { name: /mistral waiting .* gpu2, gpu3 0/ })).toBeVisible();
     expect(table.queryByRole("button", { name: /Withdraw/ })).not.toBeInTheDocument();
@@ -87,7 +87,7 @@ describe("base models, for operators", () => {
         refusal(409, "base_model_name_taken", 'Another model is called "mistral".', "Give this one another name."),
       ),
     );
-    const { user } = openConsole("/t/acme/operator/hosts");
+    const { user } = openConsole("/t/acme/operator/hosts?tab=models");
     await user.click(await screen.findByRole("button", { name: "Rename llama" }));
     await user.click(await screen.findByRole("button", { name: "Rename" }));
     expect(await screen.findByText('Another model is called "mistral".')).toBeVisible();
@@ -98,7 +98,7 @@ describe("base models, for operators", () => {
       { ...served, sleeps_after_s: 1800, wanted: false, hosts_online: 0 },
       { ...waiting, state: "served", sleeps_after_s: 5400, hosts_online: 0 },
     ];
-    const { user } = openConsole("/t/acme/operator/hosts");
+    const { user } = openConsole("/t/acme/operator/hosts?tab=models");
     const table = within(await screen.findByRole("table", { name: "Base models" }));
     expect(table.getByRole("row", { name: /llama served asleep/ })).toBeVisible();
     expect(table.getByRole("row", { name: /mistral served waking/ })).toBeVisible();
@@ -112,7 +112,7 @@ describe("base models, for operators", () => {
 
   it("lets one of several be withdrawn", async () => {
     listed = [served, { ...waiting, state: "served" }];
-    const { user } = openConsole("/t/acme/operator/hosts");
+    const { user } = openConsole("/t/acme/operator/hosts?tab=models");
     await user.click(await screen.findByRole("button", { name: "Withdraw llama" }));
     const dialog = within(await screen.findByRole("alertdialog", { name: "Withdraw llama?" }));
     expect(dialog.getByText(/its 3 adapters can no longer be called/)).toBeVisible();

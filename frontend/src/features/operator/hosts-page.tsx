@@ -11,6 +11,7 @@ import { Confirm } from "@/components/dialog";
 import { type Option, Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
+import { type Tab, Tabs } from "@/components/tabs";
 import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
 import { toast } from "@/components/toast";
@@ -18,33 +19,51 @@ import { PHASE_TONES } from "@/features/adapters/version-status";
 import { HostStatus, isHeard, isUsed } from "@/features/hosts/host-status";
 import { bytes, eta, fullTime, number, percent, plural, rate } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
-import { BaseModels } from "./base-models";
-import { FairShares } from "./fairness";
-import { HostLoad } from "./host-load";
 import { AddHost, Joined, OpenTokens, RevokeDialog } from "./join-hosts";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
 import { MAX_HOSTS_IN_FULL, HostSelect } from "./host-select";
 import { RestartDialog, RestartProgress, useRestartToast } from "./restart-host";
-import { PHASES, type StagingSearch } from "./search";
+import { type HostTab, PHASES, type StagingSearch } from "./search";
 
+const BaseModels = lazyPart(() => import("./base-models"), "BaseModels");
+const FairShares = lazyPart(() => import("./fairness"), "FairShares");
+const HostLoad = lazyPart(() => import("./host-load"), "HostLoad");
 const PageOwnersSection = lazyPart(() => import("@/features/hosts/page-owners"), "PageOwnersSection");
 
 const route = getRouteApi("/t/$tenant/operator/hosts");
 
+const TABS: Tab<HostTab>[] = [
+  { name: "hosts", label: "Hosts", content: <Hosts /> },
+  { name: "staging", label: "Staging", content: <Staging /> },
+  {
+    name: "load",
+    label: "Load and memory",
+    content: (
+      <>
+        <HostLoad />
+        <Memory />
+      </>
+    ),
+  },
+  { name: "fairness", label: "Fair shares", content: <FairShares /> },
+  { name: "models", label: "Base models", content: <BaseModels /> },
+];
+
 export function OperatorHostsPage() {
+  const { tab = "hosts" } = route.useSearch();
+  const navigate = route.useNavigate();
+  const show = (next: HostTab) =>
+    void navigate({
+      search: (now) => ({ ...now, tab: next === "hosts" ? undefined : next }),
+      replace: true,
+      resetScroll: false,
+    });
   return (
     <Page
       title="Hosts & staging"
       note="Manage engine hosts, and see their load and the adapters that are being staged."
     >
-      <div className="grid gap-5">
-        <Hosts />
-        <BaseModels />
-        <FairShares />
-        <Memory />
-        <HostLoad />
-        <Staging />
-      </div>
+      <Tabs label="Parts of the page" value={tab} tabs={TABS} onChange={show} />
     </Page>
   );
 }

@@ -65,7 +65,12 @@ export const readStagingSearch = (search: Record<string, unknown>): StagingSearc
   page: pageIn(search.page),
 });
 
+/** The parts of the page of hosts. */
+export const HOST_TABS = ["hosts", "models", "fairness", "load", "staging"] as const;
+export type HostTab = (typeof HOST_TABS)[number];
+
 export interface HostsSearch extends StagingSearch, RangeSearch {
+  tab?: HostTab;
   /** Name of the host whose load is shown. */
   load?: string;
   /** Name of the host whose pages are shown. */
@@ -79,6 +84,7 @@ export interface HostsSearch extends StagingSearch, RangeSearch {
 export const readHostsSearch = (search: Record<string, unknown>): HostsSearch => ({
   ...readStagingSearch(search),
   ...readRangeSearch(search),
+  tab: oneOf(search.tab, HOST_TABS),
   load: text(search.load),
   map: text(search.map),
   shares: text(search.shares),

@@ -294,7 +294,7 @@ describe("hosts and staging for operators", () => {
         }),
       ),
     );
-    openConsole("/t/acme/operator/hosts");
+    openConsole("/t/acme/operator/hosts?tab=fairness");
     const part = await screen.findByLabelText("Service gap");
     expect(
       await within(part).findByText(
@@ -316,13 +316,13 @@ describe("hosts and staging for operators", () => {
       remaining_s: 15,
     };
     server.use(http.get("/api/operator/staging", () => HttpResponse.json({ results: [moving], total: 1, phases })));
-    openConsole("/t/acme/operator/hosts");
+    openConsole("/t/acme/operator/hosts?tab=staging");
     expect(await screen.findByText(/25.0 MB of 100 MB \(25%\) at 5.00 MB\/s, 15 s left/)).toBeInTheDocument();
   });
 
   it("says why a staging failed, and tries it now", async () => {
     server.use(http.post("/api/operator/staging/p1/retry", note({}, 202)));
-    const { user } = openConsole("/t/acme/operator/hosts");
+    const { user } = openConsole("/t/acme/operator/hosts?tab=staging");
     expect(await screen.findByText("The disk of gpu1 is full.")).toBeInTheDocument();
     expect(screen.getByText(/2 failures in a row/)).toBeInTheDocument();
     await user.click(screen.getByRole("button", { name: "Retry now: support@v3 on gpu1" }));

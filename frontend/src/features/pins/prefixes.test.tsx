@@ -58,7 +58,7 @@ const card = async (name: string) => within(await screen.findByLabelText(name));
 describe("pinned prefixes", () => {
   it("pins the beginning of an adapter's prompts, shows what each host does, its text, and unpins it", async () => {
     const sent = serve(nothing);
-    const { user } = openConsole("/t/acme/adapters/support");
+    const { user } = openConsole("/t/acme/adapters/support?tab=pins");
     const prefixes = await card("Pinned prefixes");
     await user.click(await prefixes.findByRole("button", { name: "Pin a prefix" }));
     await user.type(await screen.findByLabelText("Name"), "handbook");
@@ -82,7 +82,7 @@ describe("pinned prefixes", () => {
 
   it("offers nothing without a quota, and says why", async () => {
     serve({ ...nothing, limit_bytes: null });
-    openConsole("/t/acme/adapters/support");
+    openConsole("/t/acme/adapters/support?tab=pins");
     const prefixes = await card("Pinned prefixes");
     expect(await prefixes.findByText("The operator has granted this tenant no device memory for pins.")).toBeVisible();
     expect(prefixes.queryByRole("button", { name: "Pin a prefix" })).not.toBeInTheDocument();
@@ -93,7 +93,7 @@ describe("pinned prefixes", () => {
     server.use(
       http.post(`${T}/pinned-prefixes`, () => refusal(409, "pins_full", "Pins take a quarter.", "Unpin another one.")),
     );
-    const { user } = openConsole("/t/acme/adapters/support");
+    const { user } = openConsole("/t/acme/adapters/support?tab=pins");
     const prefixes = await card("Pinned prefixes");
     await user.click(await prefixes.findByRole("button", { name: "Pin a prefix" }));
     await user.click(await screen.findByRole("button", { name: "Pin prefix" }));
