@@ -146,7 +146,7 @@ def _shrink_blocks_kernel(
     PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
     slot, highest = range_of_slots(slots)
     # Each of several programs takes every so many adapters.
-    turn = 0
+    passed = 0
     while slot <= highest:
         mine = slots == slot
         entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
@@ -154,7 +154,7 @@ def _shrink_blocks_kernel(
         if module == 1:
             if (first == tl.load(entry - _FIELDS)) & (tl.load(entry - _FIELDS + 4) > 0):
                 rank = 0
-        if turn % tl.num_programs(2) != number:
+        if passed % tl.num_programs(2) != number:
             rank = 0
         first += expert * tl.load(entry + 1)
         for r in range(0, rank, BLOCK_R):
@@ -172,7 +172,7 @@ def _shrink_blocks_kernel(
                 acc = tl.dot(x, a, acc, input_precision="ieee")
             out = h_ptr + (places.to(tl.int64)[:, None] * NUM_MODULES + module) * MAX_RANK + rows[None, :]
             tl.store(out, acc.to(h_ptr.dtype.element_ty), mask=mine[:, None] & rows_ok[None, :])
-        turn += 1
+        passed += 1
         slot = next_slot(slots, slot, highest)
 
 
