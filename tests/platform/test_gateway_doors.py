@@ -13,6 +13,7 @@ from lorikeet_testing import script
 from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.seed import PASSWORD, digest_of
 from lorikeet_testing.web import WebProcess, eventually
+from openai import AzureOpenAI
 
 from lora_engine.wire import engine_pb2 as pb
 
@@ -178,6 +179,44 @@ def test_lorax_is_counted_like_any_request(http: httpx.Client, web: WebProcess) 
     before = web.query(count)[0]["n"]
     http.post("/generate", json={"inputs": "say x", "parameters": {"adapter_id": "pirate"}})
     eventually(lambda: web.query(count)[0]["n"] == before + 1, what="a row of the ledger")
+
+
+# -- Azure's addresses, and addresses without /v1 -----------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["deployments/support/chat/completions", "v1/chat/completions"])
+def test_addresses_of_azure(web: WebProcess, path: str) -> None:
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": "say it is"}]}
+    body |= {} if "deployments" in path else {"model": "support"}
+    headers = {"api-key": web.tenants["acme"].key}
+    url = f"{web.url}/openai/{path}?api-version=2024-10-21"
+    answer = httpx.post(url, json=body, headers=headers, trust_env=False, timeout=30)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["choices"][0]["message"]["content"] == "it is"
+    assert answer.text.endswith("}\n")
+    assert httpx.post(url, json=body, trust_env=False).status_code == 401
+
+
+def test_the_official_azure_client(web: WebProcess) -> None:
+    key = web.tenants["acme"].key
+    with AzureOpenAI(azure_endpoint=web.url, api_key=key, api_version="2024-10-21", max_retries=0) as client:
+        messages: Any = [{"role": "user", "content": "say it is"}]
+        answer = client.chat.completions.create(model="support", messages=messages)
+        assert answer.choices[0].message.content == "it is"
+        assert len(client.embeddings.create(model="support", input="x").data) == 1
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages"])
+def test_addresses_without_a_version_say_where_to_go(http: httpx.Client, path: str) -> None:
+    answer = http.post(path, json={})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (404, "unknown_url")
+    assert f"/v1{path}" in error["message"]
+
+
+def test_other_addresses_of_azure(http: httpx.Client) -> None:
+    answer = http.get("/openai/assistants")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
 
 
 # -- web pages of other origins ----------------------------------------------------------------------

@@ -7,14 +7,17 @@ for as long as an answer takes, and every request would pay for all of it.
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from typing import Any, cast
+from urllib.parse import quote
 
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.core.handlers.exception import convert_exception_to_response
-from django.http import HttpRequest, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
@@ -41,16 +44,31 @@ PREFIX = "/v1/"
 FILES = "/v1/files"
 LORAX = ("/generate", "/generate_stream")
 VLLM = ("/tokenize", "/detokenize")
+# Addresses of clients whose base URL lacks `/v1`: answered with what to set.
+WITHOUT_VERSION = ("/chat/completions", "/completions", "/embeddings", "/responses", "/messages")
+# Addresses of Azure's clients: `/openai/deployments/{model}/chat/completions` and `/openai/v1/…`.
+_AZURE = "/openai/"
+_DEPLOYMENT = re.compile(r"/openai/deployments/([^/]+)/(.+)")
 
 
 class ApiHeadersMiddleware(RequestIdMiddleware):
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response["X-Content-Type-Options"] = "nosniff"
+        if isinstance(response, HttpResponse) and response.get("Content-Type") == "application/json":
+            _end_line(response)
         response["request-id"] = current_request_id()  # as Anthropic's clients read it
         if isinstance(request, GatewayRequest):
             for name, value in request.cors_headers.items():
                 response[name] = value
         return super().after(request, response)
+
+
+def _end_line(response: HttpResponse) -> None:
+    """End JSON with a new line, so that a terminal's prompt begins on a line of its own."""
+    if response.content and not response.content.endswith(b"\n"):
+        response.content += b"\n"
+        if response.has_header("Content-Length"):
+            response["Content-Length"] = str(len(response.content))
 
 
 class GatewayHandler(ASGIHandler):
@@ -72,6 +90,7 @@ class GatewayHandler(ASGIHandler):
         runs on separate threads, and each signal would cost a request two thread switches.
         """
         set_script_prefix(get_script_prefix(scope))
+        scope, deployment = _from_azure(scope)
         if traces.is_on():
             traces.set_parent(dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1"))
         if cors.is_preflight(scope):
@@ -87,6 +106,8 @@ class GatewayHandler(ASGIHandler):
                     headers = dict(scope["headers"])
                     require_plain_body(headers)
                     body = await self.read_body(receive, reservation, declared_length(headers), body_limit(scope))
+                    if deployment:
+                        body = _with_model(body, deployment)
             except RequestAborted:
                 return
             except (ApiError, LorikeetError) as error:
@@ -141,6 +162,30 @@ class GatewayHandler(ASGIHandler):
         return body
 
 
+def _from_azure(scope: Scope) -> tuple[Scope, str]:
+    """Return the request with the address of /v1 in place of Azure's, and the model that Azure's address names."""
+    path = scope["path"]
+    if match := _DEPLOYMENT.fullmatch(path):
+        deployment, rest = match.groups()
+    elif path.startswith("/openai/v1/"):
+        deployment, rest = "", path.removeprefix("/openai/v1/")
+    else:
+        return scope, ""
+    rewritten = PREFIX + rest
+    return {**scope, "path": rewritten, "raw_path": quote(rewritten).encode()}, deployment
+
+
+def _with_model(body: BytesIO, model: str) -> BytesIO:
+    """Return a body with ``model``, unless it names one; a body that is no JSON object is refused later."""
+    try:
+        fields = json.loads(body.getvalue())
+    except (ValueError, RecursionError):
+        return body
+    if not isinstance(fields, dict) or fields.get("model"):
+        return body
+    return BytesIO(json.dumps({**fields, "model": model}).encode())
+
+
 async def _send_events(response: EventStreamResponse, send: Send) -> None:
     """Send a stream without the generators that Django wraps around each part, which cost time per token."""
     headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
@@ -171,4 +216,6 @@ class PathRouter:
 def is_inference(scope: Scope) -> bool:
     """Return whether a request is for /v1, vLLM's or LoRAX's API. LoRAX's `POST /` has the path of the console."""
     path = scope["path"]
-    return path.startswith(PREFIX) or path in LORAX or path in VLLM or (path == "/" and scope["method"] == "POST")
+    if path.startswith((PREFIX, _AZURE)) or path in LORAX or path in VLLM:
+        return True
+    return bool(scope["method"] == "POST" and (path == "/" or path in WITHOUT_VERSION))

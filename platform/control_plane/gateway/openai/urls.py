@@ -26,6 +26,11 @@ urlpatterns = [
     re_path(r"^(?s:.*)$", views.not_found, name="v1-not-found"),
 ]
 root_urlpatterns = [
+    *(
+        path(name, views.without_version, name=f"without-version-{name.replace('/', '-')}")
+        for name in ("chat/completions", "completions", "embeddings", "responses", "messages")
+    ),
+    path("openai/<path:rest>", views.unknown_azure_url, name="unknown-azure-url"),
     path("tokenize", tokenizing.tokenize, name="tokenize"),
     path("detokenize", tokenizing.detokenize, name="detokenize"),
 ]

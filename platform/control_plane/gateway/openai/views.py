@@ -82,6 +82,21 @@ async def not_found(request: HttpRequest) -> HttpResponseBase:
     return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
 
 
+@public
+async def without_version(request: HttpRequest) -> HttpResponseBase:
+    """Answer an address of the API that lacks `/v1` with 404, and where to go."""
+    base = "the server's address itself" if request.path == "/messages" else "the server's address followed by /v1"
+    fix = f"Send it to /v1{request.path}: set the client's base URL to {base}."
+    return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
+
+
+@public
+async def unknown_azure_url(request: HttpRequest, rest: str) -> HttpResponseBase:
+    """Answer any other address below /openai with 404."""
+    fix = "Served are /openai/v1/… and /openai/deployments/{model}/chat/completions, /completions and /embeddings."
+    return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
+
+
 def _list(principal: Principal) -> list[dict[str, Any]]:
     return [
         _model_json(
