@@ -74,6 +74,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "control_plane.core.http.middleware.EndOfLineMiddleware",
 ]
 
 ROOT_URLCONF = "control_plane.urls"

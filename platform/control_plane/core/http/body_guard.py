@@ -181,7 +181,7 @@ async def send_refusal(
 ) -> None:
     """Answer with the error. `close` cuts off a body that is not worth reading to its end."""
     logger.info("Refused before the body: %s", error.code)
-    body = json.dumps(error_body(**error.body())).encode()
+    body = json.dumps(error_body(**error.body())).encode() + b"\n"
     sent = [
         *headers,
         (b"content-type", b"application/json"),

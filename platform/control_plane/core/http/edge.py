@@ -51,7 +51,7 @@ class Edge:
         request_id = accept_or_make(offered.decode("latin-1"))
         set_request_id(request_id)
         body_of = next((shape for prefix, shape in self.bodies.items() if scope["path"].startswith(prefix)), our_body)
-        body = json.dumps(body_of(error)).encode()
+        body = json.dumps(body_of(error)).encode() + b"\n"
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

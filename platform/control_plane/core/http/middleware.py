@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from control_plane.core.http.request_id import accept_or_make, current_request_id, set_request_id
@@ -31,6 +31,19 @@ CONTENT_SECURITY_POLICY = "; ".join(
     ]
 )
 PERMISSIONS_POLICY = "camera=(), microphone=(), geolocation=(), payment=()"
+
+
+def end_line(response: HttpResponseBase) -> HttpResponseBase:
+    """End a JSON answer with a newline, so that a terminal's prompt does not follow it on the same line."""
+    if (
+        isinstance(response, HttpResponse)
+        and response.get("Content-Type", "").startswith("application/json")
+        and response.content
+        and not response.content.endswith(b"\n")
+        and not response.has_header("Content-Length")
+    ):
+        response.content += b"\n"
+    return response
 
 
 class HybridMiddleware:
@@ -80,3 +93,10 @@ class SecurityHeadersMiddleware(HybridMiddleware):
         response.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         response.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
         return response
+
+
+class EndOfLineMiddleware(HybridMiddleware):
+    """Middleware that ends JSON answers with a newline. It comes last: others count and compress the bytes."""
+
+    def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        return end_line(response)

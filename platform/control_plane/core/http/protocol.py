@@ -338,7 +338,7 @@ def sweep(connections: Iterable[Any], now: float) -> None:
 def _answer(error: PeerError) -> bytes:
     request_id = new_request_id()
     set_request_id(request_id)
-    body = json.dumps(error_body(**error.body())).encode()
+    body = json.dumps(error_body(**error.body())).encode() + b"\n"
     head = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}\r\nconnection: close\r\nx-request-id: {request_id}\r\n"
     head += "x-content-type-options: nosniff\r\n"

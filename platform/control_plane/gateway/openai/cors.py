@@ -62,7 +62,7 @@ async def answer_preflight(scope: Mapping[str, Any], send: Send) -> None:
         headers = [(ALLOW_ORIGIN.lower().encode(), origin.encode("latin-1")), *_PREFLIGHT, vary]
         await _respond(send, 204, headers, b"")
     else:
-        body = json.dumps(error.openai_body()).encode()
+        body = json.dumps(error.openai_body()).encode() + b"\n"
         await _respond(send, error.status, [(b"content-type", b"application/json"), vary], body)
 
 
