@@ -165,11 +165,7 @@ function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[
     SERVED_TARGETS.has((VECTOR_NAME.exec(name) ?? ADALORA_NUMBERS.exec(name))?.[1] ?? "");
   const strange = header.tensors.filter(
     ({ name }) =>
-      !known.has(name) &&
-      !isVector(name) &&
-      !NOT_TEXT.test(name) &&
-      !OF_AN_END.test(name) &&
-      !OF_EXPERTS.test(name),
+      !known.has(name) && !isVector(name) && !NOT_TEXT.test(name) && !OF_AN_END.test(name) && !OF_EXPERTS.test(name),
   );
   if (header.tensors.length === 0) {
     return [
