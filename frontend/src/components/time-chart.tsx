@@ -70,6 +70,10 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
   const top = niceCeiling(Math.max(0, ...highest, line?.value ?? 0));
   const spanS = count * stepS;
   const name = (index: number) => stepLabel(at[index]!, stepS, spanS);
+  // The first, some between and the last step have a label.
+  const labelled = [...new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (count - 1))))].filter(
+    (index) => index >= 0 && index < count,
+  );
   const valueText = (index: number) =>
     `${name(index)}: ${series.map(({ label, values }) => `${label} ${shown(values[index])}`).join(", ")}`;
   const shown = (value: number | null | undefined) => (value == null ? "–" : format(value));
@@ -205,8 +209,11 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
         </div>
         <span />
         <div className="mt-1.5 flex justify-between text-2xs text-ink-3">
-          <span>{count > 0 && name(0)}</span>
-          <span>{count > 0 && name(count - 1)}</span>
+          {labelled.map((index, place) => (
+            <span key={index} className={cn(labelled.length === 5 && place % 2 === 1 && "max-sm:hidden")}>
+              {name(index)}
+            </span>
+          ))}
         </div>
       </div>
     </figure>

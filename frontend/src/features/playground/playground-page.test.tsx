@@ -144,6 +144,8 @@ describe("playground", () => {
     fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: "[{" } });
     expect(screen.getByText("The tools are not a valid JSON array of functions.")).toBeVisible();
     expect(screen.getByTestId("playground-code")).toBeDisabled();
+    await user.click(screen.getByRole("button", { name: "Clear tools" }));
+    expect(screen.queryByText("The tools are not a valid JSON array of functions.")).toBeNull();
     fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: '[{"name": "get_weather"}]' } });
     await user.click(screen.getByTestId("playground-code"));
     const code = await within(screen.getByRole("dialog")).findByRole("region", { name: "curl snippet" });

@@ -108,6 +108,11 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
             data-testid="playground-tools"
           />
         </Field>
+        {toolsProblem(sampling) && (
+          <Button size="sm" variant="ghost" className="justify-self-start" onClick={() => onChange({ tools: "" })}>
+            Clear tools
+          </Button>
+        )}
         {!sampling.tools && (
           <Button
             size="sm"
