@@ -29,7 +29,7 @@ from control_plane.core.http.connections import tenant_holder
 from control_plane.core.http.content_encoding import require_plain_body
 from control_plane.core.http.disconnects import until_disconnected
 from control_plane.core.http.metrics import MeasuringMiddleware
-from control_plane.core.http.middleware import AsyncNext, RequestIdMiddleware, end_line
+from control_plane.core.http.middleware import AsyncNext, RequestIdMiddleware
 from control_plane.core.http.parse_queue import wait_to_parse
 from control_plane.core.http.request_id import current_request_id
 from control_plane.gateway.dispatch.errors import ApiError, too_large
@@ -60,7 +60,7 @@ class ApiHeadersMiddleware(RequestIdMiddleware):
         if isinstance(request, GatewayRequest):
             for name, value in request.cors_headers.items():
                 response[name] = value
-        return super().after(request, end_line(response))
+        return super().after(request, response)
 
 
 def _end_line(response: HttpResponse) -> None:
