@@ -392,9 +392,9 @@ def test_a_schema_reaches_the_engine_and_a_bad_one_is_refused_before_it(
     assert (constraint.kind, constraint.text) == (pb.Constraint.JSON_SCHEMA, '{"type": "object"}')
     engine.submits.clear()
     with pytest.raises(openai.BadRequestError) as refused:
-        create({"properties": {"a": {"not": {"type": "string"}}}})
+        create({"properties": {"a": {"$dynamicRef": "#b"}}})
     assert refused.value.code == "invalid_constraint"
-    assert refused.value.param == "response_format.json_schema.schema.properties.a.not"
+    assert refused.value.param == "response_format.json_schema.schema.properties.a.$dynamicRef"
     assert not engine.submits
 
 
