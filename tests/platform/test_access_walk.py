@@ -51,6 +51,8 @@ PUBLIC = {
     "api/invitations/read",
     "api/hosts/join",
     "api/invitations/accept", "api/oidc/start", "api/oidc/callback", "api/schema", "api/docs", "v1/^(?s:.*)$",
+    # These only say which address to use.
+    "chat/completions", "completions", "embeddings", "responses", "messages", "openai/<path:rest>",
 }  # fmt: skip
 
 

@@ -118,6 +118,7 @@ CLOCK_READERS = {
     "identity/keys/actions.py": DATABASE + "; when a key was revoked is only recorded",
     "identity/keys/last_used.py": SHOWN,
     "identity/keys/models.py": DATABASE,
+    "identity/keys/queries.py": DATABASE + "; which keys a list shows as usable",
     "console/live/presence.py": REDIS,
     "identity/members/invitations.py": DATABASE + "; when one ended is only recorded",
     "identity/members/tasks.py": DATABASE,

@@ -16,6 +16,13 @@ from control_plane.core.http.known_names import MAX_NAMES
 
 pytestmark = pytest.mark.django_db
 NAME = "no_such_name"
+# Names that clients of Azure and Anthropic add to each address; they change nothing.
+OF_CLIENTS = ("api-version", "beta")
+# Bodies of which unknown fields are left out and named in the answer (`test_gateway_unknown_fields.py`).
+LENIENT = {
+    "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages", "/v1/messages/count_tokens",
+    "/v1/responses", "/tokenize", "/detokenize",
+}  # fmt: skip
 
 
 def refused(answer: Any, name: str) -> str | None:
@@ -35,7 +42,7 @@ def test_query_parameters(doors: Doors) -> None:
             continue
         declared = {each["name"] for each in operation.get("parameters", []) if each["in"] == "query"}
         fix = answer.json()["error"]["fix"]
-        listed = set(fix.partition("Known here: ")[2].rstrip(".").split(", ")) - {"", "api-version"}
+        listed = set(fix.partition("Known here: ")[2].rstrip(".").split(", ")) - {"", *OF_CLIENTS}
         if listed != declared:
             problems[f"{method} {path}"] = f"{declared} in the schema, but {fix}"
     assert not problems
@@ -44,6 +51,10 @@ def test_query_parameters(doors: Doors) -> None:
 def test_fields_of_bodies(doors: Doors) -> None:
     problems = {}
     for path, method, _operation in operations("application/json"):
+        if path in LENIENT:
+            error = doors.ask(path, method, body={NAME: 1}).json()["error"]
+            assert NAME not in error["message"], path
+            continue
         if wrong := refused(doors.ask(path, method, body={NAME: 1}), NAME):
             problems[f"{method} {path}"] = wrong
     assert not problems
