@@ -7,7 +7,10 @@ interface ErrorDetail {
   request_id?: string | null;
 }
 
-/** A failed call. The console shows `message` and `fix` unchanged. */
+/** Advice for programs, such as "GET keys lists them.", which the page itself shows. */
+const FOR_PROGRAMS = /(?:^|\s+)GET \S+ (?:lists|shows) [^.]*\./g;
+
+/** A failed call. The console shows `message`, and `fix` without advice for programs. */
 export class ApiError extends Error {
   readonly code: string;
   readonly fix: string;
@@ -20,7 +23,7 @@ export class ApiError extends Error {
   ) {
     super(detail.message);
     this.code = detail.code;
-    this.fix = detail.fix;
+    this.fix = detail.fix.replace(FOR_PROGRAMS, "").trim();
     this.param = detail.param ?? null;
     this.requestId = detail.request_id ?? null;
   }
