@@ -108,12 +108,13 @@ def perturbed(kind: str, rnd: random.Random) -> Raw:
             continue
         key = rnd.choice(list(VALUES))
         raw[key] = copy.deepcopy(rnd.choice(VALUES[key]))
-    if kind in ("qwen3_5_text", "qwen3_next"):
+    if kind in ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"):
         raw.setdefault("full_attention_interval", rnd.choice([1, 2, 3]))
-    if kind == "qwen3_next":  # every layer's MLP is dense
-        raw |= rnd.choice([{"num_experts": 0}, {"mlp_only_layers": list(range(48))}, {"decoder_sparse_step": 49}])
     if FAMILIES[kind].experts is not None:
         raw |= rnd.choice(EXPERTS)
+    if kind == "qwen3_next":  # some configurations have no experts at all
+        raw |= rnd.choice([{}, {}, {"num_experts": 0}, {"mlp_only_layers": list(range(48))}])
+        raw.setdefault("shared_expert_intermediate_size", rnd.choice([96, 40]))
     if kind == "olmo_hybrid" and rnd.random() < 0.5:
         raw |= rnd.choice(
             [
@@ -164,9 +165,16 @@ class Theirs:
 
     def is_sparse(self, layer: int) -> bool:
         c = self.config
-        if self.kind != "qwen3_moe":
+        if self.kind not in ("qwen3_moe", "qwen3_next"):
             return True
-        return layer not in c.mlp_only_layers and (layer + 1) % c.decoder_sparse_step == 0
+        return c.num_experts > 0 and layer not in c.mlp_only_layers and (layer + 1) % c.decoder_sparse_step == 0
+
+    def mlp_width(self) -> int:
+        """Of the MLPs that all tokens use: those beside experts, if every layer has experts."""
+        only_sparse = all(self.is_sparse(layer) for layer in range(self.config.num_hidden_layers))
+        if only_sparse and hasattr(self.config, "shared_expert_intermediate_size"):
+            return int(self.config.shared_expert_intermediate_size)
+        return int(self.config.intermediate_size)
 
     def longest(self) -> int:
         """With YaRN, what it is stretched to, which transformers leaves to the configuration's author."""
@@ -197,7 +205,7 @@ def compare(raw: Raw, ours: ModelConfig, theirs: Theirs) -> None:
     expected = {
         "num_layers": c.num_hidden_layers,
         "hidden_size": c.hidden_size,
-        "intermediate_size": c.intermediate_size,
+        "intermediate_size": theirs.mlp_width(),
         "num_heads": c.num_attention_heads,
         "num_kv_heads": c.num_key_value_heads or c.num_attention_heads,
         "head_dim": head_dim,
@@ -231,9 +239,10 @@ def compare(raw: Raw, ours: ModelConfig, theirs: Theirs) -> None:
         other = (1e-5, 2.0 if c.linear_allow_neg_eigval else 1.0) if kind == "olmo_hybrid" else (c.rms_norm_eps, 1.0)
         assert ours.delta == DeltaConfig(*sizes, c.linear_conv_kernel_dim - 1, *other), raw
     if ours.experts is not None:
-        inner = c.moe_intermediate_size if kind == "qwen3_moe" else c.intermediate_size
-        renormalised = kind == "mixtral" or c.norm_topk_prob
-        assert ours.experts == ExpertsConfig(c.num_experts, c.num_experts_per_tok, inner, renormalised), raw
+        inner = c.intermediate_size if kind in ("mixtral", "olmoe") else c.moe_intermediate_size
+        renormalised = kind in ("mixtral", "qwen3_5_moe_text") or c.norm_topk_prob
+        shared = getattr(c, "shared_expert_intermediate_size", 0)
+        assert ours.experts == ExpertsConfig(c.num_experts, c.num_experts_per_tok, inner, renormalised, shared), raw
     if ours.family.experts is not None:
         assert ours.sparse_layers == {layer for layer in range(c.num_hidden_layers) if theirs.is_sparse(layer)}, raw
     for layer in range(min(c.num_hidden_layers, 4)):
@@ -268,6 +277,7 @@ REFUSED = (
     "no layer with attention",
     "value heads for",
     "experts per token",
+    "and shared experts",
 )
 
 
@@ -296,16 +306,22 @@ def outcome(call: Callable[[], Any], refusals: type[Exception] | tuple[type[Exce
         return error
 
 
-@pytest.mark.parametrize(
-    ("settings", "layer"),
-    [({}, 0), ({"decoder_sparse_step": 3}, 2), ({"mlp_only_layers": [0, 2]}, 1), ({"num_experts": 8}, 0)],
-    ids=str,
-)
-def test_experts_of_qwen3_next_are_refused_by_name(settings: Raw, layer: int) -> None:
-    with pytest.raises(UnsupportedModel, match=rf"experts \(num_experts\) in layer {layer}, which is not supported"):
-        ModelConfig.from_dict({**BASE, "model_type": "qwen3_next", **settings})
-    with pytest.raises(UnsupportedModel, match="kinds of layers cannot be read"):
-        ModelConfig.from_dict({**BASE, "model_type": "qwen3_next", "decoder_sparse_step": 0})
+def test_shared_experts_beside_mlps_of_another_width_are_refused() -> None:
+    settings = {
+        "mlp_only_layers": [0],
+        "layer_types": ["linear_attention", "full_attention"] * 3,
+        "num_hidden_layers": 6,
+    }
+    raw = {**BASE, "model_type": "qwen3_next", "shared_expert_intermediate_size": 40, **settings}
+    with pytest.raises(UnsupportedModel, match="an MLP of width 96, and shared experts 40"):
+        ModelConfig.from_dict(raw)
+
+
+def test_a_step_of_zero_between_sparse_layers_is_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="layers with experts cannot be read"):
+        ModelConfig.from_dict(
+            {**BASE, "model_type": "qwen3_next", "decoder_sparse_step": 0, "full_attention_interval": 1}
+        )
 
 
 def test_every_family_has_a_tiny_model() -> None:

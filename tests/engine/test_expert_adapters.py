@@ -36,6 +36,7 @@ from lora_kernels.kernel_variants import KernelVariant
 
 pytestmark = pytest.mark.usefixtures("few_programs")
 MIXTRAL, OLMOE, QWEN = "mixtral-experts", "olmoe-experts", "qwen3-some-layers-with-experts"
+NEXT, QWEN_3_5 = "qwen3-next-experts", "qwen3.5-experts"
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def check_all(family: Family, models: dict[str, tuple[Adapter, Any]], per: int =
             check(by_digest.get(request.adapter_digest, base), request, answer)
 
 
-@pytest.mark.parametrize("name", [MIXTRAL, OLMOE, QWEN])
+@pytest.mark.parametrize("name", [MIXTRAL, OLMOE, QWEN, NEXT])
 def test_each_form_has_the_tokens_of_a_model_with_its_deltas(
     families: ReferenceFamilies, name: str, tmp_path: Path
 ) -> None:
@@ -117,12 +118,21 @@ def test_preemption_chunks_and_cached_prefixes_change_nothing(families: Referenc
     check_all(family, models, per=4, pool_mb=2, page_tokens=2, step_tokens=11)
 
 
-@pytest.mark.parametrize("targets", ["all-linear", ["gate_proj", "up_proj", "down_proj", "q_proj"]])
+@pytest.mark.parametrize(
+    ("name", "targets", "parts"),
+    [
+        (OLMOE, "all-linear", {"experts", "gate"}),
+        (OLMOE, ["gate_proj", "up_proj", "down_proj", "q_proj"], {"experts"}),
+        (QWEN_3_5, "all-linear", {"shared_expert", "shared_expert_gate"}),
+        (NEXT, ["gate_proj", "up_proj", "down_proj", "in_proj_ba"], {"experts"}),
+        (NEXT, ["shared_expert_gate", "in_proj_qkvz", "v_proj"], {"shared_expert_gate"}),
+    ],
+)
 def test_what_peft_writes_is_served_as_peft_does(
-    families: ReferenceFamilies, targets: str | list[str], tmp_path: Path
+    families: ReferenceFamilies, name: str, targets: str | list[str], parts: set[str], tmp_path: Path
 ) -> None:
-    """PEFT trains the experts' parameters by these names, and the router's for ``all-linear``."""
-    family = families(OLMOE)
+    """PEFT trains the experts' parameters by the names of an MLP, and the router's for ``all-linear``."""
+    family = families(name)
     config = LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM", init_lora_weights=False)
     torch.manual_seed(3)
     trained = get_peft_model(base_of(family), config)
@@ -130,9 +140,8 @@ def test_what_peft_writes_is_served_as_peft_does(
         if parameter.requires_grad:
             torch.nn.init.normal_(parameter, std=0.15)
     trained.save_pretrained(str(tmp_path / "peft"))
-    names = load_file(tmp_path / "peft" / "adapter_model.safetensors")
-    assert any(".experts.base_layer.lora_A" in name for name in names)
-    assert any(".gate.lora_A" in name for name in names) == (targets == "all-linear")
+    names = " ".join(load_file(tmp_path / "peft" / "adapter_model.safetensors"))
+    assert set(re.findall(r"\.mlp\.(\w+)\.", names)) == parts
     reference = PeftModel.from_pretrained(base_of(family), str(tmp_path / "peft")).eval()
     check_all(family, {"peft": (adapter_at("peft", tmp_path / "peft"), reference)}, per=4)
 

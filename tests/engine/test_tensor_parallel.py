@@ -98,7 +98,7 @@ def save_embedding_layers(model: Any, folder: Path) -> Path:
     [
         # Biases and states of gated delta on two ranks, four ranks once. Other tests of this file run llama2-mha and
         # qwen3.5-gated-delta on two.
-        (2, ["qwen2-qkv-bias", "qwen3-next-interleaved", "qwen3-some-layers-with-experts"]),
+        (2, ["qwen2-qkv-bias", "qwen3-next-experts", "qwen3-some-layers-with-experts"]),
         (4, ["llama3-scaled-rope-tied"]),
         pytest.param(4, ["llama2-mha", "qwen3.5-gated-delta"], marks=pytest.mark.long),
         pytest.param(

@@ -16,7 +16,8 @@ import torch
 # a model has those of one. A target is a module's name, with its block's where attention has a module of that name. The
 # three groups after the MLP's are those of a gated delta layer: its wide input projections, the narrow ones of its
 # gates, which no matrix in FP8 could hold beside them, and its output. The last one is the router of a layer with
-# experts; the experts' own modules are no targets of this kind (``adapters/experts.py``).
+# experts, and the weight of an MLP beside them; the experts' own modules are no targets of this kind
+# (``adapters/experts.py``).
 TARGET_GROUPS = (
     ("q_proj", "k_proj", "v_proj", "qkv_proj"),
     ("o_proj",),
@@ -28,12 +29,12 @@ TARGET_GROUPS = (
     ),
     ("in_proj_b", "in_proj_a", "in_proj_ba", "linear_attn.b_proj", "linear_attn.a_proj"),
     ("out_proj", "linear_attn.o_proj"),
-    ("gate",),
+    ("gate", "shared_expert_gate"),
 )  # fmt: skip
 # Index of the experts' modules among the groups that an adapter changes, after those of ``TARGET_GROUPS``.
 EXPERTS_GROUP = len(TARGET_GROUPS)
 # Targets whose base modules, and adapters, every rank has in full.
-REPLICATED = frozenset({"gate"})
+REPLICATED = frozenset({"gate", "shared_expert_gate"})
 REPLICATED_GROUPS = frozenset(index for index, group in enumerate(TARGET_GROUPS) if not REPLICATED.isdisjoint(group))
 _NAMES = frozenset(target for group in TARGET_GROUPS for target in group)
 COLUMN_PARALLEL = frozenset(

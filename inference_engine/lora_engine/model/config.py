@@ -66,6 +66,7 @@ class ExpertsConfig:
     per_token: int
     inner: int
     renormalised: bool  # the weights of a token's experts add up to one
+    shared: int = 0  # width of the MLP that all tokens use beside their experts; 0: there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class ModelConfig:
                 "config.json has no layer with attention: a model of recurrent layers alone is not supported."
             )
         sparse_layers = _sparse_layers(settings, family, layers)
+        experts = _experts(settings, family.experts) if sparse_layers and family.experts else None
         quantization = read_quantization(raw)
         if sparse_layers and quantization is not None:
             raise UnsupportedModel(
@@ -143,7 +145,7 @@ class ModelConfig:
             family=family,
             num_layers=layers,
             hidden_size=hidden,
-            intermediate_size=_whole(settings, "intermediate_size"),
+            intermediate_size=_mlp_width(settings, experts, len(sparse_layers) == layers),
             num_heads=heads,
             num_kv_heads=kv_heads,
             head_dim=head_dim,
@@ -167,8 +169,12 @@ class ModelConfig:
             delta_layers=delta_layers,
             delta=_delta(settings, family.gated_delta) if delta_layers and family.gated_delta else None,
             sparse_layers=sparse_layers,
-            experts=_experts(settings, family.experts) if sparse_layers and family.experts else None,
+            experts=experts,
         )
+
+    def has_mlp(self, layer: int) -> bool:
+        """Return whether a layer has an MLP that all tokens use, beside experts or instead of them."""
+        return layer not in self.sparse_layers or bool(self.experts and self.experts.shared)
 
     def kind(self, layer: int) -> LayerKind:
         """Return the kind of a layer's mixer."""
@@ -210,10 +216,16 @@ class ModelConfig:
         return {
             **({"qkv_proj": (hidden, q + 2 * kv)} if self.family.fused_qkv else qkv),
             "o_proj": (q, hidden),
-            **(mlp if len(self.sparse_layers) < self.num_layers else {}),
+            **(mlp if any(map(self.has_mlp, range(self.num_layers))) else {}),
             **self._delta_shapes(world),
-            **({"gate": (hidden, self.experts.count)} if self.experts is not None else {}),
+            **self._router_shapes(),
         }
+
+    def _router_shapes(self) -> dict[str, tuple[int, int]]:
+        if self.experts is None:
+            return {}
+        shared = {"shared_expert_gate": (self.hidden_size, 1)} if self.experts.shared else {}
+        return {"gate": (self.hidden_size, self.experts.count), **shared}
 
     def _delta_shapes(self, world: int) -> dict[str, tuple[int, int]]:
         if (delta := self.delta) is None or (names := self.family.gated_delta) is None:
@@ -361,7 +373,7 @@ def _sparse_layers(settings: Settings, family: Family, layers: int) -> frozenset
 
 def _number_of_experts(raw: Mapping[str, Any], family: Family) -> dict[str, Any]:
     """Return the number of experts under the family's name; ``transformers`` writes and reads either of two."""
-    if family.experts is None or family.experts.count in raw:
+    if family.experts is None or not family.experts.either_name or family.experts.count in raw:
         return {}
     other = next((name for name in ("num_experts", "num_local_experts") if name in raw), None)
     return {} if other is None else {family.experts.count: raw[other]}
@@ -373,12 +385,27 @@ def _experts(settings: Settings, family: Experts) -> ExpertsConfig:
         per_token=_whole(settings, family.per_token),
         inner=_whole(settings, family.inner),
         renormalised=_switch(settings, family.renormalised),
+        shared=_whole(settings, family.shared) if family.shared else 0,
     )
     if experts.per_token > experts.count:
         raise UnsupportedModel(
             f"config.json has {experts.per_token} experts per token, but {experts.count} in all; {_AGAIN}"
         )
     return experts
+
+
+def _mlp_width(settings: Settings, experts: ExpertsConfig | None, only_sparse: bool) -> int:
+    """Return the width of the MLPs that all tokens use. Raises ``UnsupportedModel`` if layers differ."""
+    shared = experts.shared if experts else 0
+    if shared and only_sparse:
+        return shared
+    width = _whole(settings, "intermediate_size")
+    if shared and width != shared:
+        raise UnsupportedModel(
+            f"config.json: layers without experts have an MLP of width {width}, and shared experts {shared}; such "
+            "models are not supported."
+        )
+    return width
 
 
 def _delta(settings: Settings, family: GatedDelta) -> DeltaConfig:

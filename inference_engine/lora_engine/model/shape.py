@@ -148,7 +148,10 @@ class ModelShape:
     def targets_of(self, layer: int) -> list[str]:
         """Return the LoRA targets of a layer."""
         others = _ATTENTION_TARGETS if layer in self.delta_layers else _DELTA_TARGETS
-        others |= _MLP_TARGETS if layer in self.sparse_layers else frozenset(TARGET_GROUPS[ROUTER])
+        if layer not in self.sparse_layers:
+            others |= frozenset(TARGET_GROUPS[ROUTER])
+        elif self.experts is None or not self.experts.shared:
+            others |= _MLP_TARGETS
         return [target for target in self.targets if target not in others]
 
     def pool_geometry(self, page_tokens: int, fp8_kv: bool = False) -> PoolGeometry:

@@ -180,10 +180,18 @@ class Transformer:
         return self.ops.project(DELTA_OUT, index, mixed, layer.mixer_out, None, plan, self._addend(len(mixed)))
 
     def _mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
-        if layer.experts is not None:
-            logits = self.ops.project(ROUTER, index, x, layer.experts.router, None, plan)
-            return self.ops.experts(index, layer.experts, x, logits, plan, self._addend(x.shape[0]))
-        assert layer.gate_up is not None and layer.down is not None, "the layer has one MLP"
+        if layer.experts is None:
+            return self._one_mlp(index, layer, x, plan)
+        count = len(layer.experts.gate_up)
+        scores = self.ops.project(ROUTER, index, x, layer.experts.router, None, plan)
+        if layer.gate_up is None:
+            return self.ops.experts(index, layer.experts, x, scores, plan, self._addend(x.shape[0]))
+        mixed = self.ops.experts(index, layer.experts, x, scores[:, :count], plan)
+        # Where outputs are summed over ranks, both are parts of the sum, and the MLP's is in the place for it.
+        return self._one_mlp(index, layer, x, plan).mul_(scores[:, count:].sigmoid()).add_(mixed)
+
+    def _one_mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
+        assert layer.gate_up is not None and layer.down is not None, "the layer has an MLP"
         gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
         inner = self.ops.activate_for(gate_up, Reader(DOWN, layer.down), plan)
         out = self._addend(gate_up.shape[0])

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 Matrix = torch.Tensor | Fp8Matrix
 # Modules of a layer with experts, and of each expert.
 ROUTER, EXPERTS = "mlp.gate", "mlp.experts"
+# The product whose sigmoid is the weight of the MLP that all tokens use beside their experts, and that MLP's block in
+# checkpoints.
+SHARED_GATE, SHARED = "mlp.shared_expert_gate", "shared_expert"
 EXPERT_MODULES = ("gate_proj", "up_proj", "down_proj")
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
@@ -51,7 +54,8 @@ class DeltaParameters:
 @dataclass(frozen=True, slots=True)
 class ExpertWeights:
     """A layer's experts on this rank: ``router [experts, hidden]``, ``gate_up [experts, 2 * inner, hidden]`` (the rows
-    of gate first), ``down [experts, hidden, inner]``. Each expert is split over ranks by its inner features.
+    of gate first), ``down [experts, hidden, inner]``. Each expert is split over ranks by its inner features. Beside an
+    MLP that all tokens use, the router's last row is that of the MLP's weight.
     """
 
     router: torch.Tensor
@@ -68,7 +72,8 @@ class LayerWeights:
     """The weights of a transformer block; matrices are ``[out, in]``, local to this rank. For norms see ``Family``.
 
     ``mixer_in`` and ``mixer_out`` are the projections of attention (q, k and v; o), or of a gated delta layer
-    (queries, keys, values and z; out_proj). A layer has ``experts``, or ``gate_up`` and ``down`` of its one MLP.
+    (queries, keys, values and z; out_proj). A layer has ``experts``, or ``gate_up`` and ``down`` of an MLP; or both,
+    if all tokens use an MLP beside their experts.
     """
 
     attention_norm: torch.Tensor | None
@@ -213,7 +218,7 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
         if layer in config.sparse_layers:
             shapes |= _expert_shapes(config, prefix)
         for block, bias in _biases(config, kind).items():
-            if layer in config.sparse_layers and block in ("gate_up", "down"):
+            if block in ("gate_up", "down") and not config.has_mlp(layer):
                 continue
             for module in modules_of(config, block, kind):
                 wide, tall = config.target_shapes()[target_of(module)]
@@ -228,6 +233,8 @@ def _expert_shapes(config: ModelConfig, prefix: str) -> dict[str, Shape]:
     experts, hidden = config.experts, config.hidden_size
     assert experts is not None, "the layer has experts"
     shapes: dict[str, Shape] = {f"{prefix}{ROUTER}.weight": (experts.count, hidden)}
+    if experts.shared:
+        shapes[f"{prefix}{SHARED_GATE}.weight"] = (1, hidden)
     for expert in range(experts.count):
         for module in EXPERT_MODULES:
             shape = (hidden, experts.inner) if module == "down_proj" else (experts.inner, hidden)
@@ -381,6 +388,9 @@ def _find_experts(checkpoint: Checkpoint, config: ModelConfig, prefix: str) -> N
     router, stored = f"{prefix}{ROUTER}.weight", f"{prefix}{names.stored_block}"
     if router not in checkpoint.files and f"{stored}.gate.weight" in checkpoint.files:
         checkpoint.rename(f"{stored}.gate.weight", router)
+    for module in EXPERT_MODULES if experts.shared else ():
+        if f"{stored}.{SHARED}.{module}.weight" in checkpoint.files:
+            checkpoint.rename(f"{stored}.{SHARED}.{module}.weight", f"{prefix}mlp.{module}.weight")
     inner, hidden = experts.inner, config.hidden_size
     stacked = {
         "gate_up_proj": ((experts.count, 2 * inner, hidden), (("gate_proj", 0, inner), ("up_proj", inner, 2 * inner))),
@@ -533,7 +543,7 @@ class _Loader:
         )
         biases, qk_norm = _biases(config, kind), family.qk_norm and kind is LayerKind.ATTENTION
         norms = family.norms(gated_delta=kind is LayerKind.GATED_DELTA)
-        dense = index not in config.sparse_layers
+        dense, has_mlp = index not in config.sparse_layers, config.has_mlp(index)
 
         def norm(name: str) -> torch.Tensor | None:
             return self.norm(f"{prefix}{name}.weight") if name else None
@@ -548,9 +558,9 @@ class _Loader:
             mixer_out_bias=self._row_bias(prefix, "mixer_out") if biases["mixer_out"] else None,
             attention_out_norm=norm(norms[1]),
             mlp_norm=norm(norms[2]),
-            gate_up=self._columns(prefix, "gate_up", kind) if dense else None,
+            gate_up=self._columns(prefix, "gate_up", kind) if has_mlp else None,
             gate_up_bias=self._column_bias(prefix, "gate_up") if config.mlp_bias else None,
-            down=self._row(prefix, "down", kind) if dense else None,
+            down=self._row(prefix, "down", kind) if has_mlp else None,
             down_bias=self._row_bias(prefix, "down") if config.mlp_bias else None,
             mlp_out_norm=norm(norms[3]),
             delta=self._delta(f"{prefix}{DELTA_BLOCK}.") if kind is LayerKind.GATED_DELTA else None,
@@ -573,7 +583,10 @@ class _Loader:
         first = f"{prefix}{EXPERTS}.0."
         self._tensors.placed(f"{first}gate_proj.weight", gate_up)
         self._tensors.placed(f"{first}down_proj.weight", down)
-        return ExpertWeights(self._put(router, self._tensors.tensor(router)), gate_up, down)
+        rows = [self._tensors.tensor(router)]
+        if experts.shared:
+            rows.append(self._tensors.tensor(f"{prefix}{SHARED_GATE}.weight"))
+        return ExpertWeights(self._put(router, torch.cat(rows)), gate_up, down)
 
     def _delta(self, prefix: str) -> DeltaParameters:
         delta, names = self._config.delta, self._config.family.gated_delta

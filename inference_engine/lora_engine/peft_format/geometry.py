@@ -10,7 +10,8 @@ _DELTA_FUSED = ("in_proj_qkvz", "in_proj_ba", "out_proj")
 # Named with their block, since attention has modules of the same names.
 _DELTA_SPLIT = tuple(f"linear_attn.{part}_proj" for part in "qkvgbao")
 _GATED_DELTA = frozenset({*_DELTA, *_DELTA_FUSED})
-ROUTER = "gate"
+ROUTER, SHARED_GATE = "gate", "shared_expert_gate"
+_MLP = frozenset({"gate_proj", "up_proj", "gate_up_proj", "down_proj"})
 _ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})
 
 
@@ -32,8 +33,8 @@ class BaseGeometry:
     # 1: lm_head has a separate matrix; 0: it is tied to embed_tokens, or an older engine did not report it
     untied_head: int = 0
     gated_queries: int = 0  # 1: q_proj has a gate beside each head's query
-    # Kind of each layer: "a" attention, "d" gated delta rule, "e" attention, and experts instead of one MLP; empty: all
-    # are "a".
+    # Kind of each layer: "a" attention, "d" gated delta rule, "e" and "x" the same with experts instead of one MLP;
+    # empty: all are "a".
     layer_kinds: str = ""
     delta_channels: int = 0  # outputs of in_proj_qkv, that is queries, keys and values
     delta_values: int = 0  # outputs of in_proj_z
@@ -42,27 +43,31 @@ class BaseGeometry:
         0  # 1: a gated delta layer has the modules q_proj, k_proj, v_proj, g_proj, b_proj, a_proj, o_proj
     )
     fused_delta: int = 0  # 1: a gated delta layer has the modules in_proj_qkvz, in_proj_ba, out_proj
-    experts: int = 0  # of each layer of kind "e"
+    experts: int = 0  # of each layer of kind "e" or "x"
     expert_features: int = 0  # between an expert's two products
+    shared_expert: int = 0  # 1: layers with experts also have an MLP, shared_expert, whose weight is shared_expert_gate
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the modules that can have LoRA, in the order in which they are computed."""
-        mlp = () if self.layer_kinds and not self.layer_kinds.strip("e") else self._mlp()
-        router = (ROUTER,) if self.has_experts else ()
-        return (*self._attention(), *(self._delta() if "d" in self.layer_kinds else ()), *router, *mlp)
+        only_experts = self.layer_kinds and not self.layer_kinds.strip("ex") and not self.shared_expert
+        mlp = () if only_experts else self._mlp()
+        delta = self._delta() if set("dx") & set(self.layer_kinds) else ()
+        return (*self._attention(), *delta, *(self._router() if self.has_experts else ()), *mlp)
 
     @property
     def has_experts(self) -> bool:
-        return "e" in self.layer_kinds and self.experts > 0
+        return self.experts > 0 and bool(set("ex") & set(self.layer_kinds))
 
     @property
     def sparse_layers(self) -> list[int]:
         """Indices of the layers with experts."""
-        return [layer for layer, kind in enumerate(self.layer_kinds) if kind == "e" and self.experts]
+        return [layer for layer, kind in enumerate(self.layer_kinds) if kind in "ex" and self.experts]
 
     def target_of(self, block: str, module: str) -> str | None:
         """Return the target that is ``module`` of a layer's ``block`` (such as self_attn), None if there is none."""
+        if block == "mlp.shared_expert":
+            return module if self.shared_expert and module in self._mlp() else None
         named = f"{block}.{module}"
         target = named if named in _DELTA_SPLIT else module
         return target if target in self.targets and module_name(target) == named else None
@@ -70,8 +75,20 @@ class BaseGeometry:
     def targets_of(self, layer: int) -> tuple[str, ...]:
         """Names of a layer's modules that can have LoRA."""
         kind = self.layer_kinds[layer] if layer < len(self.layer_kinds) else "a"
-        router = (ROUTER,) if self.experts else ()
-        return (*(self._delta() if kind == "d" else self._attention()), *(router if kind == "e" else self._mlp()))
+        mixer = self._delta() if kind in "dx" else self._attention()
+        if kind not in "ex":
+            return (*mixer, *self._mlp())
+        return (*mixer, *(self._router() if self.experts else ()), *(self._mlp() if self.shared_expert else ()))
+
+    def _router(self) -> tuple[str, ...]:
+        return (ROUTER, SHARED_GATE) if self.shared_expert else (ROUTER,)
+
+    def module_key(self, layer: int, target: str, root: str = "model") -> str:
+        """Return the module's name inside the base model, against which PEFT's patterns are matched."""
+        key = module_key(layer, target, root)
+        if self.shared_expert and target in _MLP and layer in self.sparse_layers:
+            return key.replace(".mlp.", ".mlp.shared_expert.")
+        return key
 
     def _attention(self) -> tuple[str, ...]:
         return (*(("qkv_proj",) if self.fused_qkv else TARGETS[:3]), "o_proj")
@@ -98,6 +115,7 @@ class BaseGeometry:
             "gate_up_proj": (self.hidden_size, 2 * self.intermediate_size),
             "down_proj": (self.intermediate_size, self.hidden_size),
             ROUTER: (self.hidden_size, self.experts),
+            SHARED_GATE: (self.hidden_size, 1),
             "in_proj_qkv": (self.hidden_size, self.delta_channels),
             "in_proj_z": (self.hidden_size, self.delta_values),
             "in_proj_b": (self.hidden_size, self.delta_heads),

@@ -33,7 +33,7 @@ from .safetensors_file import SafetensorsFile, TensorEntry
 from .vectors import ModuleVector, VectorChecks
 
 _NAME = re.compile(
-    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp)\.([a-z_]+)\.lora_([AB])\.weight",
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp(?:\.shared_expert)?)\.([a-z_]+)\.lora_([AB])\.weight",
     re.ASCII,
 )
 # The router's name in Mixtral's checkpoints, and in transformers 4.
@@ -218,7 +218,7 @@ class _Inspection:
         self._raw = load_raw_config(self._folder)
         self._config = parse_config(self._raw, self._findings) if is_lora(self._raw) else None
         if self._config:
-            self._resolver = ModuleResolver(self._config, self._root)
+            self._resolver = ModuleResolver(self._config, self._geometry, self._root)
         return "adapter_config.json is well-formed"
 
     def _notes(self, config: AdapterConfig) -> Iterator[str]:

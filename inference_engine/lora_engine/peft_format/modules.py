@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from .adapter_config import AdapterConfig
-from .geometry import ROUTER, module_key
+from .geometry import ROUTER, BaseGeometry
 from .patterns import PatternMatcher, TailPatterns, tails
 
 _FIRST_INDEX = re.compile(r".*?\.[^.]*\.(\d+)\.", re.ASCII)
@@ -35,8 +35,9 @@ class ModuleLora:
 class ModuleResolver:
     """A resolver of modules in a config, by PEFT's rules. Methods raise ``PatternError``."""
 
-    def __init__(self, config: AdapterConfig, root: str = "model") -> None:
+    def __init__(self, config: AdapterConfig, geometry: BaseGeometry, root: str = "model") -> None:
         self._config = config
+        self._geometry = geometry
         self._root = root
         self._matcher = PatternMatcher()
         self._targets = frozenset(() if isinstance(config.target_modules, str) else config.target_modules)
@@ -51,7 +52,7 @@ class ModuleResolver:
 
     def targets(self, layer: int, target: str) -> bool:
         """Return whether training put LoRA on the module."""
-        key = module_key(layer, target, self._root)
+        key = self._geometry.module_key(layer, target, self._root)
         return self.is_targeted(key) or (target == ROUTER and self._is_parameter(f"{key}.weight"))
 
     def _is_parameter(self, key: str) -> bool:
@@ -75,7 +76,7 @@ class ModuleResolver:
         return not self._targets.isdisjoint(tails(key)) and self._is_layer_chosen(key)
 
     def rank(self, layer: int, target: str) -> int:
-        return self.rank_of(module_key(layer, target, self._root))
+        return self.rank_of(self._geometry.module_key(layer, target, self._root))
 
     def rank_of(self, key: str) -> int:
         pattern = self._ranks.first(key)
@@ -83,10 +84,13 @@ class ModuleResolver:
 
     def rank_patterns(self, layer: int, target: str) -> list[tuple[str, int]]:
         """Return every key of ``rank_pattern`` that matches the module, with its rank; the first one applies."""
-        return [(p, self._config.rank_pattern[p]) for p in self._ranks.every(module_key(layer, target, self._root))]
+        return [
+            (p, self._config.rank_pattern[p])
+            for p in self._ranks.every(self._geometry.module_key(layer, target, self._root))
+        ]
 
     def alpha(self, layer: int, target: str) -> float:
-        return self.alpha_of(module_key(layer, target, self._root))
+        return self.alpha_of(self._geometry.module_key(layer, target, self._root))
 
     def alpha_of(self, key: str) -> float:
         pattern = self._alphas.first(key)

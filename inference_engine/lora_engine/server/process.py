@@ -341,6 +341,7 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
         layer_kinds=_layer_kinds(model),
         experts=model.experts.count if model.experts else 0,
         expert_features=model.experts.inner if model.experts else 0,
+        shared_expert=int(bool(model.experts and model.experts.shared)),
         **_delta_sizes(model),
     )
 
@@ -349,8 +350,9 @@ def _layer_kinds(model: ModelConfig) -> str:
     """Return a letter for each layer, see ``BaseGeometry``; empty if no layer has another kind than attention's."""
     if not model.delta_layers and not model.sparse_layers:
         return ""
-    special = dict.fromkeys(model.delta_layers, "d") | dict.fromkeys(model.sparse_layers, "e")
-    return "".join(special.get(layer, "a") for layer in range(model.num_layers))
+    kinds = {(False, False): "a", (True, False): "d", (False, True): "e", (True, True): "x"}
+    layers = range(model.num_layers)
+    return "".join(kinds[layer in model.delta_layers, layer in model.sparse_layers] for layer in layers)
 
 
 def _delta_sizes(model: ModelConfig) -> dict[str, Any]:

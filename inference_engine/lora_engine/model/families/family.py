@@ -78,13 +78,16 @@ class Experts:
     """The mixture of experts that some layers of a family have instead of one MLP; fields name settings.
 
     A router scores all experts of a layer, and each token's output is the sum of the best ``per_token`` of them, by
-    the softmax of their scores over all experts. ``renormalised``: these weights are divided by their sum.
+    the softmax of their scores over all experts. ``renormalised``: these weights are divided by their sum. ``shared``:
+    the width of an MLP that every token uses beside its experts, times the sigmoid of a product of its own.
     """
 
     count: str = "num_experts"
+    either_name: bool = True  # `count` may have the name num_experts or num_local_experts
     per_token: str = "num_experts_per_tok"
     inner: str = "moe_intermediate_size"  # features between an expert's two products
     renormalised: Switch = "norm_topk_prob"
+    shared: str = ""  # "": no such MLP
     sparse: Callable[[Settings, int], bool] | None = None  # (settings, layer): has experts; None: every layer has
     # Other names in checkpoints: of the block mlp, and of an expert's gate_proj, up_proj and down_proj.
     stored_block: str = "mlp"

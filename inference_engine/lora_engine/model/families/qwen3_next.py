@@ -1,15 +1,12 @@
 from dataclasses import replace
 
 from . import qwen3_5
-from .family import GatedDelta, Settings
+from .family import Experts, GatedDelta, Settings
 
 
-def _experts(settings: Settings) -> str:
-    dense = settings["mlp_only_layers"] or ()
-    for layer in range(settings["num_hidden_layers"]):
-        if layer not in dense and settings["num_experts"] and (layer + 1) % settings["decoder_sparse_step"] == 0:
-            return f"a mixture of {settings['num_experts']} experts (num_experts) in layer {layer}"
-    return ""
+def _sparse(settings: Settings, layer: int) -> bool:
+    dense = layer in (settings["mlp_only_layers"] or ()) or not settings["num_experts"]
+    return not dense and (layer + 1) % settings["decoder_sparse_step"] == 0
 
 
 FAMILY = replace(
@@ -21,9 +18,10 @@ FAMILY = replace(
         "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "max_position_embeddings": 32768,
         "rms_norm_eps": 1e-6, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
         "linear_num_key_heads": 16, "linear_num_value_heads": 32, "decoder_sparse_step": 1, "num_experts": 512,
-        "mlp_only_layers": None,
+        "mlp_only_layers": None, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+        "num_experts_per_tok": 10, "norm_topk_prob": True,
     },
     gated_delta=GatedDelta(inputs=("in_proj_qkvz",), gates=("in_proj_ba",), interleaved=True),
-    unsupported=_experts,
+    experts=Experts(sparse=_sparse, either_name=False, shared="shared_expert_intermediate_size"),
     multimodal="",
 )  # fmt: skip
