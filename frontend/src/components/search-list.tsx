@@ -5,7 +5,7 @@ import { useQuery } from "@/app/use-query";
 import { cn } from "@/lib/cn";
 import { number } from "@/lib/format";
 import { ErrorNotice } from "./notices";
-import type { SearchOption, SearchSelectProps } from "./search-select";
+import type { SearchOption, SearchSelectProps } from "./search-options";
 
 type ListProps = Pick<SearchSelectProps, "value" | "first" | "hint" | "find"> & { onChoose: (value: string) => void };
 

@@ -1,5 +1,6 @@
 import { useQuery } from "@/app/use-query";
-import { SearchSelect, type SearchOption } from "@/components/search-select";
+import type { SearchOption } from "@/components/search-options";
+import { SearchSelect } from "@/components/search-select";
 import { useTenant } from "@/features/session/queries";
 import { keyOptionsQuery, type KeyFilter } from "./queries";
 

@@ -1,7 +1,7 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { KeyScope } from "@/api/types";
-import type { SearchOptions } from "@/components/search-select";
+import type { SearchOptions } from "@/components/search-options";
 import { useWrite } from "@/app/use-write";
 
 import { DEFAULT_SORT, type KeysSearch } from "./search";
