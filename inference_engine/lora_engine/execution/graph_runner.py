@@ -432,7 +432,8 @@ class GraphRunner(Runner):
         fields[Field.SLOT_MAPPING, :tokens] = inputs.slot_mapping
         fields[Field.SEQ_LEN, :decodes] = inputs.positions[:decodes] + 1
         fields[Field.SOURCE, :decodes] = inputs.sources[:decodes]
-        _write_adapters(spans, fields)
+        if self.model.shape.experts is not None:
+            _write_adapters(spans, fields)
         tables = host[parts.tables].reshape(parts.rows, -1)
         tables[:decodes, states : states + inputs.block_table.shape[1]] = inputs.block_table
         if inputs.state_table is not None:
@@ -471,7 +472,8 @@ class GraphRunner(Runner):
         fields[Field.POSITION, :count] = computed
         fields[Field.SEQ_LEN, :count] = computed + 1
         fields[Field.SOURCE, :count] = sources(chunks, self._last_row)
-        _write_adapters(spans, fields)
+        if self.model.shape.experts is not None:
+            _write_adapters(spans, fields)
         for row, chunk in enumerate(chunks):
             table[row, :states] = chunk.sequence.state_pages
             table[row, states : states + len(chunk.sequence.pages)] = chunk.sequence.pages
