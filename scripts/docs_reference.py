@@ -33,7 +33,9 @@ for module in pkgutil.walk_packages(control_plane.__path__, "control_plane."):
     if not any(part in module.name for part in (".migrations", ".management", ".settings")):
         importlib.import_module(module.name)
 from prometheus_client import REGISTRY
-print(json.dumps([[m.name, m.type, m.documentation] for m in REGISTRY.collect() if m.name.startswith("lorikeet")]))
+from control_plane.core.metrics.registry import INSTALLATION
+shown = [*REGISTRY.collect(), *INSTALLATION.collect()]
+print(json.dumps([[m.name, m.type, m.documentation] for m in shown if m.name.startswith("lorikeet")]))
 """
 
 

@@ -77,6 +77,8 @@ class EngineConfig:
     mode: str = "unmerged"
     metrics_port: int = 0  # 0 = no metrics endpoint
     metrics_host: str = "127.0.0.1"
+    metrics_token: str = ""  # "" = callers on this machine only
+    insecure_metrics: bool = False  # metrics for callers on other machines without a token
     drain_seconds: float = 30.0
     step_timeout_s: float = 60.0  # time limit of a step on a GPU; a CPU is slow, but does not hang
     stage_parallelism: int = 4

@@ -2,10 +2,13 @@
 
 import os
 
-from celery.signals import celeryd_init
+from celery.signals import beat_init, celeryd_init
 
 from control_plane.core.broker import App, Broker
+from control_plane.core.config import current
+from control_plane.core.jobs import task_metrics  # noqa: F401
 from control_plane.core.jobs.task import PatientTask
+from control_plane.core.metrics.endpoint import serve_metrics
 
 NICE = 5  # of a `celery worker` process; web processes with embedded workers keep their priority
 
@@ -24,6 +27,14 @@ def make_app() -> App:
 def give_way(**_: object) -> None:
     """Give a worker process a lower priority, so that on a single machine requests come before background work."""
     os.nice(NICE)
+
+
+@celeryd_init.connect  # type: ignore[untyped-decorator]
+@beat_init.connect  # type: ignore[untyped-decorator]
+def show_metrics(**_: object) -> None:
+    """Open the metrics port of a worker process or of beat. A web process with both shows its metrics itself."""
+    if not current().is_embedded:
+        serve_metrics()
 
 
 app = make_app()

@@ -16,13 +16,13 @@ from lorikeet_testing import peft_files
 from lorikeet_testing.fake_engine import BASE_DIGEST, Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.platform_fixtures import Org, Uploader
 from lorikeet_testing.seed import add_version
-from prometheus_client import REGISTRY
 
 from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.core.config import current
 from control_plane.core.db import run_db
 from control_plane.core.errors import LorikeetError
 from control_plane.core.jobs import clocks
+from control_plane.core.metrics.registry import INSTALLATION
 from control_plane.fleet.base_models.actions import AdaptersDoNotFitError, set_base_model
 from control_plane.fleet.base_models.base_model import served_bases
 from control_plane.fleet.base_models.models import BaseModel
@@ -193,8 +193,8 @@ def test_it_gets_neither_adapters_nor_requests_and_is_shown(
     assert "two is in quarantine" in caplog.text and "set_base_model" in caplog.text
     row = AuditEvent.objects.get(action="host.quarantine")
     assert (row.tenant, row.target_label, row.detail["base_digest"]) == (None, "two", OTHER)
-    assert REGISTRY.get_sample_value("lorikeet_engine_hosts", {"state": "quarantine"}) == 1
-    assert REGISTRY.get_sample_value("lorikeet_engine_hosts", {"state": "online"}) == 1
+    assert INSTALLATION.get_sample_value("lorikeet_engine_hosts", {"state": "quarantine"}) == 1
+    assert INSTALLATION.get_sample_value("lorikeet_engine_hosts", {"state": "online"}) == 1
     see("two")
     assert AuditEvent.objects.filter(action="host.quarantine").count() == 1, "once for each start"
 

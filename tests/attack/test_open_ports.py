@@ -11,7 +11,7 @@ from control_plane.core.config import Settings, SettingsError, is_local
 from lora_engine.config import EngineConfig
 from lora_engine.errors import StartupError
 from lora_engine.server.listening import bind, make_server
-from lora_engine.server.metrics import MetricsServer, Pages
+from lora_engine.server.metrics_server import MetricsServer, Pages
 from lora_engine.start_progress import StartProgress
 
 OTHERS = ("0.0.0.0:0", "[::]:0", "10.1.2.3:7000", "engine.example.org:7000")

@@ -11,14 +11,16 @@ import pytest
 from lorikeet_testing.compose import ROOT, workers
 from lorikeet_testing.topology import Topology
 from lorikeet_testing.web import free_port
+from prometheus_client.parser import text_string_to_metric_families
 
 LONG_RUNNING = ("engine-cpu", *workers(), "beat", "watcher", "web")
+METRICS_TOKEN = "scrape-me"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 @pytest.fixture(scope="module")
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    made = Topology(tmp_path_factory.mktemp("topology") / "t", free_port())
+    made = Topology(tmp_path_factory.mktemp("topology") / "t", free_port(), {"LORIKEET_METRICS_TOKEN": METRICS_TOKEN})
     made.run("migrate")
     try:
         for service in LONG_RUNNING:
@@ -78,3 +80,52 @@ def test_hosts_are_seen(topology: Topology, client: httpx.Client) -> None:
     hosts = topology.eventually("the host reports", lambda: client.get("/api/tenants/acme/hosts").json())
     pool = hosts[0]["pool"]
     assert sum(pool[name] for name in ("free", "kv", "cached_prefix", "adapter", "reserved")) == pool["total"]
+
+
+def scrape(topology: Topology, name: str, token: str = METRICS_TOKEN) -> httpx.Response:
+    port = topology.port if name == "web" else topology.metrics_ports[name]
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx.get(f"http://127.0.0.1:{port}/metrics", headers=headers, trust_env=False, timeout=10)
+
+
+def series(text: str) -> dict[str, float]:
+    """Return the values of a page by name and labels."""
+    parsed = (one for family in text_string_to_metric_families(text) for one in family.samples)
+    return {f"{one.name}{sorted(one.labels.items())}": one.value for one in parsed}
+
+
+@pytest.mark.parametrize("name", LONG_RUNNING)
+def test_every_process_shows_its_metrics_to_callers_with_the_token(topology: Topology, name: str) -> None:
+    page = topology.eventually(f"{name} shows metrics", lambda: scrape(topology, name))
+    assert page.status_code == 200
+    assert series(page.text)
+    for token in ("", "wrong"):
+        assert scrape(topology, name, token).status_code == (404 if name == "web" else 401)
+
+
+def test_what_happened_is_in_the_metrics(topology: Topology, client: httpx.Client) -> None:
+    body = {"model": "lorikeet-demo", "prompt": "Hello", "max_tokens": 5}
+    assert client.post("/v1/completions", json=body).status_code == 200
+    web = series(scrape(topology, "web").text)
+    base = "('base_model', 'lorikeet-demo')"
+    assert web[f"lorikeet_requests_total[{base}, ('endpoint', 'completions'), ('outcome', 'finished')]"] >= 1
+    for name in ("first_token", "request_queue", "inter_token"):
+        assert web[f"lorikeet_{name}_seconds_count[{base}]"] >= 1, name
+    assert web[f"lorikeet_tokens_total[{base}, ('kind', 'completion')]"] >= 5
+    assert web["lorikeet_engine_hosts[('state', 'online')]"] == 1
+    assert web["lorikeet_database_pool_connections[]"] >= 1
+    assert web["lorikeet_queue_length[('queue', 'system')]"] >= 0
+    assert web["lorikeet_usage_watermark_age_seconds[]"] < 60
+
+    def ran() -> bool:
+        return series(scrape(topology, "worker-system").text).get(
+            "lorikeet_tasks_total[('outcome', 'succeeded'), ('task', 'usage.aggregate')]", 0
+        ) > 0  # fmt: skip
+
+    topology.eventually("a task is counted", ran)
+    worker = series(scrape(topology, "worker-system").text)
+    assert worker["lorikeet_task_wait_seconds_count[('queue', 'system')]"] > 0
+    assert worker["lorikeet_tasks_total[('outcome', 'failed'), ('task', 'usage.aggregate')]"] == 0
+    assert series(scrape(topology, "beat").text)["lorikeet_tasks_sent_total[('task', 'usage.aggregate')]"] > 0
+    count = "lora_engine_completion_tokens_total[]"
+    topology.eventually("the engine counts", lambda: series(scrape(topology, "engine-cpu").text)[count] >= 5)

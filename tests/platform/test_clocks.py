@@ -91,6 +91,7 @@ CLOCK_READERS = {
     "adapters/uploads/resumable.py": GUARDED,
     "adapters/registry/versions.py": RECORDED,
     "console/administration/actions.py": RECORDED,
+    "console/monitoring/collectors.py": "ages of jobs by the database's clock; only shown",
     "identity/audit/audit_csv.py": SHOWN,
     "gateway/batches/actions.py": GUARDED + "; a batch does not expire meanwhile",
     "gateway/batches/files.py": GUARDED + "; reading: " + READ,

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from kubernetes_validate import ValidationError, validate
 from lorikeet_testing.compose import load_compose, workers
-from prometheus_client import REGISTRY, generate_latest
 
 from control_plane.core.config import REPOSITORY, Settings, parse_engine_hosts
+from control_plane.core.metrics.registry import web_text
 from control_plane.fleet.base_models.actions import set_base_model
 from control_plane.identity.access.actor import SYSTEM
 from lora_engine.server import arguments
@@ -30,7 +30,7 @@ OBJECTS: list[dict[str, Any]] = [
 ]
 PLATFORM = ("migrate", "web", *workers(), "beat", "watcher")
 SECRETS = {"LORIKEET_DATABASE_URL", "LORIKEET_REDIS_URL", "LORIKEET_SECRET_KEY", "LORIKEET_KEY_PEPPER"}
-SECRETS |= {"LORIKEET_ENGINE_TOKEN"}
+SECRETS |= {"LORIKEET_ENGINE_TOKEN", "LORIKEET_METRICS_TOKEN"}
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def test_keda_scales_what_the_autoscaler_scaled() -> None:
 @pytest.mark.django_db
 def test_keda_asks_for_metrics_that_there_are() -> None:
     set_base_model(actor=SYSTEM, description=pb.EngineDescription(base_model="m", base_digest="sha256:1"))
-    pages = engine_page() + generate_latest(REGISTRY).decode()
+    pages = engine_page() + web_text().decode()
     triggers = {trigger["name"]: trigger["metadata"] for trigger in scaled_object()["spec"]["triggers"]}
     for trigger in triggers.values():
         for name in metrics_in(trigger["query"]):
@@ -257,6 +257,11 @@ def test_prometheus_reaches_what_it_scrapes() -> None:
     for name, port in (("web-from-monitoring", "http"), ("engines-from-platform", "metrics")):
         rules = named("NetworkPolicy", name)["spec"]["ingress"]
         assert {"port": port} in [each for rule in rules for each in rule["ports"]]
+    (rule,) = named("NetworkPolicy", "platform-from-monitoring")["spec"]["ingress"]
+    assert rule["ports"] == [{"port": "metrics"}]
+    number = int(named("ConfigMap", "lorikeet-settings")["data"]["LORIKEET_METRICS_PORT"])
+    for name in (*workers(), "beat", "watcher"):
+        assert container(name)["ports"] == [{"name": "metrics", "containerPort": number}], name
     env = {variable["name"]: variable for variable in container("web")["env"]}
     assert env["LORIKEET_ALLOWED_HOSTS"]["value"] == "$(NAMES),$(POD_IP)"
     assert [*env].index("LORIKEET_ALLOWED_HOSTS") > [*env].index("POD_IP"), "expanded from those before it"

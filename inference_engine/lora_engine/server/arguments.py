@@ -16,7 +16,12 @@ from lora_engine.text.output.formats import REASONING_SETTINGS, TOOL_FORMATS
 
 TOKEN_VARIABLE = "LORA_ENGINE_HOST_TOKEN"
 JOIN_TOKEN_VARIABLE = "LORA_ENGINE_JOIN_TOKEN"
-_SECRETS = {"host_token": TOKEN_VARIABLE, "join_token": JOIN_TOKEN_VARIABLE}
+METRICS_TOKEN_VARIABLE = "LORA_ENGINE_METRICS_TOKEN"
+_SECRETS = {
+    "host_token": TOKEN_VARIABLE,
+    "join_token": JOIN_TOKEN_VARIABLE,
+    "metrics_token": METRICS_TOKEN_VARIABLE,
+}
 _FLAGS = {"join_token": "--token"}
 _HELP = {
     "model": "folder of the base model in Hugging Face format",
@@ -71,7 +76,9 @@ _HELP = {
     "admission": "admission policy: which requests may wait",
     "mode": "merge policy: how adapters are applied; merged and auto need memory for the weights once more",
     "metrics_port": "port of the Prometheus endpoint; 0 has none",
-    "metrics_host": "address of the Prometheus endpoint; 0.0.0.0 shows it to every machine, without a password",
+    "metrics_host": "address of the Prometheus endpoint; other machines than this one need the token of metrics",
+    "metrics_token": f"secret that readers of the metrics must send; better set by {METRICS_TOKEN_VARIABLE}",
+    "insecure_metrics": "show the metrics to other machines without a token, within a network that is closed to others",
     "drain_seconds": "how long running requests may go on after SIGTERM",
     "step_timeout_s": "seconds after which a step on a GPU counts as hung and the engine ends itself (of several "
     "ranks, after a sixth of them once all their devices have the step); 0 has no limit",

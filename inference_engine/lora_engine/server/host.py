@@ -41,7 +41,7 @@ class HostServer:
         self.description = description
         self.inputs = inputs
         self.journal = journal
-        self.metrics = HostMetrics()
+        self.metrics = HostMetrics(description)
         self.prefixes = RecentPrefixes()
         self.lifecycle = lifecycle = Lifecycle()
         description.boot_id = lifecycle.boot_id

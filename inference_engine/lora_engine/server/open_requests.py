@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,7 @@ from .input_processor import InputProcessor
 from .journal import UsageJournal
 from .lifecycle import Lifecycle
 from .messages import delta_message, error_message, usage_message
-from .metrics import HostMetrics
+from .metrics import AdapterLoad, HostMetrics
 from .session import ClientSession
 from .tenant_threads import TenantThreads
 
@@ -115,6 +115,13 @@ class OpenRequests:
         while self._generated and self._generated[0][0] < since:
             self._generated.popleft()
         return sum(tokens for _, tokens in self._generated) / _RATE_WINDOW_S
+
+    def adapters(self) -> dict[str, AdapterLoad]:
+        """Return the adapters with open requests, by digest."""
+        names = {request.submit.adapter_digest: request.submit.model for request in self._open.values()}
+        names.pop("", None)
+        counts = Counter(request.submit.adapter_digest for request in self._open.values())
+        return {digest: AdapterLoad(name or digest[:19], counts[digest]) for digest, name in names.items()}
 
     def submit(self, session: ClientSession, submit: pb.Submit) -> None:
         """Accept a request. Any error becomes its ``Finished``."""

@@ -47,7 +47,7 @@ from .joining import joined
 from .journal import JournalError, UsageJournal
 from .listening import InstanceLock, bind, make_server, socket_path
 from .messages import fill
-from .metrics import MetricsServer, Pages
+from .metrics_server import MetricsServer, Pages
 from .service import EngineService
 from .watchdog import StepWatchdog
 
@@ -97,7 +97,7 @@ def _start(
 ) -> tuple[EngineConfig, LoadedModel, Pages, Leader | None]:
     """Load the model, on this rank's device if there are several. The metrics port shows the progress meanwhile."""
     progress = StartProgress(began=process_start())
-    pages = Pages(progress)
+    pages = Pages(progress, config.metrics_token, open_metrics=config.insecure_metrics)
     if config.metrics_port:
         stack.callback(_show(config, pages).stop)
     kernels = None
@@ -254,6 +254,8 @@ def _show(config: EngineConfig, pages: Pages) -> MetricsServer:
             "or --metrics-host."
         ) from None
     server.start()
+    if config.insecure_metrics and not config.metrics_token:
+        log.warning("the metrics, which name tenants and adapters, are shown without a token", extra={"port": port})
     return server
 
 
@@ -272,6 +274,7 @@ async def _metrics(pages: Pages, host: HostServer) -> AsyncIterator[None]:
 async def _refresh_metrics(host: HostServer) -> None:
     while True:
         host.metrics.status = await host.status.read()
+        host.metrics.adapters = host.requests.adapters()
         await asyncio.sleep(_METRICS_EVERY_S)
 
 

@@ -153,6 +153,9 @@ class Settings(BaseSettings):
     tenant_deliveries: int = Field(default=2, gt=0)
 
     metrics_token: str = ""
+    metrics_port: int = Field(default=0, ge=0, le=65_535)
+    metrics_host: str = "127.0.0.1"
+    metrics_names: int = Field(default=20, ge=0, le=200)
     otlp_url: str = ""
     trace_share: float = Field(default=1.0, ge=0, le=1)
     drain_s: int = Field(default=30, ge=0)

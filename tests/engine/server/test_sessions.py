@@ -413,7 +413,7 @@ async def test_metrics_tell_what_happened(client, host):
     assert 'lora_engine_requests_total{outcome="refused"} 1' in text
     assert 'lora_engine_errors_total{code="' in text
     assert "lora_engine_inter_token_objective_ms 25" in text
-    assert "lora_engine_prefill_limited_steps 17" in text
+    assert "lora_engine_prefill_limited_steps_total 17" in text
     assert "lora_engine_completion_tokens_total 8" in text
     assert 'lora_engine_pool_pages{kind="free"} 9' in text
     assert 'lora_engine_first_token_seconds_bucket{le="+Inf"}' in text
@@ -434,8 +434,8 @@ async def test_a_status_tells_each_tenants_share_and_how_good_forecasts_are(clie
     assert 'lora_engine_tenant_owed{tenant="acme"} 0.5' in text
     assert 'lora_engine_tenant_output_tokens_total{tenant="acme"} 8' in text
     assert status.merging.adapter_digest == "sha256:merged"
-    assert "lora_engine_merges 3" in text and "lora_engine_merged_steps 90" in text
-    assert "lora_engine_refused_early 7" in text and "lora_engine_forecast_error_p90 0.11" in text
+    assert "lora_engine_merges_total 3" in text and "lora_engine_merged_steps_total 90" in text
+    assert "lora_engine_refused_early_total 7" in text and "lora_engine_forecast_error_p90 0.11" in text
 
 
 @pytest.mark.parametrize(("read", "reader"), [("heartbeat", "_heartbeat"), ("load", "_load")])

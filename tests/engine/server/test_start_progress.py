@@ -11,7 +11,7 @@ import httpx
 import pytest
 import torch
 
-from lora_engine.server.metrics import MetricsServer, Pages
+from lora_engine.server.metrics_server import MetricsServer, Pages
 from lora_engine.server.process import main
 from lora_engine.start_progress import StartProgress, process_start
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import httpx
 
 from lorikeet_testing.compose import ROOT, load_compose
-from lorikeet_testing.web import new_installation
+from lorikeet_testing.web import free_port, new_installation
 
 T = TypeVar("T")
 
@@ -33,6 +33,8 @@ class Topology:
     settings: Mapping[str, str] = field(default_factory=dict)
     installation: Mapping[str, str] = field(default_factory=new_installation)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    # The port with the metrics of each started process; web shows them on its own.
+    metrics_ports: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.installation, "Run this through scripts.test_services, which starts PostgreSQL and Redis."
@@ -90,10 +92,17 @@ class Topology:
     def start(self, service: str, name: str = "", port: int = 0) -> None:
         """Start a service; `name` and `port` are for a further process of the same one."""
         name = name or service
+        metrics_port = self.metrics_ports[name] = free_port()
         command = [str(port) if port and part == str(self.port) else part for part in self.command(service)]
+        command = [str(metrics_port) if part == "9400" else part for part in command]
+        environment = self.environment(service)
+        if environment.get("LORIKEET_METRICS_PORT"):
+            environment["LORIKEET_METRICS_PORT"] = str(metrics_port)
+        if token := self.settings.get("LORIKEET_METRICS_TOKEN"):
+            environment["LORA_ENGINE_METRICS_TOKEN"] = token
         with (self.folder / "log" / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                command, cwd=ROOT, env=self.environment(service), stdin=subprocess.DEVNULL,
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Metrics of the web process, for Prometheus.
+"""Metrics of HTTP requests and sockets, and the page of a web process for Prometheus.
 
-Each process counts separately: with several of them, scrape each. Names of tenants, adapters and people are not labels:
-there are too many, and whoever scrapes does not need them.
+Each process counts separately: with several of them, scrape each. Names of tenants, adapters and people are not labels
+here, because there are too many; `console.monitoring.busiest` names a few.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import time
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Counter, Gauge, Histogram
 
 from control_plane.core.config import current
 from control_plane.core.http.access import public
 from control_plane.core.http.bearer import bearer_token
 from control_plane.core.http.errors import read_only
 from control_plane.core.http.middleware import HybridMiddleware
+from control_plane.core.metrics.registry import CONTENT_TYPE, web_text
 
 REQUESTS = Counter("lorikeet_http_requests", "Requests answered.", ["method", "route", "status"])
 SECONDS = Histogram(
@@ -27,6 +28,7 @@ SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 SOCKETS = Gauge("lorikeet_sockets_open", "Websockets that are open.", ["path"])
+SOCKET_ERRORS = Counter("lorikeet_socket_errors", "Error frames and closings of websockets, by code.", ["path", "code"])
 SIGN_INS = Counter("lorikeet_sign_ins", "Sign-ins, by how they ended.", ["outcome"])
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
@@ -54,4 +56,4 @@ def metrics(request: HttpRequest) -> HttpResponse:
     offered = bearer_token(request) or ""
     if not token or not hmac.compare_digest(offered.encode(), token.encode()):
         raise Http404
-    return HttpResponse(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)
+    return HttpResponse(web_text(), content_type=CONTENT_TYPE)

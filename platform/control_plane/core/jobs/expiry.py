@@ -46,7 +46,8 @@ class BrokerClock:
             except (RedisError, OSError):
                 logger.warning("Redis's clock could not be read; tasks expire by this process's.")
                 return datetime.now(UTC)
-            self._at, self._read_s = datetime.fromtimestamp(clock[0], UTC), time.monotonic()
+            self._at = datetime.fromtimestamp(clock[0] + clock[1] / 1e6, UTC)
+            self._read_s = time.monotonic()
             return self._at
 
 

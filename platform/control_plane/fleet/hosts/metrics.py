@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from django.db import DatabaseError
-from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from control_plane.core.metrics.registry import INSTALLATION
 from control_plane.fleet.base_models.base_model import host_quarantine, served_bases
 from control_plane.fleet.hosts.models import EngineHost, HostState
 
@@ -44,4 +44,4 @@ def host_states() -> Counter[str]:
     return Counter(QUARANTINE if host.state in used and host_quarantine(bases, host) else host.state for host in hosts)
 
 
-REGISTRY.register(HostStates())
+INSTALLATION.register(HostStates())

@@ -46,6 +46,8 @@ class Admission:
     canary: Canary | None = None
     canary_hosts: tuple[str, ...] = ()
     base_model_id: int | None = None
+    # The base model's name, for metrics.
+    base_model: str = ""
     # The base model, if its hosts may be stopped while it is idle.
     sleeper: Sleeper | None = None
     # Seconds that admission took for this request.
@@ -214,6 +216,7 @@ def admission(principal: Principal, serving: Serving, terms: Terms, placed: Plac
         placed.canary,
         _names(serving, placed.base, placed.canary_hosts) if placed.canary else (),
         placed.base.pk if placed.base else None,
+        placed.base.name if placed.base else "",
         _sleeper(serving, placed.base),
     )
 

@@ -7,8 +7,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from prometheus_client import Counter
+
 from control_plane.billing.usage.counters import TIMES
 from control_plane.core import drain
+from control_plane.core.http.metrics import SOCKET_ERRORS
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.gateway.dispatch import errors
 from control_plane.gateway.dispatch.errors import ApiError, invalid
@@ -34,6 +37,8 @@ from lora_engine.wire import engine_pb2 as pb
 Send = Callable[[str], Awaitable[None]]
 # Bytes of frames that one generation keeps for a client that reconnects; the oldest are dropped.
 MAX_KEPT_BYTES = 1 << 20
+PATH = "/ws/inference"
+GENERATIONS = Counter("lorikeet_socket_generations", "Generations on websockets, by their end.", ["outcome"])
 
 
 class SocketGeneration:
@@ -106,11 +111,17 @@ class SocketGeneration:
     # -- the generation ------------------------------------------------------------
 
     async def _run(self) -> None:
+        outcome = "aborted"  # by the end of its socket
         try:
             with drain.working():
                 await self._generate()
+            outcome = "cancelled" if self._cancelled else "done"
         except Exception as error:
-            await self._fail(errors.of(error))
+            outcome, failure = "failed", errors.of(error)
+            SOCKET_ERRORS.labels(PATH, failure.code).inc()
+            await self._fail(failure)
+        finally:
+            GENERATIONS.labels(outcome).inc()
 
     async def _generate(self) -> None:
         with undispatched(self._principal, self._body) as pending:

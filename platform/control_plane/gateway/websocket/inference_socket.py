@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from control_plane.core import config, drain
 from control_plane.core.errors import LorikeetError
+from control_plane.core.http.metrics import SOCKET_ERRORS
 from control_plane.core.unavailable import UnavailableError
 from control_plane.gateway.dispatch import errors
 from control_plane.gateway.dispatch.errors import ApiError, invalid
@@ -296,4 +297,5 @@ class InferenceConsumer(AuthenticatedSocket):
         await self.send_frame(encode(message))
 
     async def _error(self, message_id: str | None, error: ApiError) -> None:
+        SOCKET_ERRORS.labels(self.scope["path"], error.code).inc()
         await self.send_frame(error_frame(error, message_id))

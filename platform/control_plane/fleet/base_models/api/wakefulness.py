@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError
-from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.core.jobs import clocks
+from control_plane.core.metrics.registry import INSTALLATION
 from control_plane.fleet.base_models.base_model import described_hosts, served_bases
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts.models import EngineHost, HostState
@@ -102,4 +102,4 @@ class BaseModels(Collector):
         )
 
 
-REGISTRY.register(BaseModels())
+INSTALLATION.register(BaseModels())
