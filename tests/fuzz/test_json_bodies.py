@@ -81,6 +81,16 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
         "/v1/responses",
         {"model": "support", "input": [{"role": "user", "content": "words 2"}], "store": True, "tools": []},
     ),
+    (
+        "POST",
+        "/v1/responses/input_tokens",
+        {"model": "support", "input": [{"id": "msg_1", "role": "user", "content": "x"}], "truncation": "auto"},
+    ),
+    (
+        "POST",
+        "/v1/responses/compact",
+        {"model": "support", "input": [{"type": "compaction", "encrypted_content": "lorikeet1.eA=="}]},
+    ),
     ("POST", "/tokenize", {"model": "support", "messages": MESSAGES, "add_generation_prompt": True}),
     ("POST", "/detokenize", {"model": "support", "tokens": [1, 2]}),
     ("POST", "/api/session", {"email": "nobody@acme.example", "password": ""}),

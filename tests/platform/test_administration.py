@@ -141,7 +141,7 @@ def test_deletion_is_confirmed_and_leaves_the_books(
 ) -> None:
     _, secret = acme.key()
     files.upload_file(acting=acme.principal(), name="x.jsonl", content=[b"{}"], size=2)
-    conversations.store(acme.tenant, "resp_x", messages="[]", body="{}")
+    conversations.store(acme.tenant, "resp_x", input_items="[]", body="{}")
     set_origins(acting=acme.principal(), origins=["https://app.example.org"])
     assert error_of(operator.delete("/api/operator/tenants/acme")) == (400, "not_confirmed")
     assert error_of(operator.delete("/api/operator/tenants/acme?confirm=globex")) == (400, "not_confirmed")

@@ -12,7 +12,8 @@ from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
-from pydantic import BaseModel
+from openai.types.responses.response_item import ResponseItem
+from pydantic import BaseModel, TypeAdapter
 
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.response_models import ResponseObject
@@ -26,6 +27,7 @@ WEATHER: Any = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     "strict": None,
 }
+GOOD: dict[str, Any] = {"role": "user", "content": "x"}
 CALL = 'say <tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 
 
@@ -411,6 +413,225 @@ def test_the_oldest_messages_are_dropped_on_request(openai_client: OpenAI, engin
     assert short.output_text == "all" and len(engine.submits[-1].chat.messages) == 1
 
 
+# -- items ---------------------------------------------------------------------------------------------
+
+
+STORED_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseItem)
+TALK: Any = [
+    {"role": "developer", "content": "Be kind."},
+    {"role": "user", "content": [{"type": "input_text", "text": "What is the weather?"}]},
+    {"type": "reasoning", "id": "rs_mine", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+    {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+    {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "+a"},
+    {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "Applied."}]},
+    {"role": "assistant", "content": "Both."},
+    {"role": "user", "content": "say thanks"},
+]
+
+
+def create(client: OpenAI, items: Any, **more: Any) -> Any:
+    if not more.pop("streamed", False):
+        return client.responses.create(model="support", input=items, **more)
+    last: Any = list(client.responses.create(model="support", input=items, stream=True, **more))[-1]
+    return last.response
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_input_items_are_listed(openai_client: OpenAI, streamed: bool) -> None:
+    answer = create(openai_client, TALK, streamed=streamed)
+    rows = list(openai_client.responses.input_items.list(answer.id, order="asc", limit=4))  # reads every page
+    assert [row.type for row in rows] == [item.get("type", "message") for item in TALK]
+    assert len({row.id for row in rows}) == len(rows) and rows[2].id == "rs_mine"
+    for row in rows:
+        STORED_ITEM.validate_python(row.model_dump())  # the client itself does not check
+    texts = [row.content[0].text for row in rows if row.type == "message"]
+    assert texts == ["Be kind.", "What is the weather?", "Both.", "say thanks"]
+    assert (rows[4].output, rows[5].input) == ("sunny", "+a")
+    newest = list(openai_client.responses.input_items.list(answer.id, include=["message.output_text.logprobs"]))
+    assert [row.id for row in newest] == [row.id for row in rows][::-1]
+    page = openai_client.responses.input_items.list(answer.id, limit=2, order="asc", after=rows[6].id)
+    assert ([row.id for row in page.data], page.has_more) == ([rows[7].id, rows[8].id], False)
+
+
+def test_input_items_include_the_conversation_before(openai_client: OpenAI) -> None:
+    first = create(openai_client, "say one")
+    second = create(openai_client, "say two", previous_response_id=first.id)
+    third = create(openai_client, [{**GOOD, "id": first.output[0].id}], previous_response_id=second.id)
+    rows = list(openai_client.responses.input_items.list(third.id, order="asc"))
+    assert [row.content[0].text for row in rows] == ["say one", "one", "say two", "two", "x"]
+    assert (rows[1].id, rows[3].id) == (first.output[0].id, second.output[0].id)
+    assert rows[4].id not in (first.output[0].id, first.id)  # one that the conversation has is replaced
+    assert rows[:3] == list(openai_client.responses.input_items.list(second.id, order="asc"))
+    openai_client.responses.delete(first.id)
+    assert len(list(openai_client.responses.input_items.list(third.id))) == 5
+    with pytest.raises(openai.NotFoundError):
+        openai_client.responses.input_items.list(first.id)
+
+
+@pytest.mark.parametrize(
+    ("query", "param"), [({"limit": 0}, "limit"), ({"limit": 101}, "limit"), ({"order": "up"}, "order"),
+                         ({"after": "msg_x"}, "after"), ({"before": "msg_x"}, "before")]
+)  # fmt: skip
+def test_pages_that_are_not_there(openai_client: OpenAI, query: dict[str, Any], param: str) -> None:
+    answer = create(openai_client, "say x")
+    with pytest.raises(openai.BadRequestError) as refused:
+        openai_client.responses.input_items.list(answer.id, extra_query=query)
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_items_are_referred_to(openai_client: OpenAI, engine: FakeEngine, streamed: bool) -> None:
+    first = create(openai_client, CALL, tools=[WEATHER], streamed=streamed)
+    [call] = first.output
+    [asked] = openai_client.responses.input_items.list(first.id)
+    items = [
+        {"type": "item_reference", "id": asked.id},
+        {"id": call.id},  # the type may be absent
+        {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"},
+        {"role": "user", "content": "say fine"},
+    ]
+    second = create(openai_client, items, streamed=streamed)
+    assert second.output_text == "fine"
+    sent = engine.submits[-1].chat.messages
+    assert [message.role for message in sent] == ["user", "assistant", "tool", "user"]
+    assert (sent[0].content, sent[1].tool_calls[0].id) == (CALL, call.call_id)
+    rows = list(openai_client.responses.input_items.list(second.id, order="asc"))
+    assert [row.id for row in rows][:2] == [asked.id, call.id]
+    for twice in (
+        {"input": items[:1], "previous_response_id": first.id},
+        {"input": [*items[:1], *items[:1]]},
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            openai_client.responses.create(model="support", **twice)
+        assert refused.value.code == "duplicate_item"
+
+
+def test_items_that_are_not_there(openai_client: OpenAI, web: WebProcess) -> None:
+    kept, unstored = create(openai_client, "say secret"), create(openai_client, "say x", store=False)
+    deleted, expired = create(openai_client, "say x"), create(openai_client, "say x")
+    [asked] = openai_client.responses.input_items.list(kept.id)
+    openai_client.responses.delete(deleted.id)
+    sql = f"UPDATE conversations_storedresponse SET expires_at = '2020-01-01' WHERE name = '{expired.id}' RETURNING id"
+    assert len(web.query(sql)) == 1
+    for response in (unstored, deleted, expired):
+        with pytest.raises(openai.NotFoundError):
+            openai_client.responses.input_items.list(response.id)
+    gone = [unstored.output[0].id, deleted.output[0].id, expired.output[0].id, "msg_" + "0" * 22, "msg_1", "x y"]
+    for name in [*gone, asked.id.replace("_i0", "_i7")]:
+        with pytest.raises(openai.NotFoundError) as missing:
+            create(openai_client, [GOOD, {"type": "item_reference", "id": name}])
+        assert (missing.value.code, missing.value.param) == ("item_not_found", "input[1]"), name
+    with httpx.Client(base_url=web.url, trust_env=False, headers=web.tenants["globex"].bearer) as http:
+        for item in (asked.id, kept.output[0].id):
+            body = {"model": "fake-base", "input": [{"type": "item_reference", "id": item}]}
+            for path in ("", "/input_tokens", "/compact"):
+                assert http.post(f"/v1/responses{path}", json=body).json()["error"]["code"] == "item_not_found"
+        foreign = http.get(f"/v1/responses/{kept.id}/input_items")
+        unknown = http.get(f"/v1/responses/resp_{'0' * 22}/input_items")
+        assert foreign.status_code == unknown.status_code == 404
+        assert foreign.text.replace(kept.id, "") == unknown.text.replace(f"resp_{'0' * 22}", "")
+
+
+def test_many_references_are_bounded(openai_client: OpenAI) -> None:
+    items: Any = [{"type": "item_reference", "id": f"msg_{index:022}"} for index in range(513)]
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(openai_client, items)
+    assert "512" in refused.value.message
+
+
+# -- counting and compaction -----------------------------------------------------------------------------
+
+
+def test_input_tokens_are_those_of_the_request(openai_client: OpenAI, web: WebProcess) -> None:
+    first = create(openai_client, "say hello there", instructions="Be kind.")
+    assert first.usage
+    count = openai_client.responses.input_tokens.count(
+        model="support", input="say hello there", instructions="Be kind."
+    )
+    assert (count.object, count.input_tokens) == ("response.input_tokens", first.usage.input_tokens)
+    more: Any = {"previous_response_id": first.id, "tools": [WEATHER], "reasoning": {"effort": "low"}}
+    counted = openai_client.responses.input_tokens.count(model="support", input="say more", truncation="auto", **more)
+    assert counted.input_tokens == create(openai_client, "say more", **more).usage.input_tokens
+    alone = openai_client.responses.input_tokens.count(model="support", previous_response_id=first.id)
+    assert 0 < alone.input_tokens < counted.input_tokens
+    raw = openai_client.responses.input_tokens.with_raw_response.count(
+        model="support", input="x", extra_body={"stream": True, "max_output_tokens": 5, "personality": "friendly"}
+    )
+    assert raw.headers["X-Lorikeet-Ignored"] == "personality, stream, max_output_tokens"
+    rows = Console(web, web.tenants["acme"]).http.get("/api/tenants/acme/requests").json()["results"]
+    assert not any(row["id"] == raw.headers["x-request-id"] for row in rows)
+    with pytest.raises(openai.BadRequestError) as empty:
+        openai_client.responses.input_tokens.count(model="support")
+    assert empty.value.param == "input"
+    with pytest.raises(openai.NotFoundError):
+        openai_client.responses.input_tokens.count(model="support", input="x", previous_response_id="resp_x")
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")  # the client's types have no messages of the user here
+def test_a_conversation_is_compacted(openai_client: OpenAI, engine: FakeEngine) -> None:
+    first = create(openai_client, TALK)
+    compacted = openai_client.responses.compact(
+        model="support", previous_response_id=first.id, instructions="Be brief.", input="say a b"
+    )
+    assert compacted.object == "response.compaction" and compacted.usage.output_tokens > 10
+    *kept, summary = compacted.output
+    texts = [item.content[0].text for item in kept]
+    assert texts == ["Be kind.", "What is the weather?", "say thanks", "say a b"]
+    assert (summary.type, summary.id[:4]) == ("compaction", "cmp_")
+    asked = engine.submits[-1]
+    roles_sent = [message.role for message in asked.chat.messages]
+    assert roles_sent == ["system", "system", "user", "assistant", "tool", "assistant", "tool", "assistant", "user",
+                          "assistant", "user"]  # fmt: skip
+    assert asked.chat.messages[-1].content.startswith("say a b\n\nSummarise")
+    assert asked.sampling.max_tokens == 2048
+    answer = create(openai_client, [*compacted.output, {"role": "user", "content": "say on"}])
+    assert answer.output_text == "on"
+    sent = engine.submits[-1].chat.messages
+    assert [message.role for message in sent] == ["system", "user", "user", "user", "assistant", "user"]
+    assert sent[4].content.startswith("a b\n\nSummarise")
+    rows = list(openai_client.responses.input_items.list(answer.id, order="asc"))
+    assert rows[4].encrypted_content == summary.encrypted_content
+    again = openai_client.responses.compact(model="support", previous_response_id=answer.id)
+    assert [item.type for item in again.output] == ["message"] * 5 + ["compaction"]
+    assert engine.submits[-1].chat.messages[-1].content.startswith("Summarise")
+    with pytest.raises(openai.NotFoundError):
+        openai_client.responses.retrieve(compacted.id)
+
+
+def test_a_compaction_is_a_request(openai_client: OpenAI, web: WebProcess) -> None:
+    key = {"Idempotency-Key": "compact-1"}
+    raw = openai_client.responses.with_raw_response.compact(model="support", input="say a b", extra_headers=key)
+    again = openai_client.responses.with_raw_response.compact(model="support", input="say a b", extra_headers=key)
+    assert again.parse().output == raw.parse().output and again.headers["Idempotent-Replayed"] == "true"
+    http, params = Console(web, web.tenants["acme"]).http, {"id": raw.headers["x-request-id"]}
+
+    def rows() -> list[dict[str, Any]]:
+        return list(http.get("/api/tenants/acme/requests", params=params).json()["results"])
+
+    eventually(rows, what="its row")
+    row = rows()[0]
+    assert (row["endpoint"], row["completion_tokens"]) == ("chat.completions", raw.parse().usage.output_tokens)
+    with pytest.raises(openai.BadRequestError) as too_long:
+        openai_client.responses.compact(model="support", input="a " * 5000)
+    assert (too_long.value.code, too_long.value.param) == ("context_length_exceeded", "input")
+
+
+def test_a_conversation_beyond_the_context_is_compacted(openai_client: OpenAI, engine: FakeEngine) -> None:
+    turns: Any = [{"role": "user", "content": f"n{number} " + "a " * 900} for number in range(8)]
+    compacted = openai_client.responses.compact(model="support", input=[*turns, {"role": "assistant", "content": "b"}])
+    assert len(compacted.output) == 9
+    assert engine.submits[-1].chat.messages[0].content[:2] == "n6"
+
+
+@pytest.mark.parametrize("content", ["", "gAAAAABm", "lorikeet1.é", "lorikeet1.####", "lorikeet1._w==", 5, None])
+def test_compaction_items_of_others(web: WebProcess, content: Any) -> None:
+    body = {"model": "support", "input": [GOOD, {"type": "compaction", "encrypted_content": content}]}
+    answer = httpx.post(f"{web.url}/v1/responses", json=body, headers=web.tenants["acme"].bearer, trust_env=False)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "input[1].encrypted_content"
+
+
 # -- refusals ------------------------------------------------------------------------------------------
 
 
@@ -438,7 +659,6 @@ def test_what_is_not_served_is_refused_by_name(web: WebProcess, change: dict[str
 
 
 CALLED: dict[str, Any] = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-GOOD: dict[str, Any] = {"role": "user", "content": "x"}
 
 
 @pytest.mark.parametrize(

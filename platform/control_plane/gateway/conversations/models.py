@@ -16,7 +16,7 @@ class StoredResponse(models.Model):
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="stored_responses")
     name = models.CharField(max_length=64, unique=True, help_text="`resp_…`")
-    messages = models.TextField(help_text="The conversation as chat messages, the answer last, as JSON.")
+    input_items = models.TextField(help_text="The items that it was generated from, with their ids, as JSON.")
     body = models.TextField(help_text="The response as it was answered, as JSON.")
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()

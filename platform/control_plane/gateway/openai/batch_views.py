@@ -24,15 +24,13 @@ from control_plane.gateway.batches import actions, files
 from control_plane.gateway.batches.models import ENDPOINTS, Batch, StoredFile
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.callers import caller_of
+from control_plane.gateway.openai.paging import PAGE, ListPage, list_json, read_page, unknown_after
 from control_plane.gateway.openai.parameters import validate
 from control_plane.gateway.openai.serving import endpoint
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.tenants.models import Tenant
 
 Json = dict[str, Any]
-# Files or batches in one page of a list, as in OpenAI's API.
-MAX_LISTED = 100
-PAGE = ("limit", "after", "order")
 EXPIRY_ANCHOR, EXPIRY_SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 FORM_FIELDS = ("purpose", "file", EXPIRY_ANCHOR, EXPIRY_SECONDS)
 # Bounds of a file's expiry in seconds, as in OpenAI's API: an hour to thirty days.
@@ -195,33 +193,24 @@ def _cancel(principal: Principal, name: str) -> Json:
 
 
 async def _listed(request: HttpRequest, rows: Any, prefix: str, shown: Any) -> HttpResponseBase:
-    """Return one page of rows as OpenAI pages: after the id `after`, newest first unless `order` is asc."""
-    try:
-        limit = int(request.GET.get("limit", "20"))
-    except ValueError:
-        limit = 0
-    if not 1 <= limit <= MAX_LISTED:
-        raise invalid(f"limit must be 1 to {MAX_LISTED}.", "Request fewer, and continue with after.", "limit")
-    order = request.GET.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise invalid("order must be asc or desc.", "desc returns the newest first.", "order")
-    data, more = await run_db(_page, rows, prefix, request.GET.get("after", ""), limit, shown, order == "asc")
-    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
-    return JsonResponse({"object": "list", "data": data, **ends, "has_more": more})
+    """Return one page of rows."""
+    page = read_page(request)
+    data, more = await run_db(_page, rows, prefix, page, shown)
+    return JsonResponse(list_json(data, more=more))
 
 
-def _page(rows: Any, prefix: str, after: str, limit: int, shown: Any, ascending: bool) -> tuple[list[Json], bool]:
-    order = ("created_at", "pk") if ascending else ("-created_at", "-pk")
-    if after:
-        last = rows.filter(pk__in=files.ids(after, prefix)).first()
+def _page(rows: Any, prefix: str, page: ListPage, shown: Any) -> tuple[list[Json], bool]:
+    order = ("created_at", "pk") if page.ascending else ("-created_at", "-pk")
+    if page.after:
+        last = rows.filter(pk__in=files.ids(page.after, prefix)).first()
         if last is None:
-            raise invalid("after names no entry of this list.", "Use the last id of the previous page.", "after")
-        if ascending:
+            raise unknown_after()
+        if page.ascending:
             rows = rows.filter(created_at__gte=last.created_at).exclude(created_at=last.created_at, pk__lte=last.pk)
         else:
             rows = rows.filter(created_at__lte=last.created_at).exclude(created_at=last.created_at, pk__gte=last.pk)
-    page_rows = list(rows.order_by(*order)[: limit + 1])
-    return [shown(row) for row in page_rows[:limit]], len(page_rows) > limit
+    page_rows = list(rows.order_by(*order)[: page.limit + 1])
+    return [shown(row) for row in page_rows[: page.limit]], len(page_rows) > page.limit
 
 
 def file_json(stored: StoredFile) -> Json:

@@ -186,10 +186,34 @@ class ResponseObject(_StrictModel):
     tools: list[dict[str, Any]]
     top_logprobs: int
     top_p: float
-    truncation: Literal["disabled"]
+    truncation: Literal["auto", "disabled"]
     usage: ResponseUsage | None
     user: None
     metadata: dict[str, str]
+
+
+class InputItemList(_StrictModel):
+    object: Literal["list"]
+    data: list[dict[str, Any]] = Field(description="Items, each with an id: messages, calls, their outputs, reasoning.")
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class InputTokens(_StrictModel):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class CompactedResponse(_StrictModel):
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int
+    output: list[dict[str, Any]] = Field(
+        description="Items that replace the conversation as input: instructions and messages of the user, and one of "
+        "type compaction with the model's summary of the rest."
+    )
+    usage: ResponseUsage
 
 
 class DeletedResponse(_StrictModel):

@@ -12,22 +12,25 @@ from control_plane.gateway.openai.batch_views import (
     EXPIRY_ANCHOR,
     EXPIRY_BOUNDS_S,
     EXPIRY_SECONDS,
-    MAX_LISTED,
     NewBatch,
 )
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest, EmbeddingsResponse
+from control_plane.gateway.openai.paging import MAX_LISTED
 from control_plane.gateway.openai.response_models import (
     BatchList,
     BatchObject,
     ChatCompletionResponse,
+    CompactedResponse,
     CompletionResponse,
     DeletedFile,
     DeletedResponse,
     ErrorResponse,
     FileList,
     FileObject,
+    InputItemList,
+    InputTokens,
     ModelCard,
     ModelList,
     ResponseObject,
@@ -39,7 +42,7 @@ from control_plane.gateway.openai.tokenizing import (
     TokenizeResponse,
 )
 from control_plane.gateway.openai.unknown_fields import HARMLESS, RequestBody
-from control_plane.gateway.responses.request import ResponsesRequest
+from control_plane.gateway.responses.request import CompactRequest, InputTokensRequest, ResponsesRequest
 
 # The errors of /v1 have OpenAI's form; components of the same names have the form of /api.
 COMPONENT_NAMES = {"ErrorResponse": "InferenceErrorResponse", "ErrorDetail": "InferenceErrorDetail"}
@@ -114,12 +117,34 @@ def _responses(schemas: Json) -> Json:
     )
     read = _operation(schemas, "read_response", "Return a stored response.", ResponseObject)
     delete = _operation(schemas, "delete_response", "Delete a stored response.", DeletedResponse, more=("507",))
+    items = _operation(
+        schemas, "list_input_items", "Return the items that a stored response was generated from.", InputItemList
+    )
+    count = _operation(
+        schemas,
+        "count_input_tokens",
+        "Count the tokens of a request's prompt.",
+        InputTokens,
+        InputTokensRequest,
+        streams=False,
+    )
+    compact = _operation(
+        schemas,
+        "compact_conversation",
+        "Replace a conversation by the user's messages and a summary that the model writes.",
+        CompactedResponse,
+        CompactRequest,
+        streams=False,
+    )
     return {
         "/v1/responses": {"post": create},
         "/v1/responses/{id}": {
             "get": {**read, "parameters": [_ID, *_INCLUDE]},
             "delete": {**delete, "parameters": [_ID]},
         },
+        "/v1/responses/{id}/input_items": {"get": {**items, "parameters": [_ID, *_PAGE, *_INCLUDE]}},
+        "/v1/responses/input_tokens": {"post": count},
+        "/v1/responses/compact": {"post": compact},
     }
 
 

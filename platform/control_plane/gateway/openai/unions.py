@@ -24,7 +24,7 @@ def by_type(*kinds: str, default: str, absent: str | None = None) -> Discriminat
             return absent
         return kind if isinstance(kind, str) and kind in kinds else default
 
-    return _chosen(choose)
+    return chosen(choose)
 
 
 def known_types(what: str, *kinds: str) -> BeforeValidator:
@@ -52,11 +52,11 @@ def _by_first_item(value: object) -> str:
     return "tokens" if isinstance(first, int) else "token_lists" if isinstance(first, list) else "texts"
 
 
-def _chosen(choose: Callable[[object], str]) -> Discriminator:
+def chosen(choose: Callable[[object], str]) -> Discriminator:
     return Discriminator(lambda value: f"<{choose(value)}>")
 
 
 # Choose between "word" and "object".
-WORD_OR_OBJECT = _chosen(_is_object)
+WORD_OR_OBJECT = chosen(_is_object)
 # Choose between "text", "texts", "tokens" and "token_lists".
-TEXTS_OR_TOKENS = _chosen(_by_first_item)
+TEXTS_OR_TOKENS = chosen(_by_first_item)

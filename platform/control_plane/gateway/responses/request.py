@@ -1,30 +1,25 @@
-"""The request body of ``/v1/responses``, and its conversion to a chat request."""
+"""The request bodies of ``/v1/responses`` and of the addresses below it, and their conversion to a chat request."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from control_plane.core.chats import MAX_TOOLS, ReasoningEffort
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai import unknown_fields
-from control_plane.gateway.openai.chat_request import MAX_MESSAGES, MAX_PARTS, ChatCompletionRequest
+from control_plane.gateway.openai.chat_request import MAX_MESSAGES, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import MAX_LOGPROBS, CacheSalt, checked, read_parameters
-from control_plane.gateway.openai.tools import (
-    MAX_CALLS,
-    CallArguments,
-    CalledName,
-    CallId,
-    functions_only,
-)
-from control_plane.gateway.openai.unions import WORD_OR_OBJECT, by_type, known_types, tag
+from control_plane.gateway.openai.tools import CalledName, functions_only
+from control_plane.gateway.openai.unions import WORD_OR_OBJECT, tag
 from control_plane.gateway.openai.unknown_fields import RequestBody
-from control_plane.gateway.responses.tools import AnyTool, custom_arguments, function_name, hosted, offered
+from control_plane.gateway.responses.items import InputItem, Item, MessageItem, messages_of
+from control_plane.gateway.responses.tools import AnyTool, function_name, hosted, offered
 
 Json = dict[str, Any]
 # Parameters accepted with any value and ignored; `max_tool_calls` limits hosted tools, which are not supported.
@@ -50,116 +45,6 @@ _CHAT_NAMES = re.compile(
 
 class _StrictItem(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class TextPart(BaseModel):
-    """A part with text; a part of an earlier answer also has annotations and log-probabilities, which are ignored."""
-
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["input_text", "output_text", "text"]
-    text: str
-
-
-class RefusalPart(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["refusal"]
-    refusal: str
-
-    @property
-    def text(self) -> str:
-        return self.refusal
-
-
-_TEXTS = ("input_text", "output_text", "text")
-Parts = Annotated[
-    list[Annotated[TextPart, known_types("parts", *_TEXTS)]],
-    Field(min_length=1, max_length=MAX_PARTS, fail_fast=True),
-]
-MessagePart = Annotated[
-    Annotated[TextPart, tag("text")] | Annotated[RefusalPart, tag("refusal")],
-    by_type("refusal", default="text"),
-    known_types("parts", *_TEXTS, "refusal"),
-]
-MessageParts = Annotated[list[MessagePart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)]
-
-
-class MessageItem(BaseModel):
-    model_config = ConfigDict(strict=True)  # items of an answer that are sent back also have an id and a status
-
-    type: Literal["message"] = "message"
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | MessageParts
-
-    @model_validator(mode="after")
-    def _only_the_assistant_refuses(self) -> Self:
-        if self.role != "assistant" and any(isinstance(part, RefusalPart) for part in self.content):
-            raise ValueError(f"refusal parts belong to role assistant, not to role {self.role}; send text parts")
-        return self
-
-
-class FunctionCallItem(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["function_call"]
-    call_id: CallId
-    name: CalledName
-    namespace: str | None = None
-    arguments: CallArguments
-
-
-class CustomToolCallItem(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["custom_tool_call"]
-    call_id: CallId
-    name: CalledName
-    namespace: str | None = None
-    input: str
-
-    @property
-    def arguments(self) -> str:
-        return custom_arguments(self.input)
-
-
-class FunctionCallOutputItem(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["function_call_output", "custom_tool_call_output"]
-    call_id: CallId
-    output: str | Parts
-
-
-class ReasoningText(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["reasoning_text"]
-    text: str
-
-
-class ReasoningItem(BaseModel):
-    """Reasoning of an earlier answer that is sent back: it precedes the message or call that follows it."""
-
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["reasoning"]
-    content: list[ReasoningText] | None = None
-
-
-_ITEMS = (
-    "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"
-)  # fmt: skip
-InputItem = Annotated[
-    Annotated[MessageItem, tag("message")]
-    | Annotated[FunctionCallItem, tag("function_call")]
-    | Annotated[FunctionCallOutputItem, tag("function_call_output")]
-    | Annotated[CustomToolCallItem, tag("custom_tool_call")]
-    | Annotated[FunctionCallOutputItem, tag("custom_tool_call_output")]
-    | Annotated[ReasoningItem, tag("reasoning")],
-    by_type(*_ITEMS, default="message"),
-    known_types("items", *_ITEMS),
-]
 
 
 class NamedResponseTool(_StrictItem):
@@ -202,68 +87,62 @@ class ResponseStreamOptions(_StrictItem):
     include_obfuscation: bool = False
 
 
-class ResponsesRequest(RequestBody):
+class ConversationRequest(RequestBody):
+    """Fields of every request with a conversation."""
+
     model: ModelName = Field(min_length=1, max_length=LONGEST)
-    input: str | Annotated[list[InputItem], Field(max_length=MAX_MESSAGES, fail_fast=True)]
+    input: str | Annotated[list[InputItem], Field(max_length=MAX_MESSAGES, fail_fast=True)] | None = None
     instructions: str | None = None
     previous_response_id: str | None = Field(default=None, min_length=1, max_length=64)
-    store: bool | None = Field(default=None, description="True by default, unless the tenant stores none.")
-    stream: bool = False
-    stream_options: ResponseStreamOptions | None = None
-    background: Literal[False] | None = None
+    cache_salt: CacheSalt | None = None
+
+    @model_validator(mode="after")
+    def _input_is_not_empty(self) -> Self:
+        if not self.input and (self.input is not None or self.previous_response_id is None):
+            raise ValueError("input is empty; send a text, or at least one item")
+        return self
+
+    def input_items(self) -> list[InputItem]:
+        """Return the input as items."""
+        if isinstance(self.input, str):
+            return [MessageItem(role="user", content=self.input)]
+        return self.input or []
+
+    def chat(self, items: Sequence[Item]) -> ChatCompletionRequest:
+        """Return the equivalent chat request about these items, without references. Raises ``ApiError``."""
+        try:
+            chat = read_parameters(ChatCompletionRequest, self._chat_body(items))
+        except ApiError as error:
+            raise in_responses_terms(error) from None
+        chat.note_ignored(self.ignored, refuses_unknown=self.refuses_unknown)
+        chat.name_fields(_NAMES)
+        return chat
+
+    def _chat_body(self, items: Sequence[Item]) -> Json:
+        instructions = [{"role": "developer", "content": self.instructions}] if self.instructions else []
+        messages = [*instructions, *messages_of(items)]
+        return {"model": self.model, "messages": messages, "cache_salt": self.cache_salt}
+
+
+class CompactRequest(ConversationRequest):
+    """The body of ``/v1/responses/compact``."""
+
+
+class InputTokensRequest(ConversationRequest):
+    """The body of ``/v1/responses/input_tokens``: the fields of a request that its prompt depends on."""
+
     truncation: Literal["auto", "disabled"] | None = None
-    max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
     tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    include: list[str] | None = Field(
-        default=None, max_length=32, description="Only `message.output_text.logprobs` has an effect."
-    )
-    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
-    cache_salt: CacheSalt | None = None
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
-        ]
-        | None
-    ) = None
 
-    @model_validator(mode="after")
-    def _input_is_not_empty(self) -> Self:
-        if not self.input:
-            raise ValueError("input is empty; send a text, or at least one item")
-        return self
-
-    @property
-    def wants_logprobs(self) -> bool:
-        return bool(self.top_logprobs) or LOGPROBS in (self.include or ())
-
-    def messages(self) -> list[Json]:
-        """Return the input as chat messages."""
-        if isinstance(self.input, str):
-            return [{"role": "user", "content": self.input}]
-        return _messages(self.input)
-
-    def chat(self, before: Sequence[Json]) -> ChatCompletionRequest:
-        """Return the equivalent chat request, after the stored messages. Raises ``ApiError``."""
-        instructions = [{"role": "developer", "content": self.instructions}] if self.instructions else []
-        body: Json = {
-            "model": self.model,
-            "messages": [*instructions, *before, *self.messages()],
-            "stream": self.stream,
-            "max_completion_tokens": self.max_output_tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
+    def _chat_body(self, items: Sequence[Item]) -> Json:
+        body = super()._chat_body(items) | {
             "parallel_tool_calls": self.parallel_tool_calls,
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "response_format": self._response_format(),
-            "logprobs": True if self.wants_logprobs else None,
-            "top_logprobs": self.top_logprobs if self.wants_logprobs else None,
-            "cache_salt": self.cache_salt,
         }
         tools = offered(self.tools)
         self.note_ignored(hosted(self.tools))
@@ -274,13 +153,7 @@ class ResponsesRequest(RequestBody):
             body["tool_choice"] = {"type": "function", "function": {"name": name}}
         else:
             body["tool_choice"] = self.tool_choice
-        try:
-            chat = read_parameters(ChatCompletionRequest, body)
-        except ApiError as error:
-            raise in_responses_terms(error) from None
-        chat.note_ignored(self.ignored, refuses_unknown=self.refuses_unknown)
-        chat.name_fields(_NAMES)
-        return chat
+        return body
 
     def _response_format(self) -> Json | None:
         text_format = self.text.format if self.text else None
@@ -296,9 +169,57 @@ class ResponsesRequest(RequestBody):
         return {"type": "json_schema", "json_schema": {n: value for n, value in schema.items() if value is not None}}
 
 
-def read_request(body: Json, *, refuse_unknown: bool = False) -> ResponsesRequest:
-    """Check ``body``. Raises ``ApiError`` that names every parameter at fault."""
-    return checked(ResponsesRequest, body, HARMLESS, refuse_unknown=refuse_unknown)
+class ResponsesRequest(InputTokensRequest):
+    """The body of ``/v1/responses``."""
+
+    input: str | Annotated[list[InputItem], Field(max_length=MAX_MESSAGES, fail_fast=True)]
+    store: bool | None = Field(default=None, description="True by default, unless the tenant stores none.")
+    stream: bool = False
+    stream_options: ResponseStreamOptions | None = None
+    background: Literal[False] | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    include: list[str] | None = Field(
+        default=None, max_length=32, description="Only `message.output_text.logprobs` has an effect."
+    )
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    metadata: (
+        Annotated[
+            dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+        ]
+        | None
+    ) = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return bool(self.top_logprobs) or LOGPROBS in (self.include or ())
+
+    def _chat_body(self, items: Sequence[Item]) -> Json:
+        return super()._chat_body(items) | {
+            "stream": self.stream,
+            "max_completion_tokens": self.max_output_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "logprobs": True if self.wants_logprobs else None,
+            "top_logprobs": self.top_logprobs if self.wants_logprobs else None,
+        }
+
+
+R = TypeVar("R", bound=ConversationRequest)
+
+
+def read_request(kind: type[R], body: Json, *, refuse_unknown: bool = False) -> R:
+    """Check ``body``. Raises ``ApiError`` that names every parameter at fault.
+
+    Fields that only ``/v1/responses`` has are left out and named at other addresses, whose clients send the body of
+    the request that they are about to send.
+    """
+    others = set(ResponsesRequest.model_fields) - set(kind.model_fields)
+    served = {name: value for name, value in body.items() if name not in others}
+    params = checked(kind, served, HARMLESS, refuse_unknown=refuse_unknown)
+    params.note_ignored(name for name in body if name in others)
+    return params
 
 
 def in_responses_terms(error: ApiError) -> ApiError:
@@ -324,36 +245,3 @@ def _responses_name(match: re.Match[str]) -> str:
     if match["input"]:
         return "input"
     return match["tool"] or _NAMES[match["name"]]
-
-
-def _text(content: str | Sequence[TextPart | RefusalPart]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
-
-
-def _messages(items: Sequence[InputItem]) -> list[Json]:
-    """Return items as chat messages. Consecutive calls, and calls after an assistant's text, are merged into one
-    message, as chat templates expect.
-    """
-    messages: list[Json] = []
-    reasoning = ""
-    for item in items:
-        if isinstance(item, ReasoningItem):
-            reasoning = "\n".join(part.text for part in item.content or ())
-            continue
-        if isinstance(item, MessageItem):
-            message: Json = {"role": item.role, "content": _text(item.content)}
-        elif isinstance(item, FunctionCallOutputItem):
-            message = {"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)}
-        else:
-            function = {"name": function_name(item.namespace, item.name), "arguments": item.arguments}
-            call = {"id": item.call_id, "type": "function", "function": function}
-            last = messages[-1] if messages and messages[-1]["role"] == "assistant" and not reasoning else None
-            if last is not None and len(calls := last.setdefault("tool_calls", [])) < MAX_CALLS:
-                calls.append(call)
-                continue
-            message = {"role": "assistant", "tool_calls": [call]}
-        if reasoning and message["role"] == "assistant":
-            message["reasoning_content"] = reasoning
-        reasoning = ""
-        messages.append(message)
-    return messages

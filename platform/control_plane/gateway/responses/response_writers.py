@@ -22,6 +22,18 @@ _CALLS = ("function_call", "custom_tool_call")
 Keep = Callable[[Json, Choice], Awaitable[None]]
 
 
+def usage_of(generation: Generation) -> Json:
+    """Return the engine's counts of a finished generation."""
+    counts = usage_json(generation.usages)
+    return {
+        "input_tokens": counts["prompt_tokens"],
+        "input_tokens_details": counts["prompt_tokens_details"],
+        "output_tokens": counts["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": counts["total_tokens"],
+    }
+
+
 class ResponseWriter:
     """Writes the object of one response at any stage of its generation."""
 
@@ -65,19 +77,9 @@ class ResponseWriter:
             "top_logprobs": params.top_logprobs or 0,
             "top_p": 1.0 if params.top_p is None else params.top_p,
             "truncation": params.truncation or "disabled",
-            "usage": None if status == "in_progress" else self._usage(),
+            "usage": None if status == "in_progress" else usage_of(self._generation),
             "user": None,
             "metadata": params.metadata or {},
-        }
-
-    def _usage(self) -> Json:
-        counts = usage_json(self._generation.usages)
-        return {
-            "input_tokens": counts["prompt_tokens"],
-            "input_tokens_details": counts["prompt_tokens_details"],
-            "output_tokens": counts["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": counts["total_tokens"],
         }
 
     def reasoning(self, text: str, status: str) -> Json:

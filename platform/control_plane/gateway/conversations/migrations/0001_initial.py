@@ -18,8 +18,8 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("name", models.CharField(help_text="`resp_…`", max_length=64, unique=True)),
                 (
-                    "messages",
-                    models.TextField(help_text="The conversation as chat messages, the answer last, as JSON."),
+                    "input_items",
+                    models.TextField(help_text="The items that it was generated from, with their ids, as JSON."),
                 ),
                 ("body", models.TextField(help_text="The response as it was answered, as JSON.")),
                 ("created_at", models.DateTimeField()),
