@@ -65,12 +65,14 @@ PROGRAMS = (
     Program("Chromium", "chromium", chromium),
     # The documentation's commands, which the tests run, read JSON with it.
     Program("jq", "jq", lambda: shutil.which("jq")),
+    # Checks the alert rules; Debian and Homebrew have it in Prometheus' package.
+    Program("promtool", "prometheus", lambda: shutil.which("promtool")),
 )
 
 
 def install_test_programs(progress: Progress) -> None:
     """Install missing programs with apt-get (Debian, Ubuntu, as root). Raises Stop with what to install elsewhere."""
-    with progress.step("PostgreSQL, Redis, Chromium, jq") as note:
+    with progress.step("PostgreSQL, Redis, Chromium, jq, promtool") as note:
         missing = [program for program in PROGRAMS if program.find() is None]
         if missing and _may_use_apt():
             note.text = f"installed {', '.join(program.name for program in missing)}"

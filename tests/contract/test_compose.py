@@ -17,6 +17,7 @@ SECRETS = {"POSTGRES_PASSWORD": "p", "LORIKEET_SECRET_KEY": "s"}
 WORKERS = tuple(workers())
 PLATFORM = ("migrate", "web", *WORKERS, "beat", "watcher")
 ENGINES = ("engine-cpu", "engine-gpu")
+MONITORING = {"prometheus": "127.0.0.1:9090:9090", "grafana": "127.0.0.1:3000:3000"}
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
 
@@ -31,7 +32,8 @@ def env_example() -> dict[str, str]:
 
 
 def test_the_house_is_complete(compose: dict[str, Any]) -> None:
-    assert set(compose["services"]) == {"postgres", "redis", *PLATFORM, *ENGINES}
+    assert set(compose["services"]) == {"postgres", "redis", *PLATFORM, *ENGINES, *MONITORING}
+    assert all(compose["services"][name]["profiles"] == ["monitoring"] for name in MONITORING)
     assert compose["services"]["engine-cpu"]["profiles"] == ["cpu"]
     assert compose["services"]["engine-gpu"]["profiles"] == ["gpu"]
 
@@ -78,7 +80,8 @@ def test_the_engine_may_only_read_the_artifacts(compose: dict[str, Any]) -> None
 
 def test_only_the_web_process_is_published_and_only_locally(compose: dict[str, Any]) -> None:
     published = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
-    assert published == {"web": ["127.0.0.1:8000:8000"]}
+    monitoring = {name: [port] for name, port in MONITORING.items()}
+    assert published == {"web": ["127.0.0.1:8000:8000"], **monitoring}
 
 
 def test_services_wait_for_health_not_for_start(compose: dict[str, Any]) -> None:

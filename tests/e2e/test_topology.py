@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from lorikeet_testing.compose import ROOT, workers
+from lorikeet_testing.monitoring import all_metrics, shown
 from lorikeet_testing.topology import Topology
 from lorikeet_testing.web import free_port
 from prometheus_client.parser import text_string_to_metric_families
@@ -129,3 +130,11 @@ def test_what_happened_is_in_the_metrics(topology: Topology, client: httpx.Clien
     assert series(scrape(topology, "beat").text)["lorikeet_tasks_sent_total[('task', 'usage.aggregate')]"] > 0
     count = "lora_engine_completion_tokens_total[]"
     topology.eventually("the engine counts", lambda: series(scrape(topology, "engine-cpu").text)[count] >= 5)
+
+
+def test_rules_and_dashboards_name_metrics_that_these_processes_show(topology: Topology, client: httpx.Client) -> None:
+    """By what is scraped: a name that nothing shows would be an alert that never fires."""
+    pages = {name: scrape(topology, name).text for name in LONG_RUNNING}
+    everything = set().union(*map(shown, pages.values()))
+    assert all_metrics() - everything == set()
+    assert len(all_metrics()) > 50

@@ -265,3 +265,74 @@ def test_prometheus_reaches_what_it_scrapes() -> None:
     env = {variable["name"]: variable for variable in container("web")["env"]}
     assert env["LORIKEET_ALLOWED_HOSTS"]["value"] == "$(NAMES),$(POD_IP)"
     assert [*env].index("LORIKEET_ALLOWED_HOSTS") > [*env].index("POD_IP"), "expanded from those before it"
+
+
+# -- with the Prometheus Operator -----------------------------------------------------------------
+
+MONITORING = FOLDER / "monitoring"
+DURATION = {"type": "string", "pattern": "^[0-9]+[smh]$"}
+ENDPOINT = {
+    "type": "object",
+    "required": ["port", "authorization"],
+    "additionalProperties": False,
+    "properties": {
+        "port": {"type": "string"},
+        "path": {"const": "/metrics"},
+        "interval": DURATION,
+        "authorization": {
+            "type": "object",
+            "required": ["credentials"],
+            "additionalProperties": False,
+            "properties": {
+                "credentials": {
+                    "type": "object",
+                    "required": ["name", "key"],
+                    "additionalProperties": False,
+                    "properties": {"name": {"type": "string"}, "key": {"const": "LORIKEET_METRICS_TOKEN"}},
+                }
+            },
+        },
+        "metricRelabelings": {"type": "array", "items": {"type": "object", "required": ["sourceLabels", "action"]}},
+    },
+}
+POD_MONITOR = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "properties": {
+        "apiVersion": {"const": "monitoring.coreos.com/v1"},
+        "kind": {"const": "PodMonitor"},
+        "spec": {
+            "type": "object",
+            "required": ["selector", "podMetricsEndpoints"],
+            "additionalProperties": False,
+            "properties": {
+                "selector": {"type": "object"},
+                "podMetricsEndpoints": {"type": "array", "minItems": 1, "items": ENDPOINT},
+            },
+        },
+    },
+}
+"""The part of the operator's schema that is used here: its own is in none of the registries that tests install from."""
+
+
+def monitored(selector: dict[str, Any]) -> set[str]:
+    chosen = selected(selector["matchLabels"])
+    for each in selector.get("matchExpressions", ()):
+        assert (each["key"], each["operator"]) == ("app.kubernetes.io/component", "NotIn")
+        chosen -= set(each["values"])
+    return chosen
+
+
+def test_each_pod_is_scraped_once_with_the_token() -> None:
+    component = yaml.safe_load((MONITORING / "kustomization.yaml").read_text())
+    assert component["kind"] == "Component"
+    assert {path.name for path in MONITORING.glob("*.yaml")} == {*component["resources"], "kustomization.yaml"}
+    scraped: list[str] = []
+    for each in yaml.safe_load_all((MONITORING / "podmonitors.yaml").read_text()):
+        jsonschema.validate(each, POD_MONITOR)
+        names = monitored(each["spec"]["selector"])
+        for name in names:
+            ports = {port["name"] for port in container(name)["ports"]}
+            assert {endpoint["port"] for endpoint in each["spec"]["podMetricsEndpoints"]} <= ports, name
+        scraped += names
+    assert sorted(scraped) == sorted({*PLATFORM, "engine"} - {"migrate"})

@@ -96,6 +96,8 @@ class HostMetrics:
             "Requests with an objective between tokens, by whether it was met.",
         )
         self.stages = Counter("lora_engine_stages_total", "Adapters staged, by result.")
+        for result in ("ready", "failed"):  # the first failure must be visible as a step from 0
+            self.stages.add(0, result=result)
         self.first_token = Histogram("lora_engine_first_token_seconds", "From submission to the first token.")
         self.queue = Histogram("lora_engine_queue_seconds", "From submission to the first step.")
         self.between_tokens = Histogram(

@@ -1,4 +1,4 @@
-"""Prometheus gauge of engine hosts by state, read from the database at each scrape."""
+"""Prometheus gauges of engine hosts, read from the database at each scrape."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from django.db import DatabaseError
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from control_plane.core.jobs import clocks
 from control_plane.core.metrics.registry import INSTALLATION
 from control_plane.fleet.base_models.base_model import host_quarantine, served_bases
 from control_plane.fleet.hosts.models import EngineHost, HostState
 
 QUARANTINE = "quarantine"
+_TIMES = ("name", "last_seen", "certificate_expires_at")
 
 
 class HostStates(Collector):
@@ -44,4 +46,34 @@ def host_states() -> Counter[str]:
     return Counter(QUARANTINE if host.state in used and host_quarantine(bases, host) else host.state for host in hosts)
 
 
+class HostTimes(Collector):
+    """A collector of each host's last heartbeat and of the rest of its certificate's life."""
+
+    def describe(self) -> Iterator[Metric]:
+        yield from self._gauges()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield nothing while the database is away."""
+        try:
+            now, hosts = clocks.database_time(), list(EngineHost.objects.filter(active=True).values_list(*_TIMES))
+        except DatabaseError:
+            return
+        heartbeat, certificate = self._gauges()
+        for name, last_seen, expires_at in hosts:
+            if last_seen is not None:
+                heartbeat.add_metric([name], max(0.0, (now - last_seen).total_seconds()))
+            if expires_at is not None:
+                certificate.add_metric([name], (expires_at - now).total_seconds())
+        yield from (heartbeat, certificate)
+
+    @staticmethod
+    def _gauges() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        text = "Until the certificate of a host that joined expires; negative: since."
+        return (
+            GaugeMetricFamily("lorikeet_host_heartbeat_age_seconds", "Since a host's last heartbeat.", labels=["host"]),
+            GaugeMetricFamily("lorikeet_host_certificate_seconds", text, labels=["host"]),
+        )
+
+
 INSTALLATION.register(HostStates())
+INSTALLATION.register(HostTimes())

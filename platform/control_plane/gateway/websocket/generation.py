@@ -39,6 +39,8 @@ Send = Callable[[str], Awaitable[None]]
 MAX_KEPT_BYTES = 1 << 20
 PATH = "/ws/inference"
 GENERATIONS = Counter("lorikeet_socket_generations", "Generations on websockets, by their end.", ["outcome"])
+for _outcome in ("done", "failed", "cancelled", "aborted"):  # the first failure must be visible as a step from 0
+    GENERATIONS.labels(_outcome)
 
 
 class SocketGeneration:
