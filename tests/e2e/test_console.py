@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from lorikeet_testing.axe import COLOURS, broken_rules
 from lorikeet_testing.launched import Access
-from playwright.sync_api import Browser, BrowserContext, Page, StorageState, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, StorageState, expect
 
 ROOT = Path(__file__).parents[2]
 EMOJI = ROOT / "demo" / "uploads" / "emoji"
@@ -63,6 +63,8 @@ DIALOGS = {
     ],
     "/operator/hosts": ["Cordon", "Drain", "Restart", "Add host"],
 }
+# The tabs of a page that has several sections; those of a snippet's languages are not among them.
+SECTIONS = "[role=tablist][aria-label^=Sections] [role=tab]"
 THEMES = ("light", "dark")
 
 
@@ -219,6 +221,32 @@ def test_every_page_is_accessible_in_both_themes(shared_page: Page, name: str) -
     shared_page.emulate_media(color_scheme="dark")
     expect(shared_page.locator("html")).to_have_attribute("data-theme", "dark")
     assert broken_rules(shared_page, COLOURS) == []
+    for tab in shared_page.locator(SECTIONS).all()[1:]:
+        section_is_accessible(shared_page, tab)
+
+
+def section_is_accessible(page: Page, tab: Locator) -> None:
+    """Look at a tab in both themes and at the widths of a phone and a tablet."""
+    name = tab.inner_text()
+    tab.click()
+    expect(tab).to_have_attribute("aria-selected", "true")
+    page.wait_for_load_state("networkidle")
+    assert broken_rules(page, COLOURS) == [], name
+    page.emulate_media(color_scheme="light")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    assert broken_rules(page) == [], name
+    size = page.viewport_size
+    assert size
+    for width in (360, 768):
+        page.set_viewport_size({"width": width, "height": size["height"]})
+        assert not scrolls_sideways(page), (name, width)
+    page.set_viewport_size(size)
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def scrolls_sideways(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
 @pytest.mark.parametrize("path", DIALOGS)
@@ -258,4 +286,4 @@ def test_no_page_scrolls_sideways(page: Page) -> None:
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         for width in (360, 768, 1440):
             page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+            assert not scrolls_sideways(page), (path, width)

@@ -381,7 +381,7 @@ def test_the_owners_of_memory_pages_are_a_table(keyboard: Keyboard) -> None:
 def test_an_operator_makes_weighs_suspends_and_deletes_a_tenant(keyboard: Keyboard) -> None:
     page = keyboard.page
     slug = f"t-{uuid.uuid4().hex[:8]}"
-    keyboard.open("Manage tenants")
+    keyboard.open("Tenants")
     keyboard.do(page.get_by_test_id("create-tenant"))
     keyboard.enter(page.get_by_test_id("tenant-name"), LONG_NAME)
     keyboard.enter(page.get_by_test_id("tenant-slug"), slug)
@@ -395,7 +395,7 @@ def test_an_operator_makes_weighs_suspends_and_deletes_a_tenant(keyboard: Keyboa
     keyboard.do(page.get_by_role("button", name="Change weight"))
     keyboard.enter(page.get_by_test_id("weight"), "2.5")
     keyboard.press("Enter")
-    expect(page.get_by_label("Settings by operators")).to_contain_text("2.5")
+    expect(page.get_by_label("Operator settings")).to_contain_text("2.5")
     keyboard.do(page.get_by_test_id("suspend"))
     keyboard.enter(page.get_by_test_id("suspend-reason"), "Bills.")
     keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Suspend"))
@@ -422,7 +422,7 @@ def test_an_adapter_is_uploaded_tried_as_a_canary_and_promoted(keyboard: Keyboar
     began = live()["updated_at"]
     page.goto(f"/t/acme/adapters/{name}")
     alias = page.get_by_label(f"{name}@live", exact=True)
-    keyboard.do(alias.get_by_role("button", name="Try a canary"))
+    keyboard.do(alias.get_by_role("button", name="Start a canary"))
     dialog = keyboard.dialog("A share of requests")
     keyboard.reach(dialog.get_by_role("slider"))
     keyboard.press("ArrowRight")
@@ -431,12 +431,12 @@ def test_an_adapter_is_uploaded_tried_as_a_canary_and_promoted(keyboard: Keyboar
     expect(alias.get_by_role("button", name="Promote v2")).to_be_visible()
     assert (live()["canary_percent"], live()["updated_at"]) == (6, began)
     keyboard.do(alias.get_by_role("button", name="End canary"))
-    expect(alias.get_by_role("button", name="Try a canary")).to_be_visible()
+    expect(alias.get_by_role("button", name="Start a canary")).to_be_visible()
     assert (live()["canary"], live()["version"], live()["updated_at"]) == (None, 1, began)
-    keyboard.do(alias.get_by_role("button", name="Try a canary"))
+    keyboard.do(alias.get_by_role("button", name="Start a canary"))
     keyboard.do(page.get_by_role("dialog").get_by_role("button", name="Start canary"))
     keyboard.do(alias.get_by_role("button", name="Promote v2"))
-    expect(alias.get_by_role("button", name="Back to v1")).to_be_visible()
+    expect(alias.get_by_role("button", name="Roll back to v1")).to_be_visible()
     assert (live()["version"], live()["canary"]) == (2, None)
     assert live()["updated_at"] > began
     keyboard.do(page.get_by_role("button", name=f"Archive {name}"))
@@ -531,14 +531,14 @@ def test_an_operator_makes_a_token_for_a_host_and_takes_it_back(keyboard: Keyboa
     token = page.get_by_role("listitem").filter(has_text=name)
     keyboard.do(token.get_by_role("button"))
     keyboard.dialog("cannot join and needs a new token")
-    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Withdraw"))
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Revoke"))
     expect(page.get_by_role("alertdialog")).to_have_count(0)
     expect(token).to_have_count(0)
 
 
 def test_an_operator_sees_who_did_that(keyboard: Keyboard) -> None:
     page = keyboard.page
-    keyboard.open("All audit logs", "Audit of all tenants")
+    keyboard.open("Platform audit log", "Platform audit log")
     keyboard.enter(page.get_by_label("Subject"), "local")
     page.wait_for_url(re.compile("target=local"))
     expect(page.get_by_role("list", name="Changes").get_by_text("host.").first).to_be_visible()

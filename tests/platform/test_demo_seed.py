@@ -15,7 +15,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.adapters.registry.models import AdapterVersion
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.adapters.uploads import validation_job
 from control_plane.adapters.uploads.models import Upload
 from control_plane.billing.limits.models import LimitSet
@@ -85,6 +85,14 @@ def test_again(demo: Path, host: Any, committing: Any, in_process: None) -> None
         third = seed()
     assert first["key"] == second["key"] == third["key"]
     assert Upload.objects.count() == AdapterVersion.objects.count() == ApiKey.objects.count() == 1
+
+
+def test_an_archived_adapter_is_not_counted(demo: Path, host: Any, committing: Any, in_process: None) -> None:
+    with committing():
+        seed()
+        validation_job.validate_next()
+        AdapterVersion.objects.update(state=VersionState.ARCHIVED)
+        assert seed()["adapters"] == {}
 
 
 def test_limits_that_an_operator_set_are_kept(demo: Path, host: Any, queue: Any, committing: Any) -> None:

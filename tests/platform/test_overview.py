@@ -13,6 +13,7 @@ from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.billing.limits.actions import set_key_limits, set_tenant_limits
 from control_plane.billing.limits.values import Limits
 from control_plane.billing.usage.counters import Counts
+from control_plane.console.overview.views import CREATED_TOGETHER
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.accounts.models import User
@@ -39,6 +40,13 @@ def test_first_steps_are_ones_own(acme: Any, globex: Any) -> None:
     record_event(request_id="req_1", tenant=acme.tenant, model="support", created_at=timezone.now(), **used)
     assert steps(acme) == {"called", "limited", "invited"}
     assert steps(globex) == set()
+
+
+def test_members_who_came_with_the_tenant_were_not_invited(acme: Any) -> None:
+    assert "invited" not in steps(acme)
+    joined = acme.tenant.created_at + 2 * CREATED_TOGETHER
+    acme.users[Role.VIEWER].memberships.update(created_at=joined)
+    assert "invited" in steps(acme)
 
 
 def test_a_quota_of_pins_is_no_limit(acme: Any) -> None:

@@ -27,7 +27,7 @@ it("keeps what is shown, and what is typed, when it cannot be read again", async
   expect(screen.queryByRole("alert")).toBeNull();
 
   server.use(http.get(KEYS, () => HttpResponse.json([data.key])));
-  await user.click(screen.getByRole("button", { name: "Read again" }));
+  await user.click(screen.getByRole("button", { name: "Refresh" }));
   await waitFor(() => expect(screen.queryByText(/Data may be out of date/)).toBeNull());
 });
 

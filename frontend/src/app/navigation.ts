@@ -80,10 +80,10 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
   {
     title: "Operate",
     items: [
-      { to: "/t/$tenant/operator", label: "All tenants", icon: ChartNoAxesCombined, needs: "operator" },
-      { to: "/t/$tenant/operator/tenants", label: "Manage tenants", icon: Building2, needs: "operator" },
+      { to: "/t/$tenant/operator", label: "Platform usage", icon: ChartNoAxesCombined, needs: "operator" },
+      { to: "/t/$tenant/operator/tenants", label: "Tenants", icon: Building2, needs: "operator" },
       { to: "/t/$tenant/operator/hosts", label: "Hosts & staging", icon: HardDriveDownload, needs: "operator" },
-      { to: "/t/$tenant/operator/audit", label: "All audit logs", icon: ShieldCheck, needs: "operator" },
+      { to: "/t/$tenant/operator/audit", label: "Platform audit log", icon: ShieldCheck, needs: "operator" },
     ],
   },
 ];

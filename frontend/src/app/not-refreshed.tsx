@@ -37,7 +37,7 @@ export function NotRefreshed() {
             <span className="text-ink-2">{fix}</span>
           </p>
           <Button size="sm" onClick={() => void client.refetchQueries({ predicate: isOld })}>
-            <RotateCw /> Read again
+            <RotateCw /> Refresh
           </Button>
         </div>
       )}

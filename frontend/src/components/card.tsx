@@ -65,7 +65,7 @@ export function Stat({
     <div className="relative min-w-0 bg-surface px-4 py-3.5">
       <dt className="text-xs text-ink-3">{label}</dt>
       <dd className="tnum mt-1 truncate text-2xl font-semibold tracking-tight">{value}</dd>
-      {note && <dd className={cn("mt-0.5 text-xs text-ink-3", aside ? "truncate" : "sm:truncate")}>{note}</dd>}
+      {note && <dd className={cn("mt-0.5 text-xs text-ink-3", aside && "truncate")}>{note}</dd>}
       {aside && <dd className="absolute right-4 bottom-4">{aside}</dd>}
     </div>
   );

@@ -17,6 +17,8 @@ interface DialogProps {
   description?: ReactNode;
   children: ReactNode;
   className?: string;
+  /** Ends with a button that closes the dialog: it only shows something. */
+  done?: boolean;
   /** Escape and a click outside do not close a dialog whose content is shown only once. */
   keepOpen?: boolean;
   /** Receives the focus if the element that opened the dialog is gone. */
@@ -26,7 +28,7 @@ interface DialogProps {
 const keep = (event: Event) => event.preventDefault();
 
 export function Dialog(props: DialogProps) {
-  const { open = true, onClose, title, description, children, className, keepOpen, focusAfter } = props;
+  const { open = true, onClose, title, description, children, className, done, keepOpen, focusAfter } = props;
   const focus = useFocusBefore(focusAfter);
   return (
     <Radix.Root open={open} onOpenChange={(next) => !next && onClose()}>
@@ -41,6 +43,7 @@ export function Dialog(props: DialogProps) {
           <Radix.Title className="pr-8 text-lg font-semibold tracking-tight">{title}</Radix.Title>
           {description && <Radix.Description className="mt-1 text-sm text-ink-3">{description}</Radix.Description>}
           <div className="mt-4">{children}</div>
+          {done && <DoneButton onClose={onClose} className="mt-5" />}
           <Radix.Close asChild>
             <Button size="icon" variant="ghost" aria-label="Close" className="absolute top-3 right-3">
               <X />
@@ -105,9 +108,9 @@ export function FormDialog({ onSubmit, error, children, formClassName, result, .
 }
 
 /** The last row of a dialog that only shows something. */
-export function DoneButton({ onClose }: { onClose: () => void }) {
+export function DoneButton({ onClose, className }: { onClose: () => void; className?: string }) {
   return (
-    <div className="flex justify-end">
+    <div className={cn("flex justify-end", className)}>
       <Button variant="primary" onClick={onClose}>
         Done
       </Button>

@@ -56,7 +56,7 @@ export function Field({ label, hint, error, children }: FieldProps) {
   const id = useId();
   const described = error || hint ? `${id}-note` : undefined;
   return (
-    <div className="grid gap-1.5">
+    <div className="field grid content-start gap-1.5">
       <label htmlFor={id} className="text-sm font-medium text-ink">
         {label}
       </label>

@@ -1,6 +1,6 @@
 import { fireEvent, render, screen } from "@testing-library/react";
 import { describe, expect, it, vi } from "vitest";
-import { type ChartSeries, linePath, niceCeiling, stacked, TimeChart } from "./time-chart";
+import { type ChartSeries, linePath, niceCeiling, pointPath, stacked, TimeChart } from "./time-chart";
 
 const at = Array.from({ length: 10 }, (_, index) => index * 60_000);
 const series: ChartSeries[] = [
@@ -31,7 +31,12 @@ describe("a chart over time", () => {
   });
 
   it("breaks lines where nothing was measured", () => {
-    expect(linePath([1, null, 2, 2], 2)).toBe("M62.5 50.00H187.5M625.0 0.00L875.0 0.00");
+    expect(linePath([1, null, 2, 2], 2)).toBe("M125.0 50.00M625.0 0.00L875.0 0.00");
+  });
+
+  it("draws a point of its own where no neighbour was measured", () => {
+    expect(pointPath([1, null, 2, 2, null, 0], 2)).toBe("M83.3 50.00h0M916.7 100.00h0");
+    expect(pointPath([null, null], 2)).toBe("");
   });
 
   it("stacks", () =>

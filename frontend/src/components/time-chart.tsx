@@ -44,7 +44,7 @@ export function niceCeiling(value: number): number {
   return ([1, 2, 5, 10].find((step) => step * power >= value) ?? 10) * power;
 }
 
-/** Returns the SVG path of a line. It is interrupted where nothing was measured; a single point is a short dash. */
+/** Returns the SVG path of a line. It is interrupted where nothing was measured. */
 export function linePath(values: (number | null)[], top: number): string {
   const width = WIDTH / values.length;
   const y = (value: number) => (HEIGHT - (Math.min(value, top) / top) * HEIGHT).toFixed(2);
@@ -52,11 +52,18 @@ export function linePath(values: (number | null)[], top: number): string {
     .map((value, index) => {
       if (value === null) return "";
       const x = (index + 0.5) * width;
-      const alone = (values[index - 1] ?? null) === null && (values[index + 1] ?? null) === null;
-      if (alone) return `M${(x - width / 4).toFixed(1)} ${y(value)}H${(x + width / 4).toFixed(1)}`;
       return `${(values[index - 1] ?? null) === null ? "M" : "L"}${x.toFixed(1)} ${y(value)}`;
     })
     .join("");
+}
+
+/** Returns the SVG path of the points without a neighbour, of which no line can be drawn: a round cap shows each. */
+export function pointPath(values: (number | null)[], top: number): string {
+  const alone = (index: number) => (values[index - 1] ?? null) === null && (values[index + 1] ?? null) === null;
+  return linePath(
+    values.map((value, index) => (alone(index) ? value : null)),
+    top,
+  ).replaceAll(/M[^M]+/g, "$&h0");
 }
 
 /** A chart of values over time. Dragging or + zooms; the arrow keys read out single steps. */
@@ -178,15 +185,10 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
               <Bars series={series} count={count} top={top} />
             ) : (
               series.map(({ key, color, values }) => (
-                <path
-                  key={key}
-                  d={linePath(values, top)}
-                  fill="none"
-                  strokeWidth={1.75}
-                  strokeLinejoin="round"
-                  vectorEffect="non-scaling-stroke"
-                  className={STROKE[color]}
-                />
+                <g key={key} fill="none" strokeLinejoin="round" strokeLinecap="round" className={STROKE[color]}>
+                  <path d={linePath(values, top)} strokeWidth={1.75} vectorEffect="non-scaling-stroke" />
+                  <path d={pointPath(values, top)} strokeWidth={6} vectorEffect="non-scaling-stroke" />
+                </g>
               ))
             )}
             {line && (

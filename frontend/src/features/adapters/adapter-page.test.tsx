@@ -149,7 +149,7 @@ describe("adapter page", () => {
       }),
     );
     const { user } = openConsole("/t/acme/adapters/support");
-    await user.click(await screen.findByRole("button", { name: "Try a canary" }));
+    await user.click(await screen.findByRole("button", { name: "Start a canary" }));
     fireEvent.change(screen.getByRole("slider", { name: "Share of the requests" }), { target: { value: "20" } });
     await user.click(screen.getByRole("button", { name: "Start canary" }));
     await waitFor(() => expect(requests).toEqual({ version: 2, percent: 20 }));
@@ -193,7 +193,7 @@ describe("adapter page", () => {
     );
     const { user } = openConsole("/t/acme/adapters/support");
     expect(await screen.findByText(/6 of 22 requests failed/)).toBeVisible();
-    await user.click(screen.getByRole("button", { name: "Back to v1" }));
+    await user.click(screen.getByRole("button", { name: "Roll back to v1" }));
     await waitFor(() => expect(back).toBe(true));
   });
 

@@ -167,7 +167,7 @@ function Content({ adapter }: { adapter: Adapter }) {
     <div className="grid items-start gap-5 lg:grid-cols-[17rem_minmax(0,1fr)]">
       <Versions adapter={adapter} selected={selected.number} />
       <div className="grid min-w-0 gap-5">
-        <Tabs label={`Parts of ${adapter.name}`} value={tab} tabs={tabs} onChange={show} />
+        <Tabs label={`Sections of ${adapter.name}`} value={tab} tabs={tabs} onChange={show} />
       </div>
     </div>
   );
@@ -360,17 +360,17 @@ function Facts({ version }: { version: VersionSummary }) {
     { label: "Targets", value: <TargetModules targets={version.targets} /> },
     { label: "Size", value: bytes(version.bytes) },
     { label: "Parameters", value: params(version.num_parameters) },
-    { label: "Type", value: version.dtype },
-    { label: "Base", value: version.base_model },
+    { label: "Data type", value: version.dtype },
+    { label: "Base model", value: version.base_model },
     { label: "Created", value: <RelativeTime at={version.created_at} /> },
-    { label: "By", value: version.created_by ?? "an API key" },
+    { label: "Created by", value: version.created_by ?? "an API key" },
   ];
   return (
     <dl className="grid grid-cols-2 gap-x-6 gap-y-3.5 px-4 py-4 sm:grid-cols-4">
       {facts.map(({ label, value }) => (
         <div key={label} className="min-w-0">
           <dt className="text-xs text-ink-3">{label}</dt>
-          <dd className="tnum mt-0.5 truncate text-sm font-medium">{value}</dd>
+          <dd className="tnum mt-0.5 text-sm font-medium wrap-anywhere">{value}</dd>
         </div>
       ))}
       <div className="col-span-full min-w-0">

@@ -44,6 +44,7 @@ export function AdaptersPage() {
       title="Adapters"
       note="Each adapter can be called as a model by its name. Versions are immutable; you choose which one is live."
       actions={data && !none ? upload : null}
+      wide
     >
       <ErrorNotice error={error} onRetry={refetch} />
       {!error && !data && (
@@ -169,7 +170,7 @@ function AdapterTable({ adapters, sort, onSort }: TableProps) {
         <SortTh column="bytes" align="right" className="max-md:hidden" {...header}>
           Size
         </SortTh>,
-        ["Base", "max-lg:hidden"],
+        ["Base model", "max-xl:hidden"],
         <SortTh column="created_at" align="right" className="max-md:hidden" {...header}>
           Created
         </SortTh>,
@@ -211,7 +212,7 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
       <Td className="tnum text-right max-md:hidden">
         {adapter.bytes === null ? <span className="text-ink-3">–</span> : bytes(adapter.bytes)}
       </Td>
-      <Td className="text-ink-2 max-lg:hidden">{adapter.base_model ?? <span className="text-ink-3">–</span>}</Td>
+      <Td className="text-ink-2 max-xl:hidden">{adapter.base_model ?? <span className="text-ink-3">–</span>}</Td>
       <Td className="text-right text-ink-3 max-md:hidden">
         <RelativeTime at={adapter.created_at} />
       </Td>

@@ -93,12 +93,12 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
             })
           }
         >
-          <Undo2 /> Back to v{alias.previous}
+          <Undo2 /> Roll back to v{alias.previous}
         </Button>
       )}
       {alias.canary === null && others.length > 0 && (
         <Button size="sm" onClick={() => setTrying(true)}>
-          Try a canary
+          Start a canary
         </Button>
       )}
       {alias.name !== "live" && (

@@ -149,7 +149,9 @@ function Steps({ phase }: { phase: StagingPhase }) {
               )}
             >
               {done && <Check className="hidden size-3 text-accent-text sm:block" aria-label="done:" />}
-              <span className="truncate">{step.label}</span>
+              <span className={cn("truncate", !current && index < STEPS.length - 1 && "max-sm:sr-only")}>
+                {step.label}
+              </span>
             </span>
           </li>
         );

@@ -103,7 +103,7 @@ export function Archived({ search, show }: ArchivedProps) {
           className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_14rem]"
         >
           <SearchInput
-            label="Name or description"
+            label="Search by name or description"
             value={search.archived ?? ""}
             onChange={(archived) => find({ archived: archived || undefined })}
           />

@@ -113,6 +113,7 @@ function InUse({ name, users, onClose }: { name: string; users: string[]; onClos
       onClose={onClose}
       title={`${name} is in use`}
       description="Point each alias at another version and end its canary first, or archive the entire adapter."
+      done
     >
       <ul className="list-disc pl-5 text-sm">
         {users.map((user) => (

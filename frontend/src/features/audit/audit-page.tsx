@@ -127,7 +127,7 @@ function Filters({
       {all && (
         <SearchInput
           label="Tenant"
-          hint="Tenant, or - for none"
+          hint="Tenant (- for none)"
           value={filters.of ?? ""}
           onChange={(of) => onChange({ of: of.trim() || undefined })}
         />
@@ -141,13 +141,13 @@ function Filters({
       />
       <SearchInput
         label="Who"
-        hint="Person: address or API key"
+        hint="Person or API key"
         value={filters.actor ?? ""}
         onChange={(actor) => onChange({ actor: actor || undefined })}
       />
       <SearchInput
         label="Subject"
-        hint="Subject: a name or id"
+        hint="Subject (name or ID)"
         value={filters.target ?? ""}
         onChange={(target) => onChange({ target: target || undefined })}
       />

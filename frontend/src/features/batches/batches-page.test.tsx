@@ -94,11 +94,11 @@ describe("batches", () => {
     );
     await user.click(await screen.findByTestId("new-batch"));
     await user.upload(screen.getByTestId("batch-file"), new File(["{}"], "requests.jsonl"));
-    const picker = await screen.findByRole("combobox", { name: "Run as" });
+    const picker = await screen.findByRole("combobox", { name: "API key" });
     await waitFor(() => expect(picker).toHaveTextContent("backend"));
     await user.click(picker);
     expect(await screen.findByText("4,220 more. Type to find one of them.")).toBeVisible();
-    await user.type(screen.getByPlaceholderText("Search keys by name or beginning"), "nightly");
+    await user.type(screen.getByPlaceholderText("Search by name or key prefix"), "nightly");
     await user.click(await screen.findByRole("option", { name: /nightly/ }));
     await waitFor(() => expect(picker).toHaveTextContent("nightly"));
     expect(searches).toContain("usable infer nightly");

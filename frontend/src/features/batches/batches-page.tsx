@@ -112,14 +112,16 @@ function Row({ batch, open, onOpen }: { batch: Batch; open: boolean; onOpen: (op
         type="button"
         aria-expanded={open}
         onClick={() => onOpen(!open)}
-        className="flex min-h-row w-full flex-wrap items-center gap-x-4 gap-y-1 px-4 py-2 text-left text-sm hover:bg-fill/60"
+        className="flex min-h-row w-full flex-wrap items-center gap-x-4 gap-y-1 px-4 py-2 text-left text-sm hover:bg-fill/60 sm:flex-nowrap"
       >
         <ChevronRight
           className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")}
           aria-hidden
         />
-        <span className="min-w-0 flex-1 basis-40 truncate font-medium">{batch.input_file?.name ?? "deleted file"}</span>
-        <span className="sm:w-32">
+        <span className="min-w-0 flex-1 basis-40 truncate font-medium" title={batch.input_file?.name}>
+          {batch.input_file?.name ?? "deleted file"}
+        </span>
+        <span className="sm:w-28">
           <Status {...STATES[batch.state]} />
         </span>
         <Progress batch={batch} />
@@ -135,13 +137,13 @@ function Row({ batch, open, onOpen }: { batch: Batch; open: boolean; onOpen: (op
 function Progress({ batch: { state, counts, bad_lines } }: { batch: Batch }) {
   if (state === "failed")
     return (
-      <span className="w-44 text-xs text-danger-text">
+      <span className="w-44 shrink-0 text-xs sm:max-lg:w-36 text-danger-text">
         {bad_lines === 1 ? "1 problem in the file" : `${number(bad_lines)} problems in the file`}
       </span>
     );
   const done = counts.completed + counts.failed;
   return (
-    <span className="w-44">
+    <span className="w-44 shrink-0 sm:max-lg:w-36">
       <span className="tnum flex justify-between text-xs text-ink-2">
         <span>
           {number(done)} of {number(counts.total)}
@@ -170,7 +172,7 @@ function Detail({ batch }: { batch: Batch }) {
         <Fact label="Endpoint">
           <code className="font-mono text-xs">{batch.endpoint}</code>
         </Fact>
-        <Fact label="Runs as">{batch.key}</Fact>
+        <Fact label="API key">{batch.key}</Fact>
         <Fact label={isOpen(batch) ? "Expires" : "Sent"}>
           {fullTime(isOpen(batch) ? batch.expires_at : batch.created_at)}
         </Fact>

@@ -38,9 +38,9 @@ function Files({ files }: { files: StoredFile[] }) {
       label="Files"
       columns={[
         "Name",
-        ["Holds", "max-sm:hidden"],
+        ["Contents", "max-sm:hidden"],
         ["Size", "text-right"],
-        ["Deleted on", "max-md:hidden"],
+        ["Expires", "max-md:hidden"],
         <HiddenTh label="Actions" />,
       ]}
     >

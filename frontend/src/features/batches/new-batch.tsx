@@ -52,7 +52,7 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
     >
       {keys.data?.total === 0 && (
         <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
-          A batch needs an active API key with the infer scope, and there is none.{" "}
+          A batch needs an active API key that may run inference, and there is none.{" "}
           <Link to="/t/$tenant/keys" params={{ tenant }} className="underline underline-offset-2">
             Create a key
           </Link>
@@ -75,7 +75,7 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
           options={ENDPOINTS}
         />
       </Field>
-      <Field label="Run as" hint="The requests count against this key’s limits; revoking it ends the batch.">
+      <Field label="API key" hint="The requests count against this key’s limits; revoking it ends the batch.">
         <KeySelect value={key} disabled={!key} onChange={setKey} filter={RUNNABLE} testId="batch-key" />
       </Field>
     </FormDialog>

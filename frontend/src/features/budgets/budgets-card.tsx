@@ -56,7 +56,7 @@ export function KeyBudgets({ id, name, onClose }: { id: string; name: string; on
   const { data, error } = useQuery(keyBudgetsQuery(tenant, id));
   if (error)
     return (
-      <Dialog onClose={onClose} title={`Budgets of ${name}`}>
+      <Dialog onClose={onClose} title={`Budgets of ${name}`} done>
         <ErrorNotice error={error} />
       </Dialog>
     );

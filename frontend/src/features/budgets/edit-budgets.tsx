@@ -103,7 +103,7 @@ function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {
       onSubmit={submit}
     >
       {SPANS.map((span) => (
-        <fieldset key={span} className="grid gap-3 sm:grid-cols-2">
+        <fieldset key={span} className="field-pairs">
           <legend className="sr-only">{LABELS[span][0]}</legend>
           <Field label={`${LABELS[span][0]}, ${currency}`} hint={LABELS[span][1]} error={errors[span]?.message}>
             <Input

@@ -52,7 +52,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
     <>
       {newest.data?.total === 0 && (
         <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
-          An evaluation needs an active API key with the infer scope, and there is none.
+          An evaluation needs an active API key that may run inference, and there is none.
         </p>
       )}
       <Field label="Evaluation set" hint="Sets are immutable, so that scores can be compared.">
@@ -101,7 +101,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
           </Field>
         </>
       )}
-      <Field label="Run as" hint="The requests count against this key’s limits and run after all other requests.">
+      <Field label="API key" hint="The requests count against this key’s limits and run after all other requests.">
         <KeySelect value={key} disabled={!key} onChange={setKey} filter={RUNNABLE} />
       </Field>
     </>

@@ -158,7 +158,7 @@ describe("evaluations of a version", () => {
     await user.click(await screen.findByRole("button", { name: "Promotion rule" }));
     const dialog = await screen.findByRole("dialog");
     await waitFor(() => expect(within(dialog).getByLabelText("Evaluation set")).toHaveValue("words"));
-    await waitFor(() => expect(within(dialog).getByLabelText("Run as")).toHaveTextContent(data.key.name));
+    await waitFor(() => expect(within(dialog).getByLabelText("API key")).toHaveTextContent(data.key.name));
     await user.clear(within(dialog).getByLabelText("Minimum score"));
     await user.type(within(dialog).getByLabelText("Minimum score"), "0.9");
     await user.click(within(dialog).getByRole("button", { name: "Set rule" }));

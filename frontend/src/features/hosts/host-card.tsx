@@ -108,6 +108,19 @@ function Figure({ label, value, note }: { label: string; value: string; note?: s
   );
 }
 
+/** Number of adapters of the same content that are named in one row. */
+const MAX_NAMES = 2;
+
+function Names({ names }: { names: string[] }) {
+  const more = names.length - MAX_NAMES;
+  return (
+    <span title={more > 0 ? names.join(", ") : undefined}>
+      {names.slice(0, MAX_NAMES).join(", ")}
+      {more > 0 && <span className="font-normal text-ink-3"> and {plural(more, "other")}</span>}
+    </span>
+  );
+}
+
 const TIER_ORDER = Object.keys(TIERS);
 
 function Residents({ host: { name, adapters, load_times: times = [] } }: { host: Host }) {
@@ -119,7 +132,7 @@ function Residents({ host: { name, adapters, load_times: times = [] } }: { host:
   return (
     <div className="border-t">
       <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">
-        {plural(adapters.length, "adapter")} of yours on this host
+        {number(adapters.length)} of your adapters on this host
       </h3>
       <Table
         label={`Your adapters on ${name}`}
@@ -135,7 +148,7 @@ function Residents({ host: { name, adapters, load_times: times = [] } }: { host:
         {sorted.map((adapter) => (
           <Tr key={adapter.digest}>
             <Td className="font-medium">
-              {adapter.names?.join(", ") ?? adapter.name}
+              <Names names={adapter.names ?? [adapter.name]} />
               <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>
             </Td>
             <Td>

@@ -54,7 +54,7 @@ export function HostList({ hosts, range }: HostListProps) {
       <div className="mb-3 flex flex-wrap items-center gap-3">
         <div role="search" aria-label="Hosts" className="w-full sm:w-72">
           <SearchInput
-            label="Name, model or device"
+            label="Search by name, model or device"
             value={search.q ?? ""}
             onChange={(q) => show({ q: q || undefined, page: undefined })}
           />

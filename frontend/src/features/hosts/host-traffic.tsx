@@ -24,7 +24,7 @@ export function HostTraffic({ host, range, everybody }: HostTrafficProps) {
   return (
     <div className="border-t">
       <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">
-        {everybody ? "Everybody’s requests here" : "Your requests here"}
+        {everybody ? "All requests on this host" : "Your requests on this host"}
       </h3>
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-44" />}

@@ -63,7 +63,7 @@ describe("many hosts", () => {
     const { user } = openConsole("/t/acme/hosts");
     await user.click(await screen.findByRole("radio", { name: "Not in use" }));
     expect(await screen.findByText("6 of 60 hosts")).toBeVisible();
-    await user.type(screen.getByRole("searchbox", { name: "Name, model or device" }), "GPU-19");
+    await user.type(screen.getByRole("searchbox", { name: "Search by name, model or device" }), "GPU-19");
     expect(await screen.findByText("1 of 60 hosts")).toBeVisible();
     expect(screen.getByRole("listitem", { name: "Host gpu-19" })).toHaveTextContent("offline");
     await user.type(screen.getByRole("searchbox"), "x");

@@ -43,7 +43,7 @@ export function EditKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => vo
     <FormDialog
       onClose={onClose}
       title={`Edit ${apiKey.name}`}
-      description="The secret does not change. New scopes take effect immediately."
+      description="The secret does not change. New permissions take effect immediately."
       error={change.error}
       action="Save"
       busy={change.isPending}

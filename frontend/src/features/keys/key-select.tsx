@@ -29,7 +29,7 @@ export function KeySelect({ value, first = [], filter = {}, ...props }: Props) {
       value={value}
       text={named?.label ?? key?.label ?? (value || "No key")}
       first={first}
-      hint="Search keys by name or beginning"
+      hint="Search by name or key prefix"
       find={(search) => keyOptionsQuery(tenant, search, filter)}
     />
   );

@@ -62,7 +62,7 @@ export function KeysPage() {
           {(data.total > KEYS_PAGE || search.q) && (
             <div role="search" aria-label="API keys" className="w-full sm:w-80">
               <SearchInput
-                label="Name or the beginning of the key"
+                label="Search by name or key prefix"
                 value={search.q ?? ""}
                 onChange={(q) => show({ q: q || undefined })}
               />

@@ -21,7 +21,7 @@ export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => 
     <FormDialog
       onClose={onClose}
       title={`Rotate ${apiKey.name}`}
-      description="The key gets a new secret and keeps its name, scopes, limits and usage."
+      description="The key gets a new secret and keeps its name, permissions, limits and usage."
       error={rotate.error}
       action="Rotate"
       busy={rotate.isPending}

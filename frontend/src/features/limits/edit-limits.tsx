@@ -109,7 +109,7 @@ function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onCl
       testId="limits-save"
       onSubmit={submit}
     >
-      <div className="grid gap-4 sm:grid-cols-2">
+      <div className="field-pairs">
         {fields.map(([name, label, hint]) => (
           <Field key={name} label={label} hint={hint} error={form.formState.errors[name]?.message}>
             <Input

@@ -131,7 +131,7 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
       {(total > LIMITS_PAGE || search.q) && (
         <div role="search" aria-label="Keys" className="border-b px-4 py-3 sm:max-w-96">
           <SearchInput
-            label="Name or the beginning of the key"
+            label="Search by name or key prefix"
             value={search.q ?? ""}
             onChange={(q) => show({ q: q || undefined })}
           />

@@ -79,7 +79,7 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
   const late = Date.parse(invitation.expires_at) < now;
   const end = () =>
     revoke.mutate(invitation.id, {
-      onSuccess: () => toast.good(`Withdrew the invitation of ${invitation.email}`),
+      onSuccess: () => toast.good(`Revoked the invitation of ${invitation.email}`),
       onError: toast.bad,
     });
   const role = (
@@ -114,11 +114,11 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
           <Button
             size="sm"
             variant="ghost"
-            aria-label={`Withdraw the invitation of ${invitation.email}`}
+            aria-label={`Revoke the invitation of ${invitation.email}`}
             busy={revoke.isPending}
             onClick={end}
           >
-            Withdraw
+            Revoke
           </Button>
         )}
       </Td>

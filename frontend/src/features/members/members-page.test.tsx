@@ -104,7 +104,7 @@ describe("members", () => {
     await user.click(screen.getByRole("button", { name: "Role" }));
     expect(router.state.location.search).toEqual({ sort: "role" });
     await user.click(screen.getByRole("button", { name: "Role" }));
-    await user.type(screen.getByRole("searchbox", { name: "Name or address" }), "ad");
+    await user.type(screen.getByRole("searchbox", { name: "Search by name or e-mail" }), "ad");
     await waitFor(() => expect(requests).toContain("?search=ad&sort=-role&offset=0&limit=50"));
     await user.click(
       within(screen.getByRole("navigation", { name: "Pages of invitations" })).getByRole("button", { name: "Next" }),
@@ -119,7 +119,7 @@ describe("members", () => {
     );
     openConsole("/t/acme/members?q=zzz");
     expect(await screen.findByText("No matches")).toBeVisible();
-    expect(screen.getByRole("searchbox", { name: "Name or address" })).toHaveValue("zzz");
+    expect(screen.getByRole("searchbox", { name: "Search by name or e-mail" })).toHaveValue("zzz");
   });
 
   it("asks before it removes", async () => {

@@ -49,7 +49,7 @@ export function MembersPage() {
         {data && (data.total > MEMBERS_PAGE || search.q) && (
           <div role="search" aria-label="Members" className="sm:w-80">
             <SearchInput
-              label="Name or address"
+              label="Search by name or e-mail"
               value={search.q ?? ""}
               onChange={(q) => show({ q: q || undefined, page: undefined })}
             />
@@ -148,7 +148,7 @@ function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; on
       <Td className="max-w-36 pr-1 sm:max-w-56 sm:pr-4 lg:max-w-80">
         <Person member={member} you={you} />
       </Td>
-      <Td>
+      <Td className="max-sm:pr-1">
         {may ? (
           <RoleSelect member={member} roles={roles} />
         ) : (
@@ -190,7 +190,7 @@ function RoleSelect({ member, roles }: { member: Member; roles: Role[] }) {
       value={changeRole.isPending ? changeRole.variables.role : member.role}
       disabled={changeRole.isPending}
       onChange={(event) => change(event.target.value as Role)}
-      className="h-8! w-24! px-2! capitalize sm:w-32!"
+      className="h-8! w-28! px-2! capitalize sm:w-32!"
       options={roles}
     />
   );
@@ -228,16 +228,20 @@ function Person({ member, you }: { member: Member; you: boolean }) {
     <span className="flex items-center gap-3 py-1.5">
       <span
         aria-hidden
-        className="grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase"
+        className="grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase max-sm:hidden"
       >
         {name[0]}
       </span>
       <span className="min-w-0">
-        <span className="block truncate font-medium">
+        <span className="block truncate font-medium" title={name}>
           {name} {you && <span className="font-normal text-ink-3">(you)</span>}{" "}
           {!member.address_proven && <Badge tone="amber">address not verified</Badge>}
         </span>
-        {member.name && <span className="block truncate text-xs text-ink-3">{member.email}</span>}
+        {member.name && (
+          <span className="block truncate text-xs text-ink-3" title={member.email}>
+            {member.email}
+          </span>
+        )}
       </span>
     </span>
   );

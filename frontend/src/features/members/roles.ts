@@ -3,10 +3,10 @@ import type { Tone } from "@/components/badge";
 
 /** The roles with descending permissions. */
 const ROLES: { role: Role; tone: Tone; can: string }[] = [
-  { role: "owner", tone: "green", can: "Everything, including the tenant itself" },
-  { role: "admin", tone: "blue", can: "Members, webhooks and audit log besides" },
-  { role: "developer", tone: "neutral", can: "Keys, adapters, exports and inference" },
-  { role: "viewer", tone: "neutral", can: "Reads everything, changes nothing" },
+  { role: "owner", tone: "green", can: "Full access, including owners" },
+  { role: "admin", tone: "blue", can: "Also members, webhooks and the audit log" },
+  { role: "developer", tone: "neutral", can: "Adapters, keys, exports and inference" },
+  { role: "viewer", tone: "neutral", can: "Read-only access" },
 ];
 
 export const roleInfo = (role: Role) => ROLES.find((one) => one.role === role) ?? ROLES[3]!;

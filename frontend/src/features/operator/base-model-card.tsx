@@ -96,7 +96,7 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
           "Host",
           "State",
           "Base model",
-          ["Address", "hidden md:table-cell"],
+          ["Address", "hidden lg:table-cell"],
           ["Seen", "hidden md:table-cell"],
           <HiddenTh label="Decide" />,
         ]}
@@ -121,7 +121,7 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
                 <span className="hidden font-mono text-2xs text-ink-3 sm:inline">{shortDigest(host.base_digest)}</span>
               </span>
             </Td>
-            <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{host.address}</Td>
+            <Td className="hidden font-mono text-xs text-ink-2 lg:table-cell">{host.address}</Td>
             <Td className="hidden text-ink-2 md:table-cell">
               <RelativeTime at={host.last_seen} />
             </Td>

@@ -63,7 +63,7 @@ export function OperatorHostsPage() {
       title="Hosts & staging"
       note="Manage engine hosts, and see their load and the adapters that are being staged."
     >
-      <Tabs label="Parts of the page" value={tab} tabs={TABS} onChange={show} />
+      <Tabs label="Sections" value={tab} tabs={TABS} onChange={show} />
     </Page>
   );
 }
@@ -338,7 +338,11 @@ function Staging() {
         aria-label="Staging"
         className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_10rem_10rem]"
       >
-        <SearchInput label="Adapter or tenant" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+        <SearchInput
+          label="Search by adapter or tenant"
+          value={search.q ?? ""}
+          onChange={(q) => show({ q: q || undefined })}
+        />
         <Select
           aria-label="Phase"
           value={search.phase ?? ""}

@@ -81,10 +81,10 @@ export function OpenTokens() {
           </span>
           <Button
             size="sm"
-            aria-label={`Withdraw the token of ${token.created_by}${token.host && ` for ${token.host}`}`}
+            aria-label={`Revoke the token of ${token.created_by}${token.host && ` for ${token.host}`}`}
             onClick={() => setWithdrawing(token.id)}
           >
-            Withdraw
+            Revoke
           </Button>
         </li>
       ))}
@@ -95,13 +95,13 @@ export function OpenTokens() {
 
 function Withdraw({ token, onClose }: { token: JoinToken; onClose: () => void }) {
   const withdraw = useWithdrawJoinToken();
-  const confirm = () => withdraw.mutate(token.id, toastThen("Token withdrawn", onClose));
+  const confirm = () => withdraw.mutate(token.id, toastThen("Token revoked", onClose));
   return (
     <Confirm
       onClose={onClose}
-      title="Withdraw this token?"
+      title="Revoke this token?"
       description={`The machine that would use it${token.host && ` as ${token.host}`} cannot join and needs a new token. ${token.created_by} created it; it is valid until ${fullTime(token.expires_at)}.`}
-      action="Withdraw"
+      action="Revoke"
       error={withdraw.error}
       busy={withdraw.isPending}
       onConfirm={confirm}

@@ -4,7 +4,7 @@ export function OperatorAuditPage() {
   return (
     <AuditLog
       scope="everybody"
-      title="Audit of all tenants"
+      title="Platform audit log"
       note="All changes and sign-ins of all tenants. Entries cannot be edited or deleted."
     />
   );

@@ -34,7 +34,7 @@ export function OperatorPage() {
   const query = new URLSearchParams({ days: String(days), ...(base_model ? { base_model } : {}) });
   return (
     <Page
-      title="All tenants"
+      title="Platform usage"
       note="Usage, cost, latency and GPU time of all tenants. Days are in UTC."
       actions={
         <>
@@ -138,7 +138,7 @@ function Tenants({ report }: { report: OperatorReport }) {
       title="Tenants"
       note={
         report.tenants > report.by_tenant.length
-          ? `The ${report.by_tenant.length} tenants with the most GPU time; the CSV file has all`
+          ? `The ${report.by_tenant.length} tenants with the most GPU time. The CSV file has all of them.`
           : "By GPU time"
       }
     >
@@ -151,11 +151,11 @@ function Tenants({ report }: { report: OperatorReport }) {
           columns={[
             "Tenant",
             ["Requests", "text-right"],
-            ["Failed", "text-right"],
-            ["Refused", "text-right"],
+            ["Failed", "hidden text-right lg:table-cell"],
+            ["Refused", "hidden text-right lg:table-cell"],
             ["Tokens", "text-right"],
-            ["First token P50", "text-right"],
-            ["P99", "text-right"],
+            ["First token P50", "hidden text-right lg:table-cell"],
+            ["P99", "hidden text-right lg:table-cell"],
             ["Cost", "text-right"],
             ["GPU time", "text-right"],
             ["Share", "w-36"],
@@ -170,11 +170,11 @@ function Tenants({ report }: { report: OperatorReport }) {
                 </span>
               </Td>
               <Td className="tnum text-right">{number(row.requests)}</Td>
-              <Td className="tnum text-right">{number(row.failed)}</Td>
-              <Td className="tnum text-right">{number(row.refused)}</Td>
+              <Td className="tnum hidden text-right lg:table-cell">{number(row.failed)}</Td>
+              <Td className="tnum hidden text-right lg:table-cell">{number(row.refused)}</Td>
               <Td className="tnum text-right">{short(row.prompt_tokens + row.completion_tokens)}</Td>
-              <Td className="tnum text-right">{wait(row.latency.first_token.p50_ms)}</Td>
-              <Td className="tnum text-right">{wait(row.latency.first_token.p99_ms)}</Td>
+              <Td className="tnum hidden text-right lg:table-cell">{wait(row.latency.first_token.p50_ms)}</Td>
+              <Td className="tnum hidden text-right lg:table-cell">{wait(row.latency.first_token.p99_ms)}</Td>
               <Td className="tnum text-right">{money(row.cost_micros, report.currency)}</Td>
               <Td className="tnum text-right font-medium">{deviceTime(row.device_us)}</Td>
               <Td>

@@ -273,40 +273,41 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
       error={publish.error}
       action="Publish"
       busy={publish.isPending}
-      formClassName="sm:grid-cols-2"
       onSubmit={submit}
     >
-      {(bases.length > 1 || digest) && (
-        <div className="min-w-0 sm:col-span-2">
-          <Field
-            label="Base model"
-            hint={digest ? "These prices override the general prices. Storage has one price for all." : undefined}
-          >
-            <Select
-              value={digest}
-              onChange={(event) => choose(event.target.value)}
-              options={[
-                ["", "All base models without separate prices"],
-                ...bases.map((base): Option => [
-                  base.digest,
-                  base.state === "withdrawn" ? `${base.name} (withdrawn)` : base.name,
-                ]),
-              ]}
-            />
-          </Field>
-        </div>
-      )}
-      <Field label="From" hint="Midnight UTC" error={errors.effective_on?.message}>
-        <Input type="date" {...form.register("effective_on")} />
-      </Field>
-      <Field label="Currency" error={errors.currency?.message}>
-        <Input {...form.register("currency")} maxLength={3} />
-      </Field>
-      {AMOUNTS.filter(([name]) => !digest || !GENERAL.has(name)).map(([name, label]) => (
-        <Field key={name} label={label} error={errors[name]?.message}>
-          <Input inputMode="decimal" autoComplete="off" {...form.register(name)} />
+      <div className="field-pairs">
+        {(bases.length > 1 || digest) && (
+          <div className="min-w-0 sm:col-span-2">
+            <Field
+              label="Base model"
+              hint={digest ? "These prices override the general prices. Storage has one price for all." : undefined}
+            >
+              <Select
+                value={digest}
+                onChange={(event) => choose(event.target.value)}
+                options={[
+                  ["", "All base models without separate prices"],
+                  ...bases.map((base): Option => [
+                    base.digest,
+                    base.state === "withdrawn" ? `${base.name} (withdrawn)` : base.name,
+                  ]),
+                ]}
+              />
+            </Field>
+          </div>
+        )}
+        <Field label="From" hint="Midnight UTC" error={errors.effective_on?.message}>
+          <Input type="date" {...form.register("effective_on")} />
         </Field>
-      ))}
+        <Field label="Currency" error={errors.currency?.message}>
+          <Input {...form.register("currency")} maxLength={3} />
+        </Field>
+        {AMOUNTS.filter(([name]) => !digest || !GENERAL.has(name)).map(([name, label]) => (
+          <Field key={name} label={label} error={errors[name]?.message}>
+            <Input inputMode="decimal" autoComplete="off" {...form.register(name)} />
+          </Field>
+        ))}
+      </div>
     </FormDialog>
   );
 }

@@ -69,6 +69,8 @@ export const useEndPrices = () =>
   useWrite(["operator"], (body: EndPrices) => unwrap(api.POST("/api/operator/prices/end", { body })));
 
 export const PAGE = 50;
+/** Rows at a time in the lists of one tenant's page. */
+export const SHORT_PAGE = 10;
 
 export const tenantsQuery = ({ q = "", state, sort = "name", page = 0 }: TenantsSearch) =>
   queryOptions({
@@ -106,7 +108,7 @@ export const tenantMembersQuery = (tenant: string, search: string, page: number)
     queryFn: () =>
       unwrap(
         api.GET("/api/operator/tenants/{tenant}/members", {
-          params: { path: { tenant }, query: { search, offset: page * PAGE, limit: PAGE } },
+          params: { path: { tenant }, query: { search, offset: page * SHORT_PAGE, limit: SHORT_PAGE } },
         }),
       ),
     placeholderData: keepPreviousData,
@@ -118,7 +120,7 @@ export const tenantAdaptersQuery = (tenant: string, search: string, page: number
     queryFn: () =>
       unwrap(
         api.GET("/api/operator/tenants/{tenant}/adapters", {
-          params: { path: { tenant }, query: { search, offset: page * PAGE, limit: PAGE } },
+          params: { path: { tenant }, query: { search, offset: page * SHORT_PAGE, limit: SHORT_PAGE } },
         }),
       ),
     placeholderData: keepPreviousData,

@@ -21,7 +21,7 @@ import { bytes, money, number, plural, short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import {
   grantedLimitsQuery,
-  PAGE,
+  SHORT_PAGE,
   tenantAdaptersQuery,
   tenantMembersQuery,
   tenantQuery,
@@ -139,8 +139,8 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
     .join(", ");
   return (
     <Card
-      aria-label="Settings by operators"
-      title="Settings by operators"
+      aria-label="Operator settings"
+      title="Operator settings"
       note="Changes take effect within two seconds and do not affect running requests."
     >
       <dl className="divide-y">
@@ -277,6 +277,9 @@ function EditWeight({ tenant, onClose }: { tenant: TenantDetail; onClose: () => 
   );
 }
 
+/** Number of open invitations that are shown, the newest first. */
+const MAX_INVITATIONS = 5;
+
 function People({ tenant }: { tenant: TenantDetail }) {
   const [inviting, setInviting] = useState(false);
   const invite = tenant.state !== "deleted" && (
@@ -287,17 +290,17 @@ function People({ tenant }: { tenant: TenantDetail }) {
   const [{ member: search = "", members: page = 0 }, show] = useLists();
   const { data, error, refetch } = useQuery(tenantMembersQuery(tenant.slug, search, page));
   // Invitations are shown on the first page of the unfiltered list.
-  const invitations = search || page > 0 ? [] : tenant.invitations;
+  const invitations = search || page > 0 ? [] : tenant.invitations.slice(0, MAX_INVITATIONS);
   return (
     <Card
       title="Members"
       note={`${plural(tenant.members, "member")}, ${plural(tenant.invitation_count, "open invitation")}`}
       actions={invite}
     >
-      {(tenant.members > PAGE || search) && (
+      {(tenant.members > SHORT_PAGE || search) && (
         <div role="search" aria-label="Members" className="border-b px-4 py-3">
           <SearchInput
-            label="Name or address"
+            label="Search by name or e-mail"
             value={search}
             onChange={(next) => show({ member: next || undefined, members: undefined })}
           />
@@ -346,7 +349,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
         <Pager
           label="Pages of members"
           page={page}
-          size={PAGE}
+          size={SHORT_PAGE}
           total={data.total}
           onPage={(next) => show({ members: next || undefined })}
         />
@@ -371,7 +374,7 @@ function Adapters({ slug }: { slug: string }) {
       note="Adapters with their newest version. Their content is not accessible to operators."
       actions={
         <SearchInput
-          label="Find an adapter"
+          label="Search adapters"
           value={search}
           onChange={(next) => show({ adapter: next || undefined, adapters: undefined })}
         />
@@ -412,7 +415,7 @@ function Adapters({ slug }: { slug: string }) {
         <Pager
           label="Pages of adapters"
           page={page}
-          size={PAGE}
+          size={SHORT_PAGE}
           total={data.total}
           onPage={(next) => show({ adapters: next || undefined })}
         />

@@ -222,10 +222,10 @@ describe("hosts and staging for operators", () => {
     await user.click(screen.getByRole("button", { name: "Done" }));
     const open = within(await screen.findByRole("list", { name: "Open join tokens" }));
     expect(open.getAllByRole("listitem")).toHaveLength(1);
-    await user.click(open.getByRole("button", { name: "Withdraw the token of ada@acme.example" }));
+    await user.click(open.getByRole("button", { name: "Revoke the token of ada@acme.example" }));
     await user.click(
-      within(await screen.findByRole("alertdialog", { name: "Withdraw this token?" })).getByRole("button", {
-        name: "Withdraw",
+      within(await screen.findByRole("alertdialog", { name: "Revoke this token?" })).getByRole("button", {
+        name: "Revoke",
       }),
     );
     await waitFor(() =>

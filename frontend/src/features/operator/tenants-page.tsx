@@ -44,13 +44,9 @@ export function TenantsPage() {
     </Button>
   );
   return (
-    <Page
-      title="Manage tenants"
-      note="All tenants of this installation, including those without requests."
-      actions={create}
-    >
+    <Page title="Tenants" note="All tenants of this installation, including those without requests." actions={create}>
       <div role="search" aria-label="Tenants" className="mb-3 grid gap-2 sm:grid-cols-[minmax(0,1fr)_11rem_11rem]">
-        <SearchInput label="Name or short name" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+        <SearchInput label="Search tenants" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
         <Select
           aria-label="State"
           value={search.state ?? ""}
@@ -109,12 +105,12 @@ function Tenants({ rows }: { rows: TenantRow[] }) {
         "Tenant",
         "State",
         ["Requests, 30 days", "text-right"],
-        ["Failed", "text-right"],
-        ["Refused", "text-right"],
+        ["Failed", "hidden text-right lg:table-cell"],
+        ["Refused", "hidden text-right lg:table-cell"],
         ["Tokens", "hidden text-right md:table-cell"],
-        ["Adapters", "hidden text-right lg:table-cell"],
-        ["Members", "hidden text-right lg:table-cell"],
-        ["Keys", "hidden text-right lg:table-cell"],
+        ["Adapters", "hidden text-right xl:table-cell"],
+        ["Members", "hidden text-right xl:table-cell"],
+        ["Keys", "hidden text-right xl:table-cell"],
         ["Weight", "hidden text-right md:table-cell"],
       ]}
     >
@@ -124,24 +120,24 @@ function Tenants({ rows }: { rows: TenantRow[] }) {
             <Link
               to="/t/$tenant/operator/tenants/$slug"
               params={{ tenant, slug: row.slug }}
-              className="block max-w-40 truncate font-medium hover:underline sm:max-w-72"
+              className="block max-w-40 truncate font-medium hover:underline sm:max-w-52 lg:max-w-72"
               title={row.name}
               dir="auto"
             >
               {row.name}
             </Link>
-            <span className="block max-w-40 truncate text-xs text-ink-3 sm:max-w-72">{row.slug}</span>
+            <span className="block max-w-40 truncate text-xs text-ink-3 sm:max-w-52 lg:max-w-72">{row.slug}</span>
           </Td>
           <Td>
             <TenantStateBadge state={row.state} />
           </Td>
           <Td className="tnum text-right">{number(row.usage.requests)}</Td>
-          <Td className="tnum text-right">{number(row.usage.failed)}</Td>
-          <Td className="tnum text-right">{number(row.usage.refused)}</Td>
+          <Td className="tnum hidden text-right lg:table-cell">{number(row.usage.failed)}</Td>
+          <Td className="tnum hidden text-right lg:table-cell">{number(row.usage.refused)}</Td>
           <Td className="tnum hidden text-right md:table-cell">{short(row.usage.tokens)}</Td>
-          <Td className="tnum hidden text-right lg:table-cell">{number(row.adapters)}</Td>
-          <Td className="tnum hidden text-right lg:table-cell">{number(row.members)}</Td>
-          <Td className="tnum hidden text-right lg:table-cell">{number(row.keys)}</Td>
+          <Td className="tnum hidden text-right xl:table-cell">{number(row.adapters)}</Td>
+          <Td className="tnum hidden text-right xl:table-cell">{number(row.members)}</Td>
+          <Td className="tnum hidden text-right xl:table-cell">{number(row.keys)}</Td>
           <Td className="tnum hidden text-right md:table-cell">{row.weight}</Td>
         </Tr>
       ))}

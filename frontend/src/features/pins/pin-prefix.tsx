@@ -54,7 +54,7 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
       busy={pin.isPending}
       onSubmit={submit}
     >
-      <div className="grid gap-4 sm:grid-cols-2">
+      <div className="field-pairs">
         <Field label="Name" hint="For example: handbook." error={errors.name?.message}>
           <Input {...form.register("name")} autoComplete="off" spellCheck={false} />
         </Field>

@@ -204,6 +204,7 @@ function PrefixText({ name, onClose }: { name: string; onClose: () => void }) {
       title={name}
       description="Stored until you unpin it, for hosts that start or join later."
       className="max-w-2xl!"
+      done
     >
       <ErrorNotice error={error} />
       {!error && !data && <Skeleton className="h-24" />}

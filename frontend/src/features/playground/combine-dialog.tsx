@@ -70,7 +70,8 @@ export function CombineDialog({ models, begun: initial, onUse, onClose, focusAft
           <p role="status" className="min-h-5 text-xs text-ink-2" data-testid="combine-problem">
             {problem}
           </p>
-          <div className="flex justify-end">
+          <div className="flex justify-end gap-2">
+            <Button onClick={onClose}>Cancel</Button>
             <Button type="submit" variant="primary" disabled={problem !== null}>
               Use in this column
             </Button>

@@ -9,6 +9,8 @@ interface ComposerProps {
   /** Called with the text on each change. */
   onDraft: (text: string) => void;
   running: boolean;
+  /** Number of models that answer. */
+  columns: number;
   /** The reason why nothing can be sent. */
   problem: string | null;
   onSend: (prompt: string) => void;
@@ -21,7 +23,7 @@ export function focusOnDesktop(area: RefObject<HTMLTextAreaElement | null>): voi
 }
 
 /** The input for a message. Enter sends, Shift+Enter starts a new line, Escape stops. */
-export function Composer({ area, initial, onDraft, running, problem, onSend, onStop }: ComposerProps) {
+export function Composer({ area, initial, onDraft, running, columns, problem, onSend, onStop }: ComposerProps) {
   const [text, setText] = useState(initial);
   const write = (next: string) => {
     setText(next);
@@ -47,7 +49,7 @@ export function Composer({ area, initial, onDraft, running, problem, onSend, onS
         ref={area}
         data-testid="playground-input"
         aria-label="Message"
-        placeholder="Ask every column at once…"
+        placeholder={columns > 1 ? "Message every column…" : "Send a message…"}
         rows={1}
         value={text}
         dir="auto"

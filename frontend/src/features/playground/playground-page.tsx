@@ -294,7 +294,14 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
                 show: (turn) => dispatch({ type: "show", turn }),
                 code: (turn, answer) => setCode(requestOf(state, turn, column, answer)),
               }}
-              empty={<Welcome model={column.model} onExample={(prompt) => ask(prompt, sampling)} disabled={!ready} />}
+              empty={
+                <Welcome
+                  model={column.model}
+                  several={state.columns.length > 1}
+                  onExample={(prompt) => ask(prompt, sampling)}
+                  disabled={!ready}
+                />
+              }
             />
           ))}
         </div>
@@ -303,6 +310,7 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
           initial={begun.board.draft}
           onDraft={(text) => (draft.current = text)}
           running={running}
+          columns={state.columns.length}
           problem={problem}
           onSend={(prompt) => ask(prompt, sampling)}
           onStop={stop}
@@ -364,15 +372,17 @@ function Notice({ name, text, onDismiss, children }: NoticeProps) {
 
 interface WelcomeProps {
   model: string;
+  /** Other columns get the same messages. */
+  several: boolean;
   disabled: boolean;
   onExample: (prompt: string) => void;
 }
 
-function Welcome({ model, disabled, onExample }: WelcomeProps) {
+function Welcome({ model, several, disabled, onExample }: WelcomeProps) {
   return (
     <div className="m-auto w-full max-w-sm py-6 text-center">
-      <p className="text-base font-medium">Talk to {model}</p>
-      <p className="mt-0.5 text-sm text-ink-3">Every column gets the same message.</p>
+      <p className="text-base font-medium">Chat with {model}</p>
+      {several && <p className="mt-0.5 text-sm text-ink-3">Every column gets the same message.</p>}
       <div className="mt-4 grid gap-2">
         {EXAMPLES.map((prompt) => (
           <button

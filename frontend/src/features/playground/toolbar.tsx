@@ -100,7 +100,7 @@ export function Toolbar({
       >
         <Columns2 /> <span className="max-sm:hidden">Compare</span>
       </Button>
-      <Dialog open={open === "sampling"} onClose={close} title="Sampling">
+      <Dialog open={open === "sampling"} onClose={close} title="Sampling" done>
         <Suspense fallback={<Skeleton className="h-96 w-full" />}>
           <SamplingPanel sampling={sampling} onChange={onSampling} />
         </Suspense>
@@ -111,6 +111,7 @@ export function Toolbar({
         title="Differences"
         description="Two answers to one question, word by word."
         className="max-w-3xl!"
+        done
       >
         <Suspense fallback={<Skeleton className="h-40 w-full" />}>
           <Differences columns={columns} turns={turns} />
@@ -144,6 +145,7 @@ export function CodeDialog({ body, onClose }: { body: SnippetInput["body"]; onCl
         `The complete request to ${body.model}: messages, settings, schema and tools. The code reads the API key from your environment.`
       }
       className="max-w-2xl!"
+      done
     >
       <div className="min-w-0">
         <Suspense fallback={<Skeleton className="h-40 w-full" />}>

@@ -133,7 +133,6 @@ const isCutOff = ({ finish_reason }: RequestRecord) => finish_reason.split(",").
 /** The figures of a request below its model, on a phone. */
 function OnPhones({ row }: { row: RequestRecord }) {
   const facts = [
-    row.key ?? "console",
     `${number(row.prompt_tokens)} → ${number(row.completion_tokens)} tokens`,
     milliseconds(totalMs(row)),
     row.cost_micros !== null && money(row.cost_micros, row.currency),
@@ -141,6 +140,9 @@ function OnPhones({ row }: { row: RequestRecord }) {
   ];
   return (
     <span className="tnum mt-0.5 block text-xs whitespace-normal text-ink-3 sm:hidden">
+      <span className="block truncate" title={row.key ?? undefined} dir="auto">
+        {row.key ?? "console"}
+      </span>
       {facts
         .filter(Boolean)
         .map((fact) => String(fact).replaceAll(" ", "\u00a0"))

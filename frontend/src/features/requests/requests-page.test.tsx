@@ -226,7 +226,7 @@ describe("the choice to keep text", () => {
     await waitFor(() => expect(requests.at(-1)!.get("adapter_contains")).toBe("supp"));
     expect(requests.at(-1)!.has("adapter")).toBe(false);
     await user.click(screen.getByRole("combobox", { name: "Key" }));
-    await user.type(await screen.findByPlaceholderText("Search keys by name or beginning"), "night");
+    await user.type(await screen.findByPlaceholderText("Search by name or key prefix"), "night");
     await user.click(await screen.findByRole("option", { name: /nightly/ }));
     await waitFor(() => expect(requests.at(-1)!.get("key")).toBe("k9"));
     expect(router.state.location.search).toEqual({ adapter_contains: "supp", key: "k9" });

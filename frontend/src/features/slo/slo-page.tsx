@@ -64,7 +64,7 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
   return (
     <>
       <Stats>
-        <Stat label="Weight" value={slo.weight} note="beside other tenants; set by the operator" />
+        <Stat label="Weight" value={slo.weight} note="set by the operator" />
         <Stat label="Target" value={share(slo.target)} note="of requests should meet each objective" />
         <Stat
           label="Requests"
@@ -72,9 +72,9 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
           note={slo.failed ? `${short(slo.failed)} failed and count as missed` : undefined}
         />
         <Stat
-          label="Mean time in the queue"
+          label="Average time in queue"
           value={slo.mean_queue_ms == null ? "–" : milliseconds(slo.mean_queue_ms)}
-          note="before the engine took them"
+          note="before an engine started them"
         />
       </Stats>
       <Latencies slo={slo} range={range} />
@@ -168,7 +168,7 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
         <Figure
           label="Median"
           value={time(p.p50_ms)}
-          note={p.p50_ms === null ? NOT_MEASURED : "half of the requests are at most this long"}
+          note={p.p50_ms === null ? NOT_MEASURED : "half of the requests are faster"}
         />
         <Figure label="P99" value={time(p.p99_ms)} note={p.p95_ms === null ? NOT_MEASURED : `P95 ${time(p.p95_ms)}`} />
       </dl>

@@ -85,7 +85,7 @@ function BucketForm({ onDone }: { onDone: () => void }) {
     </Field>
   );
   return (
-    <form onSubmit={submit} className="grid items-start gap-4 sm:grid-cols-2">
+    <form onSubmit={submit} className="field-pairs">
       {field("bucket", "Bucket", "Its name, without s3://.")}
       {field("region", "Region", "Like eu-west-1.")}
       {field("endpoint", "Endpoint", "For example https://s3.example.org. Leave empty for Amazon S3.")}

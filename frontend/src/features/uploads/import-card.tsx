@@ -27,7 +27,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
   };
   return (
     <Card title="Import an adapter" note="The server fetches the current commit of the revision.">
-      <form onSubmit={submit} className="grid items-start gap-4 p-4 sm:grid-cols-2">
+      <form onSubmit={submit} className="field-pairs p-4">
         <Field
           label="Source"
           hint="hub:org/name/folder@revision or its page’s address, s3://bucket/folder, or the https address of an archive."

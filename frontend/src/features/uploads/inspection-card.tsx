@@ -38,7 +38,7 @@ function Summary({ summary }: { summary: AdapterSummary }) {
     { label: "Base model", value: summary.base ?? "not named", wide: true },
     { label: "Rank", value: summary.rank },
     { label: summary.rslora ? "Alpha, rsLoRA" : "Alpha", value: summary.alpha ?? "–" },
-    { label: "Type", value: summary.dtype },
+    { label: "Data type", value: summary.dtype },
     { label: "Targets", value: <TargetModules targets={summary.targets} />, wide: true },
     { label: "Layers", value: summary.layers },
     { label: "Parameters", value: params(summary.parameters) },

@@ -106,7 +106,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
         {selection && !inspecting && <InspectionCard selection={selection} />}
       </Suspense>
       <Card>
-        <fieldset disabled={sent !== null} className="grid gap-4 p-4 sm:grid-cols-2">
+        <fieldset disabled={sent !== null} className="field-pairs p-4">
           <legend className="sr-only">Name and description</legend>
           <Field label="Name" hint={<NameHint name={name} />} error={form.formState.errors.name?.message}>
             <Input

@@ -179,7 +179,7 @@ function NewExport({ onClose }: { onClose: () => void }) {
       <Field label="Time">
         <Select value={time} onChange={(event) => setTime(event.target.value as typeof time)} options={TIMES} />
       </Field>
-      <Field label="A row for each">
+      <Field label="One row per">
         <Select value={grain} onChange={(event) => setGrain(event.target.value as Grain)} options={["day", "hour"]} />
       </Field>
     </FormDialog>

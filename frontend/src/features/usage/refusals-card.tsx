@@ -39,8 +39,8 @@ export function RefusalsCard({ query: { data: refused, error, refetch }, range }
   return (
     <Card
       aria-label="Refused"
-      title="Refused before an engine"
-      note={`${plural(total, "request")}${failed > 0 ? `, ${number(failed)} of them because of server errors (5xx)` : ""}. They are not included in other figures and are free of charge.`}
+      title="Refused requests"
+      note={`${plural(total, "request")}${failed > 0 ? `, ${number(failed)} of them because of server errors (5xx)` : ""}. They were refused before an engine ran them: they are free of charge and not included in other figures.`}
     >
       <div className="p-4">
         <Suspense fallback={<Skeleton className="h-44" />}>

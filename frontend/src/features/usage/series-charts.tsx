@@ -51,9 +51,7 @@ export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL
           of("answered", "answered", 1, ({ outcomes }) => outcomes.finished),
           of("aborted", "aborted", 4, ({ outcomes }) => outcomes.aborted),
           of("failed", "failed", "danger", ({ outcomes }) => outcomes.failed + outcomes.refused),
-          ...(refusedAt
-            ? [of("refused", "refused before an engine", 3, ({ at }) => refusedAt.get(Date.parse(at)) ?? 0)]
-            : []),
+          ...(refusedAt ? [of("refused", "refused", 3, ({ at }) => refusedAt.get(Date.parse(at)) ?? 0)] : []),
         ]}
       />
     ),

@@ -123,7 +123,7 @@ function Report({ report, range, base_model, refused, onZoom, onZoomOut }: Repor
         <Stat
           label="Requests"
           value={short(totals.requests)}
-          note={refused?.total ? `${short(refused.total)} more were refused before an engine` : undefined}
+          note={refused?.total ? `${short(refused.total)} more were refused` : undefined}
         />
         <Stat
           label="Tokens"
@@ -162,7 +162,7 @@ function Report({ report, range, base_model, refused, onZoom, onZoomOut }: Repor
         />
       )}
       <UsageParts by="key" range={range} base_model={base_model} totals={totals} currency={currency} />
-      <Card title="Latency" note="Of answered requests">
+      <Card title="Latency" note="Answered requests only">
         <LatencyTable latency={totals.latency} />
       </Card>
     </div>

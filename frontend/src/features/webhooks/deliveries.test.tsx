@@ -49,6 +49,6 @@ it("says what happened to each message", async () => {
     expect.stringContaining("testSendingnot sent yet"),
     expect.stringContaining("testRetryinganswered HTTP 500 in 12 ms (attempt 2)"),
     expect.stringContaining("testDeliveredanswered HTTP 204 in 12 ms"),
-    expect.stringContaining("testGiven upThe connection was refused. (attempt 8)"),
+    expect.stringContaining("testFailedThe connection was refused. (attempt 8)"),
   ]);
 });

@@ -17,7 +17,7 @@ import { deliveriesQuery, useWebhookActions } from "./queries";
 const STATES: Record<Delivery["state"], { tone: Tone; label: string; live?: boolean }> = {
   pending: { tone: "blue", label: "Sending", live: true },
   delivered: { tone: "green", label: "Delivered" },
-  failed: { tone: "danger", label: "Given up" },
+  failed: { tone: "danger", label: "Failed" },
 };
 const RETRYING = { tone: "amber", label: "Retrying", live: true } as const;
 const SHOWN = 8;
@@ -107,7 +107,7 @@ function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) 
     );
   return (
     <div className="grid gap-3 border-t bg-fill/40 px-4 py-3.5 lg:grid-cols-2">
-      <CodeBlock code={JSON.stringify(delivery.payload, null, 2)} label="Data of the message" />
+      <CodeBlock code={JSON.stringify(delivery.payload, null, 2)} label="Payload" />
       <div className="min-w-0">
         <ol className="grid gap-1.5 text-xs" aria-label="Attempts">
           {delivery.log.map((attempt) => (

@@ -90,7 +90,7 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
       </Field>
       <fieldset className="grid gap-1.5">
         <legend className="mb-1 text-sm font-medium">
-          Events <span className="font-normal text-ink-3">(none chosen = all)</span>
+          Events <span className="font-normal text-ink-3">(none selected: all events)</span>
         </legend>
         {EVENTS.map(([type, meaning]) => (
           <CheckOption key={type} {...form.register("events")} value={type} meaning={meaning} />
@@ -99,7 +99,7 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
       {webhook && (
         <label className="flex items-center gap-2.5 text-sm font-medium">
           <input type="checkbox" {...form.register("active")} className="size-4 accent-(--accent)" />
-          Send messages
+          Enabled
         </label>
       )}
     </FormDialog>

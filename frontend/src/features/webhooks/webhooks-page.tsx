@@ -76,15 +76,15 @@ function WebhookCard({ webhook }: { webhook: Webhook }) {
   return (
     <Card>
       <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b px-4 py-3">
-        <div className="min-w-0 flex-1">
-          <h2 className="truncate font-mono text-sm font-medium">{webhook.url}</h2>
-          <p className="truncate text-xs text-ink-3">
+        <div className="min-w-0 flex-1 max-xl:basis-full">
+          <h2 className="font-mono text-sm font-medium wrap-anywhere">{webhook.url}</h2>
+          <p className="text-xs wrap-anywhere text-ink-3">
             {webhook.description && `${webhook.description} · `}
             {webhook.events?.length ? webhook.events.join(", ") : "every event"}
           </p>
         </div>
         <Status {...state(webhook)} />
-        <div className="-mr-1.5 flex items-center gap-1">
+        <div className="-mr-1.5 -ml-2.5 flex items-center gap-1 xl:ml-0">
           <Button size="sm" variant="ghost" busy={test.isPending} onClick={send}>
             Send test
           </Button>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -19,6 +20,8 @@ from control_plane.identity.access.views import TenantView
 from control_plane.identity.members.queries import invitations_of_members
 
 RECENT = 10
+# Members who are added this soon after their tenant were created with it, as the demo's are: nobody invited them.
+CREATED_TOGETHER = timedelta(minutes=5)
 # The columns of limits where nothing is limited. The quota of pins is none of them: it allows something.
 NO_LIMITS = dict.fromkeys(name for name in NAMES if name != "pinned_bytes")
 
@@ -64,7 +67,8 @@ class OverviewView(TenantView):
                     "uploaded": adapters["total"] > 0,
                     "called": bool(recent),
                     "limited": row.limit_sets.exclude(**NO_LIMITS).exists() or row.budgets.exists(),
-                    "invited": row.memberships.count() > 1 or invitations_of_members(row).exists(),
+                    "invited": invitations_of_members(row).exists()
+                    or row.memberships.filter(created_at__gt=row.created_at + CREATED_TOGETHER).exists(),
                 },
             }
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from control_plane.adapters.registry.models import AdapterVersion, VersionState
+from control_plane.adapters.registry.models import OUT_OF_USE, AdapterVersion, VersionState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.adapters.uploads.spool import SpooledFile
@@ -132,8 +132,11 @@ def wait_until_settled(wait_s: float) -> dict[str, str]:
 
 
 def _states(tenant: Tenant) -> dict[str, str]:
-    """Return the state of each adapter's newest upload, or of its version once it is accepted."""
+    """Return the state of each adapter's newest upload, or of its version once it is accepted.
+
+    Adapters whose newest version is archived or deleted are left out: nobody waits for them.
+    """
     newest: dict[str, str] = {}
     for upload in Upload.objects.for_tenant(tenant).select_related("version").order_by("created_at"):
         newest[upload.adapter_name] = upload.version.state if upload.version else upload.state
-    return newest
+    return {name: state for name, state in newest.items() if state not in OUT_OF_USE}
