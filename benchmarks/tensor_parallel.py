@@ -47,6 +47,7 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_set import GraphSet
+from lora_engine.garbage import freeze_loaded_objects
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.lora_exchange import LoraExchange
 from lora_engine.model.parallel import Exchanges, Parallel, PartialSum
@@ -149,9 +150,11 @@ def microseconds(parallel: Parallel, residual: torch.Tensor, inside: int = 20, t
         for _ in range(inside):
             place = parallel.addend(*residual.shape, residual.dtype)
             total = parallel.sum(x if place is None else place)
-            addresses = total.addresses if isinstance(total, PartialSum) else None
-            if GPU:
-                add_norm(x if place is None else place, residual, weight, 1e-5, out, addends=addresses)
+            if GPU and isinstance(total, PartialSum):
+                parts = {"addends": total.addresses, "rows_of_rank": total.rows_of_rank}
+                add_norm(total.addend, residual, weight, 1e-5, out, **parts)
+            elif GPU:
+                add_norm(x, residual, weight, 1e-5, out)
 
     if not residual.is_cuda:
         began = time.perf_counter()
@@ -231,7 +234,13 @@ def capture_when_used() -> None:
             _capturing_s += time.perf_counter() - began
 
     GraphSet._add = timed  # type: ignore[method-assign]
-    GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]
+    GraphSet.capture_first = capture_none  # type: ignore[method-assign]
+
+
+def capture_none(graphs: GraphSet[Any], progress: Callable[[float], None] = lambda share: None) -> float:
+    """Capture no graph at start, and every graph in the step that first needs it, those of prompts too."""
+    graphs._deferred, graphs.steps_between = True, 0
+    return 0.0
 
 
 def adapters(engine: Engine, memory: HostMemory, count: int) -> list[PackedAdapter]:
@@ -280,6 +289,7 @@ def run_engine(job: Job, out: Path | None) -> None:
     batches = (job.batches or (256 * ranks,)) if GPU else (8,)
     batch = max(batches)
     engine, source, memory = start(job, ranks, batch)
+    freeze_loaded_objects()  # as the engine's process does
     packed = adapters(engine, memory, max(COUNTS.values()) if GPU else 80)
     for one in packed:
         source.add(one)

@@ -108,6 +108,14 @@ class EngineConfig:
         return self.step_tokens or max(_STEP_TOKENS, 2 * self.max_running)
 
     @property
+    def graph_rows(self) -> int:
+        """Rows of the largest graph of steps with prompts.
+
+        The kernels of larger steps take longer than their launches. Each of several ranks computes a part of a step.
+        """
+        return max(_STEP_TOKENS, min(self.max_step_tokens, _STEP_TOKENS * self.tensor_parallel))
+
+    @property
     def host_arena_bytes(self) -> int:
         """Size of the host memory for adapters, in bytes."""
         if self.host_arena_mb:

@@ -670,11 +670,12 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
         runner = Runner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
         runner.start_seconds = seconds
         return runner
-    budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic)
+    budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic, config.graph_rows)
     deferred = config.defer_graphs and loaded.kernels_ahead  # else a capture could wait for a compiler
     graphs = GraphRunner(
-        loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes, mirror
-    )
+        loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes, mirror,
+        config.graph_rows,
+    )  # fmt: skip
     if loaded.model.parallel.rank:
         return graphs
     with loaded.progress.phase("decode graphs") as share:

@@ -10,8 +10,11 @@ from .fp8 import quantising, static_scale, store_quantised
 from .fp8_tensors import Fp8Matrix, Fp8Rows
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
+# Elements that a program of ``sum_rows`` adds up: 16 bytes of each addend for each of 256 threads.
+_SUM_BLOCK = 2048
 
-@triton.jit
+
+@triton.jit(do_not_specialize=["rows_of_rank"])
 def _norm_kernel(
     x_ptr,
     residual_ptr,
@@ -26,8 +29,10 @@ def _norm_kernel(
     out_stride,
     eps,
     scale,
+    rows_of_rank,
     SIZE: tl.constexpr,
     ADDENDS: tl.constexpr,
+    SUMMED: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -48,6 +53,8 @@ def _norm_kernel(
     grid_dependency_wait(PDL)
     if ADDENDS:
         total = tl.zeros((BLOCK_SIZE,), tl.float32)
+        if SUMMED:
+            addends_ptr += row // rows_of_rank
         for index in tl.static_range(ADDENDS):
             address = tl.load(addends_ptr + index).to(tl.pointer_type(x_ptr.dtype.element_ty))
             address = tl.multiple_of(address, 16)
@@ -91,6 +98,7 @@ def add_norm(
     centred: bool = False,
     rounded_first: bool = True,
     addends: torch.Tensor | None = None,
+    rows_of_rank: int = 0,
 ) -> None:
     """Compute ``residual += scale * x`` in place (unless None), then ``out = norm(residual) * weight``.
 
@@ -101,11 +109,13 @@ def add_norm(
     ``ValueError`` for shapes that do not fit.
 
     ``addends [n]`` int64: ``x`` is the sum of n tensors at these addresses, in their order and rounded to ``x``'s
-    dtype; only the shape, dtype and strides of ``x`` itself are used. They may be in the memory of other GPUs.
+    dtype; only the shape, dtype and strides of ``x`` itself are used. They may be in the memory of other GPUs. With
+    ``rows_of_rank`` they are summed already (``sum_rows``): the sum of that many rows is at each address, the first
+    ones at the first address.
     """
     if out.shape != x.shape:
         raise ValueError(f"out is {tuple(out.shape)}, but must have the shape of x, {tuple(x.shape)}")
-    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first, addends)
+    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first, addends, rows_of_rank)
 
 
 def add_norm_and_quantise(
@@ -120,13 +130,16 @@ def add_norm_and_quantise(
     centred: bool = False,
     rounded_first: bool = True,
     addends: torch.Tensor | None = None,
+    rows_of_rank: int = 0,
 ) -> Fp8Rows:
     """Compute ``add_norm`` for a product with ``matrix``, rounded to ``x``'s dtype, then quantised to FP8.
 
     ``full``: the unquantised result is kept too.
     """
     rows = Fp8Rows.empty(x.shape[0], matrix, torch.empty_like(x) if full else None)
-    _launch_norm(x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first, addends)
+    _launch_norm(
+        x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first, addends, rows_of_rank
+    )
     return rows
 
 
@@ -142,6 +155,7 @@ def _launch_norm(
     centred: bool,
     rounded_first: bool,
     addends: torch.Tensor | None,
+    rows_of_rank: int,
 ) -> None:
     size = x.shape[1]
     if weight.shape != (size,) or (rows is not None and rows.shape != x.shape):
@@ -167,8 +181,10 @@ def _launch_norm(
         0 if out is None else out.stride(0),
         eps,
         scale,
+        rows_of_rank,
         SIZE=size,
-        ADDENDS=0 if addends is None else len(addends),
+        ADDENDS=0 if addends is None else 1 if rows_of_rank else len(addends),
+        SUMMED=rows_of_rank > 0,
         FULL=out is not None,
         QUANTISED=rows is not None,
         HAS_RESIDUAL=residual is not None,
@@ -178,6 +194,37 @@ def _launch_norm(
         **quantised,
         **pdl_options(x),
     )
+
+
+@triton.jit(do_not_specialize=["first", "count"])
+def _sum_rows_kernel(out_ptr, addends_ptr, first, count, ADDENDS: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    ok = offsets < count
+    offsets = tl.multiple_of(first, 16) + offsets
+    total = tl.zeros((BLOCK,), tl.float32)
+    for index in tl.static_range(ADDENDS):
+        address = tl.load(addends_ptr + index).to(tl.pointer_type(out_ptr.dtype.element_ty))
+        address = tl.multiple_of(address, 16)
+        # Not through the L1 cache, which does not know of other GPUs' writes.
+        total += tl.load(address + offsets, mask=ok, other=0.0, cache_modifier=".cg").to(tl.float32)
+    tl.store(out_ptr + offsets, total.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+def sum_rows(x: torch.Tensor, addends: torch.Tensor, first: int, rows: int) -> None:
+    """Write the sum of ``rows`` rows from ``first`` on of all ``addends`` to ``x [tokens, size]``, in the same rows.
+
+    ``addends [n]`` int64: addresses of tensors like ``x``, which is contiguous and may be one of them. The sum is
+    computed in float32 in their order and rounded to ``x``'s dtype, as in ``add_norm``. Rows past the end of ``x`` are
+    left out. The rows' elements must be a multiple of 16.
+    """
+    size = x.shape[1]
+    if not x.is_contiguous() or size % 16:
+        raise ValueError(f"x is {tuple(x.shape)} with strides {x.stride()}, but must be contiguous, with rows of 16 n")
+    count = max(0, min(rows, x.shape[0] - first)) * size
+    if count:
+        _sum_rows_kernel[(triton.cdiv(count, _SUM_BLOCK),)](
+            x, addends, first * size, count, ADDENDS=len(addends), BLOCK=_SUM_BLOCK, num_warps=8
+        )
 
 
 @triton.jit

@@ -164,21 +164,44 @@ def test_the_smallest_graph_that_holds_a_step() -> None:
     assert fitting_mixed_graphs(graphs, 257, 500, []) == []
 
 
-def steps(rnd: random.Random) -> Iterator[tuple[int, int, list[LoraSpan]]]:
+def test_large_graphs_of_several_ranks() -> None:
+    """They hold more prompts, and waste at most a fifth of their rows."""
+    graphs = mixed_graphs(256, 4000)
+    assert max(shape.size for shape in graphs) == 4000
+    best = fitting_mixed_graphs(graphs, 200, 1100, [], prompts=64)[0]
+    assert (best.size, best.decodes, best.prompts) == (1280, 256, 64) and best.sampling_rows == 320
+    assert fitting_mixed_graphs(graphs, 200, 3600, [], prompts=65) == []
+    assert fitting_mixed_graphs(graphs, 200, 4000, [])[0].size == 4000
+    for rows in range(1025, 4000, 37):
+        assert any(shape.size <= rows + rows // 4 for shape in fitting_mixed_graphs(graphs, 256, rows, []))
+
+
+def test_graphs_hold_the_steps_of_several_ranks() -> None:
+    def rows(**settings: int) -> int:
+        return EngineConfig(model=Path("m"), **settings).graph_rows  # type: ignore[arg-type]
+
+    assert rows() == rows(step_tokens=4096) == rows(step_tokens=64) == 1024
+    assert rows(tensor_parallel=2, step_tokens=4096) == 2048
+    assert rows(tensor_parallel=4, max_running=1024) == 2048
+    assert rows(tensor_parallel=8, step_tokens=4096) == 4096
+
+
+def steps(rnd: random.Random, most_prompts: int, longest: int) -> Iterator[tuple[int, int, list[LoraSpan]]]:
     """(decode rows, rows, adapters), where each row or prompt may have one."""
     for _ in range(200):
         decodes = rnd.choice((0, rnd.randint(0, 256)))
         starts = list(range(decodes + 1))
-        for _ in range(rnd.randint(1, MAX_PROMPTS)):
-            starts.append(starts[-1] + rnd.randint(2, rnd.choice((3, 64, 300))))
+        for _ in range(rnd.randint(1, most_prompts)):
+            starts.append(starts[-1] + rnd.randint(2, rnd.choice((3, 64, longest))))
         runs = [(start, stop, rnd.choice((8, 64))) for start, stop in pairwise(starts) if rnd.random() < 0.5]
         yield decodes, starts[-1], spans_of(runs)
 
 
-def test_every_step_s_tiles_fit_into_its_graph() -> None:
-    graphs, fitted = mixed_graphs(256), 0
-    for decodes, tokens, spans in steps(random.Random(5)):
-        for shape in fitting_mixed_graphs(graphs, decodes, tokens, spans):
+@pytest.mark.parametrize(("most_rows", "prompts", "longest"), [(0, 16, 300), (4096, MAX_PROMPTS, 300), (4000, 8, 900)])
+def test_every_step_s_tiles_fit_into_its_graph(most_rows: int, prompts: int, longest: int) -> None:
+    graphs, fitted = mixed_graphs(256, most_rows), 0
+    for decodes, tokens, spans in steps(random.Random(5), prompts, longest):
+        for shape in fitting_mixed_graphs(graphs, decodes, tokens, spans, prompts):
             of_decodes, of_prompts = split_spans(covering(spans, shape.size), decodes)
             if shape.lora:
                 assert tiles_needed(of_prompts, shape.lora.variant) <= shape.tiles

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lora_kernels import reference
-from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv
+from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv, sum_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
@@ -49,6 +49,33 @@ def test_add_rms_norm_of_a_sum_over_ranks(dtype: torch.dtype, ranks: int, size: 
         add_norm(parts[-1], got_residual, weight, 1e-5, got, scale=0.5, addends=addends)
         assert torch.equal(got, want)
     assert torch.equal(of_addends, of_residual)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("ranks", "rows", "size"), [(3, 2, 64), (4, 9, 4096), (8, 17, 160)])
+def test_a_sum_in_two_parts_equals_the_sum_in_one(dtype: torch.dtype, ranks: int, rows: int, size: int) -> None:
+    """Each rank adds up its rows in its own tensor; the last ranks may have fewer rows, or none."""
+    parts = [random(rows, size, dtype=dtype) for _ in range(ranks)]
+    addends = torch.tensor([part.data_ptr() for part in parts], device=DEVICE)
+    weight, residual = random(size, dtype=dtype), random(rows, size, dtype=dtype)
+    of_one, of_two = residual.clone(), residual.clone()
+    want, got = torch.full_like(residual, float("nan")), torch.full_like(residual, float("nan"))
+    add_norm(parts[0], of_one, weight, 1e-5, want, addends=addends)
+    share = -(-rows // ranks)
+    for rank, part in enumerate(parts):
+        others = part.clone()
+        sum_rows(part, addends, rank * share, share)
+        untouched = [row for row in range(rows) if row // share != rank]
+        assert torch.equal(part[untouched], others[untouched])
+    add_norm(parts[1], of_two, weight, 1e-5, got, addends=addends, rows_of_rank=share)
+    assert torch.equal(got, want)
+    assert torch.equal(of_two, of_one)
+
+
+def test_rows_to_sum_must_be_contiguous() -> None:
+    addends = torch.zeros(2, dtype=torch.int64, device=DEVICE)
+    with pytest.raises(ValueError, match="contiguous"):
+        sum_rows(torch.zeros(4, 64, device=DEVICE)[:, ::2], addends, 0, 2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

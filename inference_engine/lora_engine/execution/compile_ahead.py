@@ -40,6 +40,8 @@ from lora_engine.model.parallel import Parallel, PartialSum
 from lora_engine.model.triton_ops import USUAL_RANKS
 from lora_engine.model.warm_up import prefill_steps
 from lora_engine.model.weights import load_weights
+from lora_engine.tensor_parallel.symmetric_sums import rows_of_rank
+from lora_kernels.elementwise import sum_rows
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
 
 log = logging.getLogger(__name__)
@@ -217,7 +219,10 @@ class RecordedAddends:
         return True
 
     def sum(self, addend: torch.Tensor) -> PartialSum:
-        return PartialSum(addend, torch.empty(self.ranks, dtype=torch.int64, device="meta"))
+        addresses = torch.empty(self.ranks, dtype=torch.int64, device="meta")
+        if share := rows_of_rank(len(addend), addend.nbytes, self.ranks):
+            sum_rows(addend, addresses, 0, share)
+        return PartialSum(addend, addresses, share)
 
 
 @torch.inference_mode()
@@ -236,7 +241,7 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
     model, _ = build_transformer(without, model_config, weights, max_context, parallel)
     pool = PagePool(model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), _PAGES, dtype, device)
     largest = graph_sizes(config.max_running)[-1]
-    inputs = GraphInputs(model, pool, largest, max_context)
+    inputs = GraphInputs(model, pool, largest, max_context, config.graph_rows)
     last_tokens = torch.zeros(largest, dtype=torch.int64, device=device)
 
     def jobs(ranks: Sequence[int]) -> list[KernelJob]:

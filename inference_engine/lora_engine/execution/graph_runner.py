@@ -93,11 +93,11 @@ class _Parts:
             TILE_FIELDS * (size if shape.decodes is None else shape.decodes),
             PREFILL_TILE_FIELDS * prompt_tiles if prompts else 0,
             shape.sampling_rows if prompts else 0,
-            SPAN_FIELDS * MAX_PROMPTS if prompts and chunks else 0,
+            SPAN_FIELDS * shape.prompts if prompts and chunks else 0,
             CHUNK_FIELDS * chunks if prompts else 0,
-            MAX_PROMPTS if prompts and chunks else 0,
+            shape.prompts if prompts and chunks else 0,
         )
-        tables = size if shape.decodes is None else shape.decodes + MAX_PROMPTS
+        tables = size if shape.decodes is None else shape.decodes + shape.prompts
         fields, tiles, second, of_prompts, rows, spans, of_spans, first_chunks = (
             slice(*ends) for ends in pairwise([0, *accumulate(lengths)])
         )
@@ -112,7 +112,8 @@ class _Parts:
 class GraphInputs:
     """The fixed tensors that graphs read, and the logits that they write to."""
 
-    def __init__(self, model: Transformer, pool: PagePool, largest: int, max_context: int) -> None:
+    def __init__(self, model: Transformer, pool: PagePool, largest: int, max_context: int, most_rows: int = 0) -> None:
+        """Allocate the tensors; ``largest``: rows of decode graphs, ``most_rows``: of mixed ones (``mixed_graphs``)."""
         ops, device = model.ops, pool.data.device
         assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
         self._pool = pool
@@ -121,11 +122,12 @@ class GraphInputs:
         self._prefill = ops.prefill if isinstance(ops.prefill, TritonPrefill) else None
         self._states = pool.geometry.state_pages
         can_mix = self._prefill and not ops.invariant and ops.exchange is None
-        self.mixed = mixed_graphs(largest) if can_mix else []
+        self.mixed = mixed_graphs(largest, most_rows) if can_mix else []
         # The pages of a sequence's state come first in its row of the table.
         self.width = pool.geometry.pages_for_sequence(max_context)
         self._tokens_a_tile = tokens_a_tile(model.shape.heads, model.shape.kv_heads)
-        rows = max([largest, *(shape.size for shape in self.mixed)])
+        widest = max([GraphShape(largest), *self.mixed], key=lambda shape: shape.size)
+        rows = widest.size
         tiles = max([largest, *(shape.tiles for shape in self.mixed)])
 
         def zeros(*shape: int) -> torch.Tensor:
@@ -135,10 +137,10 @@ class GraphInputs:
         self.tiles = zeros(tiles, TILE_FIELDS)
         self.second_tiles = zeros(largest, TILE_FIELDS)
         self.table = zeros(largest + MAX_PROMPTS, self.width)
-        self.prompt_tiles = zeros(self._most_prompt_tiles(rows), PREFILL_TILE_FIELDS)
+        self.prompt_tiles = zeros(self._most_prompt_tiles(widest), PREFILL_TILE_FIELDS)
         self.logit_rows = zeros(largest + MAX_PROMPTS)
         self.spans = zeros(MAX_PROMPTS, SPAN_FIELDS)
-        self.chunks = zeros(self._most_chunks(rows), CHUNK_FIELDS)
+        self.chunks = zeros(self._most_chunks(widest), CHUNK_FIELDS)
         self.first_chunks = zeros(MAX_PROMPTS)
         # Buffers for the variants with the most partial sums.
         grouped = LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant)
@@ -163,12 +165,14 @@ class GraphInputs:
             lora.append(LoraPlan(self.second_tiles[:decodes], shape.decode_lora, self._shrunk[False], decodes))
         prefill = recurrent_prompts = None
         if is_mixed and self._prefill:
-            tables = self.table[decodes : decodes + MAX_PROMPTS]
-            tiles = self.prompt_tiles[: self._most_prompt_tiles(size)]
+            tables = self.table[decodes : decodes + shape.prompts]
+            tiles = self.prompt_tiles[: self._most_prompt_tiles(shape)]
             prefill = self._prefill.over(tables[:, self._states :], tiles, split_keys=True)
             if self._states:
-                chunks = self.chunks[: self._most_chunks(size)]
-                recurrent_prompts = SpanTables(self.spans, chunks, self.first_chunks, tables[:, : self._states])
+                chunks, count = self.chunks[: self._most_chunks(shape)], shape.prompts
+                recurrent_prompts = SpanTables(
+                    self.spans[:count], chunks, self.first_chunks[:count], tables[:, : self._states]
+                )
         return TritonPlan(
             pool=self._pool,
             positions=self.fields[Field.POSITION, :size],
@@ -198,15 +202,15 @@ class GraphInputs:
         return model.greedy(model.hidden(self.token_ids(shape.size, last_tokens), rows, self.plan(shape), layers), out)
 
     def parts(self, shape: GraphShape) -> _Parts:
-        return _Parts.of(shape, self._most_prompt_tiles(shape.size), self._most_chunks(shape.size))
+        return _Parts.of(shape, self._most_prompt_tiles(shape), self._most_chunks(shape))
 
-    def _most_chunks(self, tokens: int) -> int:
-        """Return the maximum number of recurrent layers' chunks of prompts with ``tokens`` tokens; 0 without such."""
-        return most_chunks(tokens, MAX_PROMPTS) if self._states else 0
+    def _most_chunks(self, shape: GraphShape) -> int:
+        """Return the maximum number of recurrent layers' chunks of prompts in a mixed step; 0 without such layers."""
+        return most_chunks(shape.size, shape.prompts) if self._states else 0
 
-    def _most_prompt_tiles(self, tokens: int) -> int:
-        """Return the maximum number of attention tiles of prompts with ``tokens`` tokens, splits of keys included."""
-        return tokens // self._tokens_a_tile + MAX_PROMPTS + most_key_splits(self._kv_heads)
+    def _most_prompt_tiles(self, shape: GraphShape) -> int:
+        """Return the maximum number of attention tiles of prompts in a mixed step, splits of keys included."""
+        return shape.size // self._tokens_a_tile + shape.prompts + most_key_splits(self._kv_heads)
 
     def attention_tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int32]:
         """Return the attention tiles of a mixed step's prompts, flattened."""
@@ -228,9 +232,9 @@ class GraphInputs:
         if shape.decodes is not None:
             self.logit_rows[: shape.sampling_rows].copy_(contents[parts.logit_rows])
             if self._states:
-                self.spans.copy_(contents[parts.spans].view(self.spans.shape))
-                self.chunks[: self._most_chunks(shape.size)].copy_(contents[parts.chunks].view(-1, CHUNK_FIELDS))
-                self.first_chunks.copy_(contents[parts.first_chunks])
+                self.spans[: shape.prompts].copy_(contents[parts.spans].view(-1, SPAN_FIELDS))
+                self.chunks[: self._most_chunks(shape)].copy_(contents[parts.chunks].view(-1, CHUNK_FIELDS))
+                self.first_chunks[: shape.prompts].copy_(contents[parts.first_chunks])
         tables = contents[parts.tables].view(parts.rows, -1)
         self.table[: parts.rows, : tables.shape[1]].copy_(tables)
 
@@ -294,15 +298,19 @@ class GraphRunner(Runner):
         deferred: bool = False,
         decodes: Decodes = one_token,
         mirror: StepMirror | None = None,
+        most_rows: int = 0,
     ) -> None:
-        """Create a runner; ``budget`` is the device memory in bytes for graphs, for ``deferred`` see ``GraphSet``."""
+        """Create a runner; ``budget`` is the device memory in bytes for graphs, for ``deferred`` see ``GraphSet``.
+
+        ``most_rows``: rows of the largest graph of mixed steps (``mixed_graphs``).
+        """
         super().__init__(model, pool, max_running, decodes, mirror)
         assert isinstance(model.ops, TritonOps), "only the Triton backend can be captured"
         self._invariant = model.ops.invariant
         self.sizes = graph_sizes(max_running, self._invariant)
         self.memory = torch.cuda.graph_pool_handle()
         largest, device = self.sizes[-1], pool.data.device
-        self.inputs = GraphInputs(model, pool, largest, max_context)
+        self.inputs = GraphInputs(model, pool, largest, max_context, most_rows)
         shapes = [GraphShape(largest), *self.inputs.mixed]
         most = max(self.inputs.parts(shape).count(self.inputs.width) for shape in shapes)
         # A pinned tensor has all contents of a step, for a single copy.
@@ -364,10 +372,8 @@ class GraphRunner(Runner):
 
     def _mixed_step(self, chunks: list[Chunk]) -> _GraphStep | None:
         decodes, tokens = sum(map(self._decodes, chunks)), sum(chunk.tokens for chunk in chunks)
-        if len(chunks) - decodes > MAX_PROMPTS:
-            return None
         spans = lora_spans(chunks, np.cumsum([0] + [chunk.tokens for chunk in chunks]), None)
-        shapes = fitting_mixed_graphs(self.inputs.mixed, decodes, tokens, spans)
+        shapes = fitting_mixed_graphs(self.inputs.mixed, decodes, tokens, spans, len(chunks) - decodes)
         longest = max((chunk.sequence.num_computed for chunk in chunks[:decodes]), default=0)
         if longest > _LONG_DECODE:  # a graph for more rows splits a sequence's keys into fewer parts
             splits = decode_splits(decodes, self.model.shape.kv_heads)

@@ -40,14 +40,17 @@ _SHARED_BYTES, _ACTIVATIONS = 64 << 20, 8
 _UNUSUAL_GRAPHS = 32
 # Difference in tiles that does not justify a further graph: empty tiles cost less.
 _FEW_TILES = 8
-# Maximum number of prompts in a mixed step's graph.
-MAX_PROMPTS = 16
-# Rows of mixed graphs with the maximum number of decode rows. Larger steps hide their launches.
+# Rows of mixed graphs with the maximum number of decode rows. Larger steps hide their launches, except those of several
+# ranks, for which there are the larger graphs.
 _MIXED_ROWS = (*range(64, 512, 64), *range(512, 1025, 128))
+_LARGE_ROWS = (*range(1280, 2048, 256), *range(2048, 4096, 512), *range(4096, 16384, 1024))
+# Maximum number of prompts in a mixed step's graph, and in a large one.
+_PROMPTS, MAX_PROMPTS = 16, 64
 # Rows of mixed graphs, by their number of decode rows.
 _MIXED_DECODES = {0: (64,), 16: (64, 128, 256), 64: (128, 256, 512, 1024)}
-# Padding rows of a mixed graph at most: with more, launching without a graph is faster.
-_MAX_WASTE = 128
+# Padding rows of a mixed graph at most, and the least share of them in a large one's rows: with more, launching without
+# a graph is faster.
+_MAX_WASTE, _WASTE_SHARE = 128, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,14 @@ class GraphShape:
     decode_lora: LoraShape | None = None
 
     @property
+    def prompts(self) -> int:
+        """Maximum number of prompts in a mixed step."""
+        return _PROMPTS if self.size <= _MIXED_ROWS[-1] else MAX_PROMPTS
+
+    @property
     def sampling_rows(self) -> int:
         """Number of rows of logits."""
-        return self.size if self.decodes is None else self.decodes + MAX_PROMPTS
+        return self.size if self.decodes is None else self.decodes + self.prompts
 
 
 def graph_sizes(max_running: int, invariant: bool = False) -> list[int]:
@@ -115,29 +123,35 @@ def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant
     return shapes
 
 
-def mixed_graphs(max_running: int) -> list[GraphShape]:
-    """Return the graphs of mixed steps, without adapters and with usual ones, largest first."""
+def mixed_graphs(max_running: int, most_rows: int = 0) -> list[GraphShape]:
+    """Return the graphs of mixed steps, without adapters and with usual ones, largest first.
+
+    ``most_rows``: there are large ones too, up to this number of rows.
+    """
+    large = [rows for rows in _LARGE_ROWS if rows < most_rows]
+    large += [most_rows] if most_rows > _MIXED_ROWS[-1] else []
     few = {decodes: sizes for decodes, sizes in _MIXED_DECODES.items() if decodes < max_running}
     lora, decode_lora = (usual_shapes(v)[-1] for v in (KernelVariant.PREFILL, KernelVariant.GROUPED))
     shapes = []
-    for decodes, sizes in (few | {max_running: _MIXED_ROWS}).items():
+    for decodes, sizes in (few | {max_running: (*_MIXED_ROWS, *large)}).items():
         for size in sizes:
             if size > decodes:
-                shapes.append(GraphShape(size, decodes=decodes))
+                base = GraphShape(size, decodes=decodes)
+                shapes.append(base)
                 of_decodes = decode_lora if decodes else None
                 for groups in (ATTENTION, ALL_GROUPS):
-                    tiles = _prompt_tiles(size)
+                    tiles = _prompt_tiles(size, base.prompts)
                     shapes.append(GraphShape(size, lora, tiles, groups, decodes=decodes, decode_lora=of_decodes))
     return sorted(shapes, key=lambda shape: -shape.size)
 
 
-def _prompt_tiles(size: int) -> int:
+def _prompt_tiles(size: int, prompts: int) -> int:
     """Return the tiles of a mixed graph: of prompts' rows, and of rows without an adapter between and after them."""
-    return size // KernelVariant.PREFILL + 2 * MAX_PROMPTS + 1
+    return size // KernelVariant.PREFILL + 2 * prompts + 1
 
 
 def fitting_mixed_graphs(
-    graphs: Sequence[GraphShape], decodes: int, tokens: int, spans: Sequence[LoraSpan]
+    graphs: Sequence[GraphShape], decodes: int, tokens: int, spans: Sequence[LoraSpan], prompts: int = 1
 ) -> list[GraphShape]:
     """Return the graphs that hold a mixed step of ``tokens`` rows, ``decodes`` of them decode rows; best first."""
     if spans and max_rank(spans) > USUAL_RANKS[-1]:
@@ -148,7 +162,8 @@ def fitting_mixed_graphs(
         for shape in graphs
         if shape.decodes is not None
         and decodes <= shape.decodes
-        and tokens <= shape.size <= tokens + _MAX_WASTE
+        and prompts <= shape.prompts
+        and tokens <= shape.size <= tokens + max(_MAX_WASTE, shape.size // _WASTE_SHARE)
         and (shape.lora is None) == (not spans)
         and groups <= shape.groups
     ]
@@ -160,9 +175,9 @@ def _decode_variants(size: int, invariant: bool) -> list[KernelVariant]:
     return [variant for variant, least in (_INVARIANT if invariant else _LEAST_ROWS).items() if size >= least]
 
 
-def graph_memory(max_running: int, model: ModelShape, invariant: bool = False) -> int:
+def graph_memory(max_running: int, model: ModelShape, invariant: bool = False, most_rows: int = 0) -> int:
     """Return the device memory in bytes that graphs may take: every usual one, and some others."""
-    mixed = [] if invariant else mixed_graphs(max_running)
+    mixed = [] if invariant else mixed_graphs(max_running, most_rows)
     graphs = len(usual_graphs(max_running, invariant=invariant)) + len(mixed) + _UNUSUAL_GRAPHS
     widest = max(features for pair in model.targets.values() for features in pair)
     rows = max([max_running, *(shape.size for shape in mixed)])

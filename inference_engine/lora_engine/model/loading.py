@@ -378,7 +378,9 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
     from .triton_ops import TritonOps
 
     assert isinstance(model.ops, TritonOps)
-    graphs = graph_memory(config.max_running, model.shape, config.deterministic) if config.cuda_graphs else 0
+    graphs = 0
+    if config.cuda_graphs:
+        graphs = graph_memory(config.max_running, model.shape, config.deterministic, config.graph_rows)
     return model.ops.prompt_workspace(tokens), graphs
 
 

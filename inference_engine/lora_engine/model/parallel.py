@@ -34,6 +34,7 @@ class PartialSum:
 
     addend: torch.Tensor  # this rank's
     addresses: torch.Tensor  # [ranks] int64 on the device: of each rank's addend in this rank's address space
+    rows_of_rank: int = 0  # > 0: each rank has summed so many rows in its addend already, rank 0 the first ones
 
 
 class SharedAddends(Protocol):

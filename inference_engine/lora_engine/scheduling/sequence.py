@@ -148,10 +148,19 @@ class Sequence:
     masks: TokenMasks | None = field(init=False)  # set if a grammar constrains the answer
     num_prompt: int = field(init=False)
     longest: int = field(init=False)  # limit of prompt and output tokens together
+    seed: int = field(init=False)  # of the choice's randomness, a signed 64-bit number
+    penalised_prompt: frozenset[int] = field(init=False)  # tokens of the prompt, if a penalty needs them
 
     def __post_init__(self) -> None:
         self.num_prompt = len(self.token_ids)
         self.longest = self.num_prompt + self.max_tokens
+        params = self.request.sampling
+        seed = params.seed if params.seed is not None else zlib.crc32(self.request.request_id.encode())
+        # Choices of one request must differ, and a seed may be any unsigned 64-bit number.
+        mixed = (seed + self.choice * 0x9E3779B97F4A7C15) % (1 << 64)
+        self.seed = mixed - (1 << 64) if mixed >= 1 << 63 else mixed
+        penalised = params.repetition_penalty != 1.0
+        self.penalised_prompt = frozenset(self.request.prompt_token_ids) if penalised else frozenset()
         if (pooling := self.request.pooling) is not None:
             self.read_from = self.num_prompt - 1 if pooling.kind is PoolingKind.LAST else 0
             self.read_until = self.num_prompt
@@ -325,14 +334,11 @@ class Sequence:
             self.output_counts[token_id] += 1
 
     def sampling_row(self) -> SamplingRow:
-        params = self.request.sampling
-        seed = params.seed if params.seed is not None else zlib.crc32(self.request.request_id.encode())
-        prompt = frozenset(self.request.prompt_token_ids) if params.repetition_penalty != 1.0 else frozenset()
-        # Choices of one request must differ, and a seed may be any unsigned 64-bit number.
-        mixed = (seed + self.choice * 0x9E3779B97F4A7C15) % (1 << 64)
-        signed = mixed - (1 << 64) if mixed >= 1 << 63 else mixed
-        suppressed = self.parent.ending_tokens if self.num_output < params.min_tokens else ()
-        return SamplingRow(params, signed, self.num_output, prompt, self.output_counts, suppressed=suppressed)
+        params, position = self.parent.request.sampling, len(self.token_ids) - self.num_prompt
+        suppressed = self.parent.ending_tokens if position < params.min_tokens else ()
+        return SamplingRow(
+            params, self.seed, position, self.penalised_prompt, self.output_counts, suppressed=suppressed
+        )
 
 
 @dataclass(slots=True)  # not frozen: one is made for every token, and that would take three times as long

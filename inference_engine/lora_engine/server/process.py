@@ -24,6 +24,7 @@ from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine, build_runner
 from lora_engine.errors import StartupError, UnsupportedModel
+from lora_engine.garbage import freeze_loaded_objects
 from lora_engine.model.base_modules import base_modules
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.digests import DigestMemory
@@ -155,6 +156,7 @@ async def _serve(
         if last := note.begin():
             host.description.last_end.CopyFrom(pb.LastEnd(reason=last.reason, unix_time=last.at))
             log.warning("the previous engine ended abnormally: %s", last.reason)
+        freeze_loaded_objects()
         host.start()
         # A CPU is slow, but it does not hang unless it waits for another rank.
         if config.step_timeout_s and (config.device != "cpu" or leader is not None):

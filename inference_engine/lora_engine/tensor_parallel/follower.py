@@ -23,6 +23,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import build_runner
 from lora_engine.errors import UnsupportedModel
 from lora_engine.execution.step_inputs import StepInputs
+from lora_engine.garbage import freeze_loaded_objects
 from lora_engine.model.batch import EmbeddingLayerSpan, LoraSpan
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.merging import MergedLayers
@@ -91,6 +92,7 @@ def run_rank(
         parallel = progress.of(group.join(rank_config, rank, meeting, progress.exchanges))
         follower = Follower(rank_config, load(rank_config, parallel), commands)
         starting = False
+        freeze_loaded_objects()
         follower.run()
     except (EOFError, BrokenPipeError):
         pass  # rank 0 has ended

@@ -3,11 +3,13 @@
 NCCL's all-reduce is a chain of steps, whose latency exceeds the transfer time for the activations of a decode step.
 
 - ``SymmetricAddends``: the products before a norm write to symmetric memory, and the norm's kernel reads the addends of
-  all GPUs. No kernel copies or adds anything else; only a barrier lies between them.
+  all N GPUs. No kernel copies or adds anything else; only a barrier lies between them. Large sums of more than two GPUs
+  take two parts: each GPU adds up its share of the rows, and the norm's kernel reads every row where it was added up.
 - ``SymmetricSums``, for other small sums: every GPU copies its part into symmetric memory, waits for the others, and
   adds up all parts in the order of the ranks.
 
-Both read N times as many bytes as a tensor has. The switches' multicast is not used.
+In one part every GPU reads N - 1 times a tensor's bytes from others, in two parts 2 - 2 / N times. The switches'
+multicast is not used.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ log = logging.getLogger(__name__)
 _DTYPES = (torch.bfloat16, torch.float32)
 # Bytes that the kernel reads at once; tensors must be a multiple of it.
 _ALIGNED = 16
-# Sums that norms add up in the check at start, and the rows and columns of each.
-_CHECKS, _CHECKED = 16, (256, 1024)
+# Sums that norms add up in the check at start, and the rows and columns of the small ones and of the large ones.
+_CHECKS, _CHECKED = 16, ((255, 1024), (1025, 1024))
+# Bytes of a sum from which on more than two GPUs add it up in two parts (benchmarks/results/w7.jsonl).
+_TWO_PARTS = 1 << 20
 
 
 class SymmetricSums:
@@ -54,12 +58,18 @@ class SymmetricSums:
         torch.ops.symm_mem.one_shot_all_reduce_copy_out(shared, flat, "sum", self._group_name, flat)
 
 
+def rows_of_rank(rows: int, num_bytes: int, ranks: int) -> int:
+    """Return the number of rows of a sum that each rank adds up before a norm reads them; 0: the norm adds them up."""
+    return -(-rows // ranks) if ranks > 2 and num_bytes > _TWO_PARTS else 0
+
+
 class SymmetricAddends:
     """The ``SharedAddends`` in two buffers of symmetric memory, which sums use by turns.
 
-    One barrier for each sum suffices. A rank overwrites a buffer only behind the barrier of the next sum, and another
-    rank reaches that barrier only when its norm has read the buffer. From one step to the next, in which a buffer may
-    be used twice in a row, the sum of the embeddings has the effect of a barrier.
+    One barrier for each part of a sum suffices. A rank overwrites a buffer only behind the barriers of the next sum,
+    and another rank reaches them only when its norm has read the buffer. Within a sum of two parts, a rank overwrites
+    only the rows that it alone adds up. From one step to the next, in which a buffer may be used twice in a row, the
+    sum of the embeddings has the effect of a barrier.
     """
 
     def __init__(self, buffers: Sequence[torch.Tensor], handles: Sequence[_SymmetricMemory]) -> None:
@@ -81,10 +91,15 @@ class SymmetricAddends:
         return x.data_ptr() == self._buffers[self._next].data_ptr()
 
     def sum(self, addend: torch.Tensor) -> PartialSum:
+        from lora_kernels.elementwise import sum_rows  # imports triton, which an engine on CPUs does not have
+
         handle, addresses = self._handles[self._next], self._addresses[self._next]
-        handle.barrier()
         self._next = 1 - self._next
-        return PartialSum(addend, addresses)
+        handle.barrier()
+        if share := rows_of_rank(len(addend), addend.nbytes, len(addresses)):
+            sum_rows(addend, addresses, handle.rank * share, share)
+            handle.barrier()
+        return PartialSum(addend, addresses, share)
 
 
 def _address(handle: _SymmetricMemory, rank: int) -> int:
@@ -161,7 +176,11 @@ def _tried(made: _Made, parallel: Parallel, device: torch.device) -> str:
     try:
         differences = [] if made.small is None else [_small_difference(made.small, parallel, device)]
         if made.shared is not None:  # each buffer several times
-            differences += [_fused_difference(made.shared, parallel, device, number) for number in range(_CHECKS)]
+            differences += [
+                _fused_difference(made.shared, parallel, device, number, *shape)
+                for number in range(_CHECKS)
+                for shape in _CHECKED
+            ]
         wrong = [difference for difference in map(float, differences) if difference]
     except (RuntimeError, AttributeError) as error:
         return str(error).splitlines()[0]
@@ -175,19 +194,23 @@ def _small_difference(small: SymmetricSums, parallel: Parallel, device: torch.de
     return (total - torch.stack(addends).sum(0)).abs().max()
 
 
-def _fused_difference(shared: SymmetricAddends, parallel: Parallel, device: torch.device, number: int) -> torch.Tensor:
+def _fused_difference(
+    shared: SymmetricAddends, parallel: Parallel, device: torch.device, number: int, rows: int, columns: int
+) -> torch.Tensor:
     """Return the largest error of a sum that a norm's kernel adds up. Small integers have exact sums in any order."""
     from lora_kernels.elementwise import add_norm  # imports triton, which an engine on CPUs does not have
 
     def addend(rank: int) -> torch.Tensor:
-        numbers = torch.arange(_CHECKED[0] * _CHECKED[1], device=device).view(_CHECKED)
+        numbers = torch.arange(rows * columns, device=device).view(rows, columns)
         return ((numbers * (rank + 3) + number) % 13).bfloat16()
 
-    place = shared.addend(*_CHECKED, torch.bfloat16)
-    assert place is not None, "a buffer has room for a few rows"
+    place = shared.addend(rows, columns, torch.bfloat16)
+    if place is None:  # the setting allows no sums of this size
+        return torch.zeros((), device=device)
     place.copy_(addend(parallel.rank))
     total, normed = torch.zeros_like(place), torch.empty_like(place)
-    weight = torch.ones(_CHECKED[1], dtype=place.dtype, device=device)
-    add_norm(place, total, weight, 1e-5, normed, addends=shared.sum(place).addresses)
+    weight = torch.ones(columns, dtype=place.dtype, device=device)
+    partial = shared.sum(place)
+    add_norm(place, total, weight, 1e-5, normed, addends=partial.addresses, rows_of_rank=partial.rows_of_rank)
     expected = torch.stack([addend(rank) for rank in range(parallel.world)]).sum(0)
     return (total - expected).abs().max()

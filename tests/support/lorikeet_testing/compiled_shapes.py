@@ -21,7 +21,7 @@ from lora_kernels.attention import (
     paged_decode,
     paged_prefill,
 )
-from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
+from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv, sum_rows
 from lora_kernels.expand import lora_expand
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, quantise_rows
 from lora_kernels.fp8_tensors import FP8, Fp8Matrix, fits
@@ -52,6 +52,9 @@ def launch_norms(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
     for residual in (None, x):
         add_norm(x, residual, weight, 1e-5, x)
     add_norm(x, x, weight, 1e-5, x, addends=elements(2, dtype=torch.int64))  # of two ranks
+    addends, share = elements(4, dtype=torch.int64), -(-tokens // 4)  # of four, in two parts
+    sum_rows(x, addends, share, share)
+    add_norm(x, x, weight, 1e-5, x, addends=addends, rows_of_rank=share)
 
 
 def launch_small(shape: Shape, tokens: int, dtype: torch.dtype) -> None:
