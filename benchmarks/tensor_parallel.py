@@ -151,10 +151,9 @@ def microseconds(parallel: Parallel, residual: torch.Tensor, inside: int = 20, t
             place = parallel.addend(*residual.shape, residual.dtype)
             total = parallel.sum(x if place is None else place)
             if GPU and isinstance(total, PartialSum):
-                parts = {"addends": total.addresses, "rows_of_rank": total.rows_of_rank}
-                add_norm(total.addend, residual, weight, 1e-5, out, **parts)
+                add_norm(total.addend, residual, weight, 1e-5, out, addends=total.addresses)
             elif GPU:
-                add_norm(x, residual, weight, 1e-5, out)
+                add_norm(total, residual, weight, 1e-5, out)
 
     if not residual.is_cuda:
         began = time.perf_counter()

@@ -14,7 +14,7 @@ from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 _SUM_BLOCK = 2048
 
 
-@triton.jit(do_not_specialize=["rows_of_rank"])
+@triton.jit
 def _norm_kernel(
     x_ptr,
     residual_ptr,
@@ -29,10 +29,8 @@ def _norm_kernel(
     out_stride,
     eps,
     scale,
-    rows_of_rank,
     SIZE: tl.constexpr,
     ADDENDS: tl.constexpr,
-    SUMMED: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -53,8 +51,6 @@ def _norm_kernel(
     grid_dependency_wait(PDL)
     if ADDENDS:
         total = tl.zeros((BLOCK_SIZE,), tl.float32)
-        if SUMMED:
-            addends_ptr += row // rows_of_rank
         for index in tl.static_range(ADDENDS):
             address = tl.load(addends_ptr + index).to(tl.pointer_type(x_ptr.dtype.element_ty))
             address = tl.multiple_of(address, 16)
@@ -98,7 +94,6 @@ def add_norm(
     centred: bool = False,
     rounded_first: bool = True,
     addends: torch.Tensor | None = None,
-    rows_of_rank: int = 0,
 ) -> None:
     """Compute ``residual += scale * x`` in place (unless None), then ``out = norm(residual) * weight``.
 
@@ -109,13 +104,11 @@ def add_norm(
     ``ValueError`` for shapes that do not fit.
 
     ``addends [n]`` int64: ``x`` is the sum of n tensors at these addresses, in their order and rounded to ``x``'s
-    dtype; only the shape, dtype and strides of ``x`` itself are used. They may be in the memory of other GPUs. With
-    ``rows_of_rank`` they are summed already (``sum_rows``): the sum of that many rows is at each address, the first
-    ones at the first address.
+    dtype; only the shape, dtype and strides of ``x`` itself are used. They may be in the memory of other GPUs.
     """
     if out.shape != x.shape:
         raise ValueError(f"out is {tuple(out.shape)}, but must have the shape of x, {tuple(x.shape)}")
-    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first, addends, rows_of_rank)
+    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first, addends)
 
 
 def add_norm_and_quantise(
@@ -130,16 +123,13 @@ def add_norm_and_quantise(
     centred: bool = False,
     rounded_first: bool = True,
     addends: torch.Tensor | None = None,
-    rows_of_rank: int = 0,
 ) -> Fp8Rows:
     """Compute ``add_norm`` for a product with ``matrix``, rounded to ``x``'s dtype, then quantised to FP8.
 
     ``full``: the unquantised result is kept too.
     """
     rows = Fp8Rows.empty(x.shape[0], matrix, torch.empty_like(x) if full else None)
-    _launch_norm(
-        x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first, addends, rows_of_rank
-    )
+    _launch_norm(x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first, addends)
     return rows
 
 
@@ -155,7 +145,6 @@ def _launch_norm(
     centred: bool,
     rounded_first: bool,
     addends: torch.Tensor | None,
-    rows_of_rank: int,
 ) -> None:
     size = x.shape[1]
     if weight.shape != (size,) or (rows is not None and rows.shape != x.shape):
@@ -181,10 +170,8 @@ def _launch_norm(
         0 if out is None else out.stride(0),
         eps,
         scale,
-        rows_of_rank,
         SIZE=size,
-        ADDENDS=0 if addends is None else 1 if rows_of_rank else len(addends),
-        SUMMED=rows_of_rank > 0,
+        ADDENDS=0 if addends is None else len(addends),
         FULL=out is not None,
         QUANTISED=rows is not None,
         HAS_RESIDUAL=residual is not None,
@@ -196,34 +183,40 @@ def _launch_norm(
     )
 
 
-@triton.jit(do_not_specialize=["first", "count"])
-def _sum_rows_kernel(out_ptr, addends_ptr, first, count, ADDENDS: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["first", "count", "rank"])
+def _sum_rows_kernel(x_ptr, addends_ptr, first, count, rank, ADDENDS: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     ok = offsets < count
     offsets = tl.multiple_of(first, 16) + offsets
     total = tl.zeros((BLOCK,), tl.float32)
     for index in tl.static_range(ADDENDS):
-        address = tl.load(addends_ptr + index).to(tl.pointer_type(out_ptr.dtype.element_ty))
+        address = tl.load(addends_ptr + index).to(tl.pointer_type(x_ptr.dtype.element_ty))
         address = tl.multiple_of(address, 16)
         # Not through the L1 cache, which does not know of other GPUs' writes.
         total += tl.load(address + offsets, mask=ok, other=0.0, cache_modifier=".cg").to(tl.float32)
-    tl.store(out_ptr + offsets, total.to(out_ptr.dtype.element_ty), mask=ok)
+    rounded = total.to(x_ptr.dtype.element_ty)
+    for index in tl.static_range(ADDENDS):
+        # Every rank begins with another one: a link carries what one GPU sends, not what all send at once.
+        address = tl.load(addends_ptr + (rank + index) % ADDENDS).to(tl.pointer_type(x_ptr.dtype.element_ty))
+        tl.store(tl.multiple_of(address, 16) + offsets, rounded, mask=ok)
 
 
-def sum_rows(x: torch.Tensor, addends: torch.Tensor, first: int, rows: int) -> None:
-    """Write the sum of ``rows`` rows from ``first`` on of all ``addends`` to ``x [tokens, size]``, in the same rows.
+def sum_rows(x: torch.Tensor, addends: torch.Tensor, rank: int) -> None:
+    """Replace a share of the rows of all ``addends`` by their sum: the ``rank``-th of as many shares as addends.
 
-    ``addends [n]`` int64: addresses of tensors like ``x``, which is contiguous and may be one of them. The sum is
-    computed in float32 in their order and rounded to ``x``'s dtype, as in ``add_norm``. Rows past the end of ``x`` are
-    left out. The rows' elements must be a multiple of 16.
+    ``addends [n]`` int64: the addresses of tensors like ``x [tokens, size]``, which is contiguous and one of them; all
+    but the last shares have ``tokens / n`` rows, rounded up. The others may be in the memory of other GPUs, which must
+    not read or write these rows meanwhile. The sum is computed in float32 in the order of the addends and rounded to
+    ``x``'s dtype, as in ``add_norm``. Raises ``ValueError`` if rows are not contiguous, or not a multiple of 16 long.
     """
-    size = x.shape[1]
+    tokens, size = x.shape
     if not x.is_contiguous() or size % 16:
         raise ValueError(f"x is {tuple(x.shape)} with strides {x.stride()}, but must be contiguous, with rows of 16 n")
-    count = max(0, min(rows, x.shape[0] - first)) * size
+    share = triton.cdiv(tokens, len(addends))
+    count = max(0, min(share, tokens - rank * share)) * size
     if count:
         _sum_rows_kernel[(triton.cdiv(count, _SUM_BLOCK),)](
-            x, addends, first * size, count, ADDENDS=len(addends), BLOCK=_SUM_BLOCK, num_warps=8
+            x, addends, rank * share * size, count, rank, ADDENDS=len(addends), BLOCK=_SUM_BLOCK, num_warps=8
         )
 
 

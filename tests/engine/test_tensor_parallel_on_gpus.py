@@ -98,11 +98,11 @@ def packed_for(engine: Engine, leader: Leader | None, case: Case) -> list[Packed
 
 
 @contextmanager
-def norms_that_sum() -> Iterator[list[PartialSum]]:
+def norms_that_sum() -> Iterator[list[PartialSum | torch.Tensor]]:
     """Collect the sums over ranks that kernels of norms add up."""
     plain, seen = SymmetricAddends.sum, []
 
-    def watched(self: SymmetricAddends, addend: torch.Tensor) -> PartialSum:
+    def watched(self: SymmetricAddends, addend: torch.Tensor) -> PartialSum | torch.Tensor:
         seen.append(plain(self, addend))
         return seen[-1]
 

@@ -54,28 +54,38 @@ def test_add_rms_norm_of_a_sum_over_ranks(dtype: torch.dtype, ranks: int, size: 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("ranks", "rows", "size"), [(3, 2, 64), (4, 9, 4096), (8, 17, 160)])
 def test_a_sum_in_two_parts_equals_the_sum_in_one(dtype: torch.dtype, ranks: int, rows: int, size: int) -> None:
-    """Each rank adds up its rows in its own tensor; the last ranks may have fewer rows, or none."""
+    """The last ranks may have fewer rows, or none."""
     parts = [random(rows, size, dtype=dtype) for _ in range(ranks)]
     addends = torch.tensor([part.data_ptr() for part in parts], device=DEVICE)
     weight, residual = random(size, dtype=dtype), random(rows, size, dtype=dtype)
     of_one, of_two = residual.clone(), residual.clone()
     want, got = torch.full_like(residual, float("nan")), torch.full_like(residual, float("nan"))
     add_norm(parts[0], of_one, weight, 1e-5, want, addends=addends)
-    share = -(-rows // ranks)
-    for rank, part in enumerate(parts):
-        others = part.clone()
-        sum_rows(part, addends, rank * share, share)
-        untouched = [row for row in range(rows) if row // share != rank]
-        assert torch.equal(part[untouched], others[untouched])
-    add_norm(parts[1], of_two, weight, 1e-5, got, addends=addends, rows_of_rank=share)
+    for rank in range(ranks):
+        sum_rows(parts[rank], addends, rank)
+    for part in parts:
+        assert torch.equal(part, parts[0])
+    add_norm(parts[1], of_two, weight, 1e-5, got)
     assert torch.equal(got, want)
     assert torch.equal(of_two, of_one)
+
+
+def test_a_rank_s_share_of_rows_alone_is_summed() -> None:
+    parts = [random(5, 64, dtype=torch.float32) for _ in range(4)]  # shares of 2, 2, 1 and no rows
+    before = [part.clone() for part in parts]
+    addends = torch.tensor([part.data_ptr() for part in parts], device=DEVICE)
+    for rank, rows in ((1, range(2, 4)), (3, range(0))):
+        sum_rows(parts[rank], addends, rank)
+        for part, old in zip(parts, before, strict=True):
+            changed = [row for row in range(5) if not torch.equal(part[row], old[row])]
+            assert changed == [*rows]
+        before = [part.clone() for part in parts]
 
 
 def test_rows_to_sum_must_be_contiguous() -> None:
     addends = torch.zeros(2, dtype=torch.int64, device=DEVICE)
     with pytest.raises(ValueError, match="contiguous"):
-        sum_rows(torch.zeros(4, 64, device=DEVICE)[:, ::2], addends, 0, 2)
+        sum_rows(torch.zeros(4, 64, device=DEVICE)[:, ::2], addends, 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -40,7 +40,7 @@ from lora_engine.model.parallel import Parallel, PartialSum
 from lora_engine.model.triton_ops import USUAL_RANKS
 from lora_engine.model.warm_up import prefill_steps
 from lora_engine.model.weights import load_weights
-from lora_engine.tensor_parallel.symmetric_sums import rows_of_rank
+from lora_engine.tensor_parallel.symmetric_sums import in_two_parts
 from lora_kernels.elementwise import sum_rows
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
 
@@ -218,11 +218,12 @@ class RecordedAddends:
     def contains(self, x: torch.Tensor) -> bool:
         return True
 
-    def sum(self, addend: torch.Tensor) -> PartialSum:
+    def sum(self, addend: torch.Tensor) -> PartialSum | torch.Tensor:
         addresses = torch.empty(self.ranks, dtype=torch.int64, device="meta")
-        if share := rows_of_rank(len(addend), addend.nbytes, self.ranks):
-            sum_rows(addend, addresses, 0, share)
-        return PartialSum(addend, addresses, share)
+        if not in_two_parts(addend.nbytes, self.ranks):
+            return PartialSum(addend, addresses)
+        sum_rows(addend, addresses, 0)
+        return addend
 
 
 @torch.inference_mode()

@@ -34,7 +34,6 @@ class PartialSum:
 
     addend: torch.Tensor  # this rank's
     addresses: torch.Tensor  # [ranks] int64 on the device: of each rank's addend in this rank's address space
-    rows_of_rank: int = 0  # > 0: each rank has summed so many rows in its addend already, rank 0 the first ones
 
 
 class SharedAddends(Protocol):
@@ -46,8 +45,8 @@ class SharedAddends(Protocol):
     def contains(self, x: torch.Tensor) -> bool:
         """Return whether ``x`` is such a place."""
 
-    def sum(self, addend: torch.Tensor) -> PartialSum:
-        """Wait, in the order of the stream, until every rank has written its addend."""
+    def sum(self, addend: torch.Tensor) -> PartialSum | torch.Tensor:
+        """Wait, in the order of the stream, until every rank has written its addend, or until ``addend`` is the sum."""
 
 
 @dataclass(slots=True)

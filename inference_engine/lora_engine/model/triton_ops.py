@@ -94,10 +94,6 @@ def _addresses_of(x: Addable) -> torch.Tensor | None:
     return x.addresses if isinstance(x, PartialSum) else None
 
 
-def _rows_of_rank(x: Addable) -> int:
-    return x.rows_of_rank if isinstance(x, PartialSum) else 0
-
-
 class TritonOps:
     """The backend of Triton kernels, with the workspaces that they need."""
 
@@ -203,7 +199,6 @@ class TritonOps:
             centred=s.norm.centred,
             rounded_first=s.norm.rounded_first,
             addends=_addresses_of(x),
-            rows_of_rank=_rows_of_rank(x),
         )
 
     def _norm(self, x: Addable, residual: torch.Tensor | None, weight: torch.Tensor, out: torch.Tensor) -> None:
@@ -218,7 +213,6 @@ class TritonOps:
             centred=s.norm.centred,
             rounded_first=s.norm.rounded_first,
             addends=_addresses_of(x),
-            rows_of_rank=_rows_of_rank(x),
         )
 
     def project(

@@ -3,12 +3,12 @@
 NCCL's all-reduce is a chain of steps, whose latency exceeds the transfer time for the activations of a decode step.
 
 - ``SymmetricAddends``: the products before a norm write to symmetric memory, and the norm's kernel reads the addends of
-  all N GPUs. No kernel copies or adds anything else; only a barrier lies between them. Large sums of more than two GPUs
-  take two parts: each GPU adds up its share of the rows, and the norm's kernel reads every row where it was added up.
+  all N GPUs. No kernel copies or adds anything else; only a barrier lies between them. Larger sums of more than two
+  GPUs take two parts: each GPU adds up its share of the rows, and writes the sums to all GPUs.
 - ``SymmetricSums``, for other small sums: every GPU copies its part into symmetric memory, waits for the others, and
   adds up all parts in the order of the ranks.
 
-In one part every GPU reads N - 1 times a tensor's bytes from others, in two parts 2 - 2 / N times. The switches'
+In one part every GPU receives N - 1 times a tensor's bytes from others, in two parts 2 - 2 / N times. The switches'
 multicast is not used.
 """
 
@@ -33,8 +33,8 @@ _DTYPES = (torch.bfloat16, torch.float32)
 _ALIGNED = 16
 # Sums that norms add up in the check at start, and the rows and columns of the small ones and of the large ones.
 _CHECKS, _CHECKED = 16, ((255, 1024), (1025, 1024))
-# Bytes of a sum from which on more than two GPUs add it up in two parts (benchmarks/results/w7.jsonl).
-_TWO_PARTS = 1 << 20
+# Maximum size in bytes of a sum that more than two GPUs add up in one part (benchmarks/results/w7.jsonl).
+_ONE_PART = 1 << 20
 
 
 class SymmetricSums:
@@ -58,9 +58,9 @@ class SymmetricSums:
         torch.ops.symm_mem.one_shot_all_reduce_copy_out(shared, flat, "sum", self._group_name, flat)
 
 
-def rows_of_rank(rows: int, num_bytes: int, ranks: int) -> int:
-    """Return the number of rows of a sum that each rank adds up before a norm reads them; 0: the norm adds them up."""
-    return -(-rows // ranks) if ranks > 2 and num_bytes > _TWO_PARTS else 0
+def in_two_parts(num_bytes: int, ranks: int) -> bool:
+    """Return whether the ranks add up a sum of so many bytes before a norm reads it; otherwise the norm does."""
+    return ranks > 2 and num_bytes > _ONE_PART
 
 
 class SymmetricAddends:
@@ -90,16 +90,17 @@ class SymmetricAddends:
     def contains(self, x: torch.Tensor) -> bool:
         return x.data_ptr() == self._buffers[self._next].data_ptr()
 
-    def sum(self, addend: torch.Tensor) -> PartialSum:
+    def sum(self, addend: torch.Tensor) -> PartialSum | torch.Tensor:
         from lora_kernels.elementwise import sum_rows  # imports triton, which an engine on CPUs does not have
 
         handle, addresses = self._handles[self._next], self._addresses[self._next]
         self._next = 1 - self._next
         handle.barrier()
-        if share := rows_of_rank(len(addend), addend.nbytes, len(addresses)):
-            sum_rows(addend, addresses, handle.rank * share, share)
-            handle.barrier()
-        return PartialSum(addend, addresses, share)
+        if not in_two_parts(addend.nbytes, handle.world_size):
+            return PartialSum(addend, addresses)
+        sum_rows(addend, addresses, handle.rank)
+        handle.barrier()
+        return addend
 
 
 def _address(handle: _SymmetricMemory, rank: int) -> int:
@@ -210,7 +211,7 @@ def _fused_difference(
     place.copy_(addend(parallel.rank))
     total, normed = torch.zeros_like(place), torch.empty_like(place)
     weight = torch.ones(columns, dtype=place.dtype, device=device)
-    partial = shared.sum(place)
-    add_norm(place, total, weight, 1e-5, normed, addends=partial.addresses, rows_of_rank=partial.rows_of_rank)
+    summed = shared.sum(place)
+    add_norm(place, total, weight, 1e-5, normed, addends=summed.addresses if isinstance(summed, PartialSum) else None)
     expected = torch.stack([addend(rank) for rank in range(parallel.world)]).sum(0)
     return (total - expected).abs().max()
