@@ -1,6 +1,7 @@
 """Failures and pauses that callers notice when engine hosts are restarted, killed or frozen under load.
 
     python benchmarks/host_failures.py [--dry] [--rounds 3] [--freeze-s 30] [--hosts 1] [--only restarts]
+    python benchmarks/host_failures.py --hosts 4 --device cuda [--callers 64] --only both    # each host has a GPU
     python benchmarks/host_failures.py --tensor-parallel 2 [--device cuda] [--dry] [--rounds 3] [--only kill-rank-1]
 
 A web process over SQLite with its workers inside, and two engines (or one) with the demo model on the processor. Eight
@@ -9,6 +10,7 @@ callers send requests without a pause: every second one streamed, every second o
     restarts   each engine in turn gets SIGTERM (5 s to drain), is started again, and the next when it is ready
     kills      the same with SIGKILL
     freeze     one engine stands still (SIGSTOP) for 30 s
+    both       one engine is killed and another stands still meanwhile, `--freeze-s` long; with four hosts
 
 With `--tensor-parallel N` there is one engine of N ranks under a supervisor, which starts it again half a second after
 its end, as `make run` does. Meanwhile one rank of it gets SIGKILL (kill-rank-0, kill-rank-1) or SIGSTOP (stop-rank-0,
@@ -48,7 +50,6 @@ RESULTS = ROOT / "benchmarks" / "results" / "host_failures.jsonl"
 import httpx  # noqa: E402
 from lorikeet_testing.web import WebProcess, eventually  # noqa: E402
 
-CALLERS = 8
 DRAIN_S = 5
 WAITING = {"LORIKEET_HOST_RETURN_S": "30"}
 ADAPTER = "pirate"
@@ -101,6 +102,7 @@ class Load:
 
     url: str
     key: str
+    callers: int = 8
     ends: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     texts: dict[str, Counter[str]] = field(default_factory=lambda: {ADAPTER: Counter(), MODEL: Counter()})
@@ -112,7 +114,7 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._repeat, args=[number]) for number in range(CALLERS)]
+        threads = [threading.Thread(target=self._repeat, args=[number]) for number in range(self.callers)]
         for thread in threads:
             thread.start()
         try:
@@ -178,6 +180,7 @@ class Platform:
     web: WebProcess
     engines: list[Engine]
     key: str
+    callers: int
 
     def ready(self, boots: dict[str, str] | None = None) -> bool:
         """Return whether all hosts answer, hold the adapter, and have restarted since `boots`."""
@@ -199,14 +202,27 @@ class Platform:
         eventually(lambda: self.ready(before), 120, what=f"{engine.name} ready again")
         time.sleep(2)
 
+    def load(self) -> Load:
+        return Load(self.web.url, self.key, self.callers)
+
+    def billed(self) -> Counter[str]:
+        """Return the events and completion tokens of the ledger."""
+        sums = "select count(*) as requests, coalesce(sum(completion_tokens), 0) as completion from usage_usageevent"
+        return Counter(self.web.query(sums)[0])
+
 
 @contextmanager
-def platform(hosts: int, options: tuple[str, ...] = ()) -> Iterator[Platform]:
+def platform(
+    hosts: int, options: tuple[str, ...] = (), callers: int = 8, a_gpu_each: bool = False
+) -> Iterator[Platform]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         roots = os.pathsep.join(str(ROOT / root) for root in ("platform", "inference_engine", "kernels"))
         env = {**os.environ, "PYTHONPATH": roots, "OMP_NUM_THREADS": "1"}
-        engines = [Engine(folder, each, env, options) for each in ("one", "two")[:hosts]]
+        engines = []
+        for number, each in enumerate(("one", "two", "three", "four")[:hosts]):
+            card = {"CUDA_VISIBLE_DEVICES": str(number)} if a_gpu_each else {}
+            engines.append(Engine(folder, each, env | card, options))
         web = WebProcess(folder / "var", ",".join(f"{each.name}={each.address}" for each in engines), WAITING)
         web.var.mkdir()
         try:
@@ -216,9 +232,9 @@ def platform(hosts: int, options: tuple[str, ...] = ()) -> Iterator[Platform]:
             made = manage(web, "create_tenant", "acme", "--owner", "ada@example.org", "--key", "first")
             key = next(word for word in made.split() if word.startswith("lk_"))
             web.start()
-            eventually(lambda: seen(web) == hosts, 60, what="all hosts")
+            eventually(lambda: seen(web) == hosts, 240, what="all hosts")
             upload(web, key)
-            whole = Platform(web, engines, key)
+            whole = Platform(web, engines, key, callers)
             eventually(whole.ready, 60, what="the adapter on all hosts")
             yield whole
         finally:
@@ -277,6 +293,20 @@ def freeze(platform: Platform, args: argparse.Namespace) -> None:
     time.sleep(5)
 
 
+def both(platform: Platform, args: argparse.Namespace) -> None:
+    killed, frozen = platform.engines[:2]
+    before = platform.boot(killed)
+    frozen.signal(signal.SIGSTOP)
+    try:
+        killed.end(signal.SIGKILL)
+        killed.start()
+        time.sleep(args.freeze_s)
+    finally:
+        frozen.signal(signal.SIGCONT)
+    eventually(lambda: platform.ready(before), 120, what=f"{killed.name} ready again")
+    time.sleep(3)
+
+
 RESTART_PAUSE_S = 0.5  # as `RESTART_PAUSES_S` in scripts/launch/supervisor.py
 
 
@@ -302,13 +332,8 @@ def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> di
     name, _, rank = case.split("-")
     number = signal.SIGKILL if name == "kill" else signal.SIGSTOP
     rounds = []
-    load = Load(platform.web.url, platform.key)
-    sums = "select count(*) as requests, coalesce(sum(completion_tokens), 0) as completion from usage_usageevent"
-    before = platform.web.query(sums)[0]
-
-    def billed() -> dict[str, int]:
-        after = platform.web.query(sums)[0]
-        return {key: after[key] - before[key] for key in ("requests", "completion")}
+    load = platform.load()
+    before = platform.billed()
 
     with load.running():
         for _ in range(args.rounds):
@@ -318,15 +343,16 @@ def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> di
             resumed = load.first_token_after(at + phases["ended_s"] + RESTART_PAUSE_S)
             rounds.append({**phases, "goes_on_s": resumed - at})
     with suppress(AssertionError):
-        eventually(lambda: billed() == dict(load.usage), 20, what="the ledger")
+        eventually(lambda: platform.billed() - before == load.usage, 20, what="the ledger")
+    billed = platform.billed() - before
     return {
         "requests": sum(load.ends.values()),
         "failed_before_an_answer": load.ends["failed"],
         "broke_off": load.ends["broke off"],
         "other_texts": sum(sum(texts.values()) - max(texts.values(), default=0) for texts in load.texts.values()),
         "codes": dict(load.codes),
-        "ledger_is_exact": billed() == dict(load.usage),
-        "billed": billed(),
+        "ledger_is_exact": billed == load.usage,
+        "billed": dict(billed),
         "reported": dict(load.usage),
         "longest_pause_s": round(load.longest_pause_s, 1),
         "rounds": [{key: round(value, 2) for key, value in each.items()} for each in rounds],
@@ -338,59 +364,69 @@ CASES: dict[str, Callable[[Platform, argparse.Namespace], None]] = {
     "restarts": restarts,
     "kills": kills,
     "freeze": freeze,
+    "both": both,
 }
 
 
 def measure(platform: Platform, case: str, args: argparse.Namespace) -> dict[str, Any]:
-    load = Load(platform.web.url, platform.key)
+    load, before = platform.load(), platform.billed()
     begun = time.monotonic()
     with load.running():
         time.sleep(3)
         CASES[case](platform, args)
     eventually(platform.ready, 120, what="all hosts")
+    with suppress(AssertionError):
+        eventually(lambda: platform.billed() - before == load.usage, 20, what="the ledger")
+    billed = platform.billed() - before
     return {
         "requests": sum(load.ends.values()),
         "failed_before_an_answer": load.ends["failed"],
         "broke_off": load.ends["broke off"],
         "other_texts": sum(sum(texts.values()) - max(texts.values(), default=0) for texts in load.texts.values()),
         "codes": dict(load.codes),
+        "ledger_is_exact": billed == load.usage,
+        "billed": dict(billed),
+        "reported": dict(load.usage),
         "longest_s": round(load.longest_s, 1),
-        "longest_pause_s": round(load.longest_pause_s, 1),
+        "longest_pause_s": round(load.longest_pause_s, 2),
         "seconds": round(time.monotonic() - begun),
         "hosts": len(platform.engines),
-        "restarts": 0 if case == "freeze" else len(platform.engines) * args.rounds,
+        "restarts": 0 if case == "freeze" else 1 if case == "both" else len(platform.engines) * args.rounds,
     }
 
 
-def report(case: str, results: dict[str, Any], dry: bool) -> None:
+def report(case: str, results: dict[str, Any], args: argparse.Namespace) -> None:
     failed = results["failed_before_an_answer"]
-    settings = {**machine(), "callers": CALLERS, "drain_s": DRAIN_S, **results}
+    settings = {**machine(), "device": args.device, "callers": args.callers, "drain_s": DRAIN_S, **results}
     one = row("host_failures", case, "failed_before_an_answer", failed, "requests", settings, model="lorikeet-demo")
-    append(RESULTS, [one], dry=dry)
+    append(args.out or RESULTS, [one], dry=args.dry)
 
 
 def main() -> None:
     parser = parser_of(__doc__, dry=True)
     parser.add_argument("--rounds", type=int, default=3, help="of restarts of both hosts")
-    parser.add_argument("--hosts", type=int, choices=(1, 2), default=2)
+    parser.add_argument("--hosts", type=int, choices=(1, 2, 4), default=2)
+    parser.add_argument("--callers", type=int, default=8)
+    parser.add_argument("--out", type=Path, help="file for the rows")
     parser.add_argument("--freeze-s", type=float, default=30)
     parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks of one engine, one of which is lost")
-    parser.add_argument("--device", default="cpu", help="of the first rank")
+    parser.add_argument("--device", default="cpu", help="of the first rank, or cuda: each host has a GPU")
     parser.add_argument("--only", choices=[*sorted(CASES), *RANK_CASES], action="append")
     args = parser.parse_args()
     if args.tensor_parallel > 1:
         options = ("--tensor-parallel", str(args.tensor_parallel), "--device", args.device)
-        with platform(1, options) as running:
+        with platform(1, options, args.callers) as running:
             for case in args.only or RANK_CASES:
                 results = measure_ranks(running, case, args)
                 settings = {**machine(), "device": args.device, "ranks": args.tensor_parallel, **results}
                 slowest = max(each["goes_on_s"] for each in results["rounds"])
                 one = row("host_failures", case, "goes_on", round(slowest, 2), "s", settings, model="lorikeet-demo")
-                append(RESULTS, [one], dry=args.dry)
+                append(args.out or RESULTS, [one], dry=args.dry)
         return
-    with platform(args.hosts) as running:
-        for case in args.only or CASES:
-            report(case, measure(running, case, args), args.dry)
+    options = ("--device", args.device, "--deterministic") if args.device == "cuda" else ()
+    with platform(args.hosts, options, args.callers, args.device == "cuda") as running:
+        for case in args.only or [case for case in CASES if case != "both" or args.hosts == 4]:
+            report(case, measure(running, case, args), args)
 
 
 if __name__ == "__main__":

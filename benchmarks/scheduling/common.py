@@ -84,18 +84,19 @@ def row(workload: str, case: str, metric: str, value: float, unit: str, **settin
         "value": round(value, 6),
         "unit": unit,
         "floor": None,
-        "gpu": None,
-        "gpus": 0,
+        "gpu": settings.pop("gpu", None),
+        "gpus": settings.pop("gpus", 0),
         "commit": commit(),
         "date": date.today().isoformat(),
         "settings": settings,
     }
 
 
-def write(rows: list[dict[str, Any]]) -> None:
-    """Append rows, and print them."""
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    with RESULTS.open("a") as file:
+def write(rows: list[dict[str, Any]], path: Path | None = None) -> None:
+    """Append rows to a file (None: that of all scheduling benchmarks), and print them."""
+    path = path or RESULTS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
         for entry in rows:
             file.write(json.dumps(entry) + "\n")
             print(

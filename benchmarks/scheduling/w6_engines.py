@@ -1,14 +1,16 @@
 """W6 with four real engines on one machine: in turn, by the fewest requests, by the soonest first token, with moves.
 
     python benchmarks/scheduling/w6_engines.py [--seconds 5] [--rounds 4] [--skews 1 0.3 0.1] [--tenants-seconds 8]
+    python benchmarks/scheduling/w6_engines.py --gpus --running 16 --prompt 200 --output 160    # a GPU for each engine
 
 Four engine processes with the demo model on the processor, four sequences each; sessions, dispatch, turns and migration
 are the web process's own classes, without HTTP. Adapters lie on as many engines as carry twice their rate (w6.py's
 placement), are asked for by S-LoRA's power law, each with bursts of its own (cv 4); prompts and answers have log-normal
-lengths. The load is 1.2 times what the four did when asked without a pause, measured first, so queues grow; all
-systems get the same requests, round by round. Then two tenants ask without a pause, one with four times the callers:
-the widest gap in priced tokens between them, summed over the four processes, beside twice what one may have in flight
-(VTC's bound).
+lengths. With `--gpus` the model has Llama-3.1-8B's shape and random weights, adapters have rank 16 on q, k, v and o,
+and engines are batch-invariant, so that texts can be compared. The load is 1.2 times what the four did when asked
+without a pause, measured first, so queues grow; all systems get the same requests, round by round. Then two tenants
+ask without a pause, one with four times the callers: the widest gap in priced tokens between them, summed over the four
+processes, beside twice what one may have in flight (VTC's bound).
 
 It fails if a request is not answered in full, or with another text than under another system.
 """
@@ -35,7 +37,9 @@ from typing import Any
 import common
 from w6 import Request, bursts, placement, power_law
 
-sys.path[:0] = [str(common.ROOT / part) for part in ("platform", "inference_engine", "kernels", "tests/support", ".")]
+sys.path[:0] = [
+    str(common.ROOT / part) for part in ("benchmarks", "platform", "inference_engine", "kernels", "tests/support", ".")
+]
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
 
 import django  # noqa: E402
@@ -57,11 +61,10 @@ from control_plane.gateway.dispatch.answer_so_far import AnswerSoFar  # noqa: E4
 from control_plane.gateway.dispatch.migrator import Migrator  # noqa: E402
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
-NAMES, RUNNING, ADAPTERS, TENANTS = "abcd", 4, 24, 8
+NAMES, ADAPTERS, TENANTS = "abcd", 24, 8
 # Requests, and tenants, at one host. The first is to this benchmark's migration threshold as the product's bound is to
 # the product's threshold (16 more than the mean).
 ON_A_HOST, TENANTS_ON_A_HOST = 64, 8
-MEAN_PROMPT, MEAN_OUTPUT, MAX_OUTPUT = 60.0, 24.0, 120
 CALLERS = {"light": 40, "heavy": 160}  # more than the four have at once, so that both wait all the time
 FAIR_OUTPUT = 24
 WORDS = ["river", "stone", "light", "walks", "under", "seven", "green", "and", "the", "old"]
@@ -89,22 +92,69 @@ SYSTEMS = [
 
 
 @contextmanager
-def engines(folder: Path) -> Iterator[dict[str, EngineProcess]]:
+def engines(folder: Path, options: argparse.Namespace) -> Iterator[dict[str, EngineProcess]]:
     made = {}
+    arguments = ("--max-running", str(options.running), "--no-prefix-cache")
+    if options.gpus:
+        model = random_checkpoint(folder / "model")
+        arguments += ("--device", "cuda", "--deterministic", "--pool-mb", "16000", "--host-arena-mb", "4096")
+        arguments += ("--max-context", "2048", "--max-lora-rank", "16")
+    else:
+        model = common.ROOT / "demo" / "model"
+        arguments += ("--pool-mb", "64")
     try:
-        for name in NAMES:
+        for number, name in enumerate(NAMES):
             (folder / name).mkdir()
-            options = ("--max-running", str(RUNNING), "--pool-mb", "64", "--no-prefix-cache")
-            made[name] = EngineProcess(common.ROOT / "demo" / "model", folder / name, *options)
+            env = {"CUDA_VISIBLE_DEVICES": str(number)} if options.gpus else {}
+            made[name] = EngineProcess(model, folder / name, *arguments, env=env)
         yield made
     finally:
         for process in made.values():
             process.end()
 
 
-async def staged(folder: Path, processes: dict[str, EngineProcess]) -> list[str]:
+def random_checkpoint(folder: Path) -> Path:
+    """Write a checkpoint of Llama-3.1-8B's shape whose tensors are parts of one block of small random numbers."""
+    import torch
+    from offline_throughput import LLAMA_3_1_8B
+    from start_time import save_checkpoint
+
+    save_checkpoint(folder, LLAMA_3_1_8B)
+    path, block = folder / "model.safetensors", torch.randn(1 << 28).mul_(0.02).bfloat16().view(torch.uint8).numpy()
+    with path.open("r+b") as file:
+        begin = 8 + int.from_bytes(file.read(8), "little")
+        for at in range(begin, path.stat().st_size, len(block)):
+            file.seek(at)
+            file.write(block[: path.stat().st_size - at].data)
+    return folder
+
+
+def random_adapter(folder: Path) -> None:
+    """Write an adapter of rank 16 on attention's projections of Llama-3.1-8B's shape."""
+    import torch
+    from offline_throughput import LLAMA_3_1_8B as SHAPE
+    from safetensors.torch import save_file
+
+    hidden, kv = SHAPE["hidden_size"], SHAPE["hidden_size"] // 4
+    tensors = {}
+    for layer in range(SHAPE["num_hidden_layers"]):
+        for module, outputs in (("q_proj", hidden), ("k_proj", kv), ("v_proj", kv), ("o_proj", hidden)):
+            name = f"base_model.model.model.layers.{layer}.self_attn.{module}"
+            tensors[f"{name}.lora_A.weight"] = torch.randn(16, hidden).mul_(0.02).bfloat16()
+            tensors[f"{name}.lora_B.weight"] = torch.randn(outputs, 16).mul_(0.02).bfloat16()
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors")
+    names = ["q_proj", "k_proj", "v_proj", "o_proj"]
+    config = {"peft_type": "LORA", "r": 16, "lora_alpha": 16, "target_modules": names, "task_type": "CAUSAL_LM"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+async def staged(folder: Path, processes: dict[str, EngineProcess], gpus: bool) -> list[str]:
     """The digests of adapters that differ in their name only; all are on all engines, and loaded once."""
     source, digests = common.ROOT / "demo" / "adapters" / "pirate", []
+    if gpus:
+        source = folder / "adapter"
+        random_adapter(source)
     folders = [folder / f"adapter-{number}" for number in range(ADAPTERS)]
     for number, each in enumerate(folders):
         each.mkdir()
@@ -113,7 +163,7 @@ async def staged(folder: Path, processes: dict[str, EngineProcess]) -> list[str]
         (each / "adapter_config.json").write_text(json.dumps({**config, "lora_dropout": number / 1000}))
     for process in processes.values():
         async with connected(process.address) as client:
-            await client.wait_ready()
+            await client.wait_ready(240)
             digests = [await stage(client, each) for each in folders]
             async with client.session() as session:
                 for number, digest in enumerate(digests):
@@ -242,14 +292,14 @@ def text_of(rnd: random.Random, tokens: int) -> str:
     return "Tell me of " + " ".join(rnd.choices(WORDS, k=max(1, tokens - 4)))
 
 
-def traffic(alpha: float, seconds: float, rate: float, seed: int = 0) -> list[Request]:
-    """The lengths are in tokens, a word each."""
+def traffic(alpha: float, seconds: float, rate: float, lengths: argparse.Namespace, seed: int = 0) -> list[Request]:
+    """Prompts have lengths in words, one token each for the demo model."""
     rnd, trace = random.Random(seed), []
     for number, share in enumerate(power_law(ADAPTERS, alpha)):
         for at in bursts(rnd, rate * share, 4.0, seconds):
-            prompt = min(300, round(rnd.lognormvariate(math.log(MEAN_PROMPT) - 0.32, 0.8)))
-            output = min(MAX_OUTPUT, round(rnd.lognormvariate(math.log(MEAN_OUTPUT) - 0.32, 0.8)))
-            trace.append(Request(at, f"t{number % TENANTS}", str(number), max(8, prompt), max(2, output)))
+            prompt = min(5 * lengths.prompt, rnd.lognormvariate(math.log(lengths.prompt) - 0.32, 0.8))
+            output = min(5 * lengths.output, rnd.lognormvariate(math.log(lengths.output) - 0.32, 0.8))
+            trace.append(Request(at, f"t{number % TENANTS}", str(number), max(8, round(prompt)), max(2, round(output))))
     return sorted(trace, key=lambda request: request.at)
 
 
@@ -307,9 +357,11 @@ def figures_of(senders: Sequence[Sender]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in figures.items()}
 
 
-async def capacity(processes: dict[str, EngineProcess], digests: Sequence[str], seconds: float) -> float:
+async def capacity(
+    processes: dict[str, EngineProcess], digests: Sequence[str], seconds: float, options: argparse.Namespace
+) -> float:
     """Requests a second of these lengths that the four do without a pause."""
-    sample = traffic(1.0, 1000.0, 10.0)
+    sample = traffic(1.0, 1000.0, 10.0, options)
     async with fleet_of(processes, SYSTEMS[1]) as fleet:
         until, ended = time.monotonic() + seconds, 0
 
@@ -322,7 +374,7 @@ async def capacity(processes: dict[str, EngineProcess], digests: Sequence[str], 
                 ended += 1
 
         began = time.monotonic()
-        await asyncio.gather(*map(caller, range(2 * RUNNING * len(NAMES))))
+        await asyncio.gather(*map(caller, range(2 * options.running * len(NAMES))))
         return ended / (time.monotonic() - began)
 
 
@@ -374,18 +426,27 @@ async def rounds(
     """Systems take turns, so that what else the machine does meets all of them."""
     ran: dict[System, list[Sender]] = {system: [] for system in systems}
     for number in range(options.rounds):
-        requests = traffic(alpha, options.seconds, rate, number)
+        requests = traffic(alpha, options.seconds, rate, options, number)
         for system in systems[number % len(systems) :] + systems[: number % len(systems)]:
             ran[system] += await play(processes, system, requests, digests)
     return ran
 
 
+def of_machine(options: argparse.Namespace) -> dict[str, Any]:
+    sizes = {"running": options.running, "prompt": options.prompt, "output": options.output}
+    if not options.gpus:
+        return {"model": "lorikeet-demo", **sizes}
+    import torch
+
+    return {"model": "llama-3.1-8b", "gpu": torch.cuda.get_device_name(), "gpus": len(NAMES), **sizes}
+
+
 async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     systems = [system for system in SYSTEMS if not options.only or system.title in options.only]
-    with tempfile.TemporaryDirectory() as place, engines(Path(place)) as processes:
-        digests = await staged(Path(place), processes)
-        rate = options.load * await capacity(processes, digests, 3.0)
+    with tempfile.TemporaryDirectory() as place, engines(Path(place), options) as processes:
+        digests = await staged(Path(place), processes, options.gpus)
+        rate = options.load * await capacity(processes, digests, options.capacity_seconds, options)
         print(f"{rate:.1f} requests/s, {options.load:.0%} of what the four can do", flush=True)
         for alpha in options.skews:
             ran = await rounds(processes, systems, alpha, rate, options, digests)
@@ -393,6 +454,7 @@ async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                 figures = figures_of(ran[system])
                 print(f"skew {alpha:g}  {system.title:20} {figures}", flush=True)
                 settings = {"skew": alpha, "load": options.load, "rate": round(rate, 1), **asdict(system), **figures}
+                settings |= of_machine(options)
                 rows.append(common.row("w6 engines", f"skew {alpha:g}", "mean", figures["mean_s"], "s", **settings))
             answers = [{each.text for each in same} for same in zip(*ran.values(), strict=True)]
             differing = sum(len(texts) > 1 for texts in answers)
@@ -403,7 +465,7 @@ async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
             rows.append(
                 common.row(
                     "w6 engines", "two tenants", "widest_gap", figures["widest_gap"], "priced tokens",
-                    **{**asdict(system), **figures},
+                    **{**of_machine(options), **asdict(system), **figures},
                 )
             )  # fmt: skip
             if system.bounded:
@@ -418,12 +480,18 @@ def main() -> None:
     parser.add_argument("--load", type=float, default=1.2)
     parser.add_argument("--skews", type=float, nargs="*", default=[1.0, 0.3, 0.1])
     parser.add_argument("--tenants-seconds", type=float, default=8, help="of the two tenants; 0 leaves them out")
+    parser.add_argument("--gpus", action="store_true", help="Llama-3.1-8B's shape, each engine on a GPU")
+    parser.add_argument("--running", type=int, default=4, help="sequences of an engine at once")
+    parser.add_argument("--prompt", type=int, default=60, help="mean words of a prompt")
+    parser.add_argument("--output", type=int, default=24, help="mean tokens of an answer")
+    parser.add_argument("--capacity-seconds", type=float, default=3)
+    parser.add_argument("--out", type=Path, help="file for the rows")
     parser.add_argument("--only", action="append", help="systems by their title")
     parser.add_argument("--dry", action="store_true", help="print only")
     options = parser.parse_args()
     rows = asyncio.run(run(options))
     if not options.dry:
-        common.write(rows)
+        common.write(rows, options.out)
 
 
 if __name__ == "__main__":

@@ -36,11 +36,10 @@ from lora_engine.memory.page_pool import PagePool
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import graph_sizes, usual_graphs
 from lora_engine.model.loading import build_transformer, choose_dtype, fp8_kv, quantises
-from lora_engine.model.parallel import Parallel, PartialSum
+from lora_engine.model.parallel import Parallel, PartialSum, in_two_parts
 from lora_engine.model.triton_ops import USUAL_RANKS
 from lora_engine.model.warm_up import prefill_steps
 from lora_engine.model.weights import load_weights
-from lora_engine.tensor_parallel.symmetric_sums import in_two_parts
 from lora_kernels.elementwise import sum_rows
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
 

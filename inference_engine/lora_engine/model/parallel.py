@@ -13,6 +13,8 @@ import torch.distributed as dist
 
 # torch 2.13 deprecates the name that the function has up to 2.12.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+# Maximum size in bytes of a sum that more than two GPUs add up in one part (benchmarks/results/w7.jsonl).
+_ONE_PART = 1 << 20
 
 
 class SmallSums(Protocol):
@@ -34,6 +36,11 @@ class PartialSum:
 
     addend: torch.Tensor  # this rank's
     addresses: torch.Tensor  # [ranks] int64 on the device: of each rank's addend in this rank's address space
+
+
+def in_two_parts(num_bytes: int, ranks: int) -> bool:
+    """Return whether the ranks add up a sum of so many bytes before a norm reads it; otherwise the norm does."""
+    return ranks > 2 and num_bytes > _ONE_PART
 
 
 class SharedAddends(Protocol):

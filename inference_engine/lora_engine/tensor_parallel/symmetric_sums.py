@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lora_engine.model.parallel import Parallel, PartialSum
+from lora_engine.model.parallel import Parallel, PartialSum, in_two_parts
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _SymmetricMemory
@@ -33,8 +33,6 @@ _DTYPES = (torch.bfloat16, torch.float32)
 _ALIGNED = 16
 # Sums that norms add up in the check at start, and the rows and columns of the small ones and of the large ones.
 _CHECKS, _CHECKED = 16, ((255, 1024), (1025, 1024))
-# Maximum size in bytes of a sum that more than two GPUs add up in one part (benchmarks/results/w7.jsonl).
-_ONE_PART = 1 << 20
 
 
 class SymmetricSums:
@@ -56,11 +54,6 @@ class SymmetricSums:
         flat = x.view(-1)
         shared = self._buffer.view(x.dtype)[: flat.numel()]
         torch.ops.symm_mem.one_shot_all_reduce_copy_out(shared, flat, "sum", self._group_name, flat)
-
-
-def in_two_parts(num_bytes: int, ranks: int) -> bool:
-    """Return whether the ranks add up a sum of so many bytes before a norm reads it; otherwise the norm does."""
-    return ranks > 2 and num_bytes > _ONE_PART
 
 
 class SymmetricAddends:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ class EngineProcess:
         python: tuple[str, ...] = ("-m", "lora_engine"),
         address: str = "",
         paths: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.address = address or f"unix:{folder}/engine.sock"
         self.log = folder / "engine.log"
@@ -35,7 +36,7 @@ class EngineProcess:
                    *options]  # fmt: skip
         path = os.pathsep.join([*paths, str(SOURCES), str(SOURCES.parent / "kernels")])
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": path})
+            self._process = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": path, **(env or {})})
 
     @property
     def pid(self) -> int:
