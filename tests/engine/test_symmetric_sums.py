@@ -188,7 +188,7 @@ def test_on_cpus_it_is_refused() -> None:
 @pytest.mark.parametrize("is_stale", [False, True])
 def test_the_check_at_start_sums_by_the_norms_kernel(monkeypatch: pytest.MonkeyPatch, *, is_stale: bool) -> None:
     """The second rank of this process writes what rank 1 would, when rank 0 waits for it; or only the first time."""
-    monkeypatch.setattr(symmetric_sums, "_CHECKED", (4, 64))
+    monkeypatch.setattr(symmetric_sums, "_CHECKED", ((4, 64),))
     buffers, handles = two_buffers(4 * 64 * 2)
     barriers = count()
 

@@ -169,11 +169,10 @@ def _tried(made: _Made, parallel: Parallel, device: torch.device) -> str:
     """Check sums of known results by the kernels that steps use; return the problem, empty if there is none."""
     try:
         differences = [] if made.small is None else [_small_difference(made.small, parallel, device)]
-        if made.shared is not None:  # each buffer several times
+        if made.shared is not None:  # each buffer several times, with each shape
+            shapes = [_CHECKED[number // 2 % len(_CHECKED)] for number in range(_CHECKS)]
             differences += [
-                _fused_difference(made.shared, parallel, device, number, *shape)
-                for number in range(_CHECKS)
-                for shape in _CHECKED
+                _fused_difference(made.shared, parallel, device, number, *shape) for number, shape in enumerate(shapes)
             ]
         wrong = [difference for difference in map(float, differences) if difference]
     except (RuntimeError, AttributeError) as error:
