@@ -30,7 +30,15 @@ import jsonschema
 import numpy as np
 from rows import commit, machine
 
-from lora_engine.constraints import Compiled, Constraint, ConstraintError, Kind, compile_constraint, door_tokenizer
+from lora_engine.constraints import (
+    Compiled,
+    Constraint,
+    ConstraintError,
+    Kind,
+    compile_constraint,
+    door_tokenizer,
+    violations,
+)
 
 # Seconds and bytes of address space of the process of one schema.
 LIMIT_S, LIMIT_BYTES = 120, 4 << 30
@@ -100,13 +108,13 @@ def tried(schema: Any, answers: int, best_effort: bool) -> Row:
         row["compile_ms"] = round((time.perf_counter() - started) * 1000, 1)
     schema = json.loads(text)
     validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
-    row |= {"outcome": "accepted", "checks": [f"{check}" for check in getattr(compiled, "checks", ())]}
+    row |= {"outcome": "accepted", "checks": [check.path for check in compiled.checks]}
     row |= dict.fromkeys(("valid", "named", "invalid", "unended"), 0)
     for seed in range(answers):
         answer, complete = drawn(compiled, random.Random(seed))
         if not complete and len(answer) < LONGEST:
             return {**row, "outcome": "died", "reason": f"after {answer[-200:]!r}"}
-        row[verdict(compiled, validator, answer) if complete else "unended"] += 1
+        row[verdict(compiled, schema, validator, answer) if complete else "unended"] += 1
     examples = [one for one in examples_of(schema) if validator.is_valid(one)]
     return {**row, "examples": len(examples), "written": sum(writes(compiled, example) for example in examples)}
 
@@ -132,10 +140,11 @@ def drawn(compiled: Compiled, rnd: random.Random) -> tuple[bytes, bool]:
     return bytes(text), False
 
 
-def verdict(compiled: Compiled, validator: Any, answer: bytes) -> str:
+def verdict(compiled: Compiled, schema: Any, validator: Any, answer: bytes) -> str:
+    """Return whether an answer is valid, and if not, whether the check at the end names it."""
     if validator.is_valid(json.loads(answer)):
         return "valid"
-    return "named" if getattr(compiled, "checks", ()) and compiled.violations(answer.decode()) else "invalid"
+    return "named" if compiled.checks and violations(schema, answer.decode()) else "invalid"
 
 
 def examples_of(schema: Any) -> list[Any]:

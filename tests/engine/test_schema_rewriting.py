@@ -10,7 +10,15 @@ import jsonschema
 import numpy as np
 import pytest
 
-from lora_engine.constraints import Compiled, Constraint, ConstraintError, Kind, compile_constraint, door_tokenizer
+from lora_engine.constraints import (
+    Compiled,
+    Constraint,
+    ConstraintError,
+    Kind,
+    compile_constraint,
+    door_tokenizer,
+    violations,
+)
 from lora_engine.constraints.constraint import MAX_BYTES
 
 TEXT, INT, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
@@ -90,16 +98,31 @@ EXACT: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "unevaluatedItems": ({"type": "array", "prefixItems": [INT], "unevaluatedItems": False}, [[], [1], ["s"], [1, 1]]),
 }  # fmt: skip
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "contains": ({"properties": {"a": {"contains": INT}}}, "properties.a.contains"),
-    "an opposite of a pattern": ({"items": {"not": {"pattern": "a"}}}, "items.not"),
-    "branches that overlap": (
-        {"$defs": {"x": {"oneOf": [{"pattern": "a"}, TEXT]}}, "$ref": "#/$defs/x"},
-        "$defs.x.oneOf",
-    ),
+    "an opposite that cannot be judged": ({"items": {"not": {"pattern": "(?=a)"}}}, "items.not"),
+    "an opposite of references to another document": ({"items": {"not": {"$ref": "http://a.b/c"}}}, "items.not"),
+    "a choice beside what it decides": (
+        {"oneOf": [{"pattern": "a"}, TEXT], "properties": {"a": {"type": "object", "unevaluatedProperties": False}}},
+        "oneOf"),
     "unevaluatedProperties of a choice": (
         {"anyOf": [{"properties": {"a": INT}}, {"properties": {"b": INT}}], "unevaluatedProperties": False},
         "unevaluatedProperties"),
     "too many properties of an object": ({"properties": {f"p{at}": {} for at in range(4001)}}, "properties"),
+}  # fmt: skip
+# Schemas with a keyword that is checked when an answer is finished, its place, and values that an answer may have,
+# with what is named of them.
+CHECKED: dict[str, tuple[dict[str, Any], str, list[tuple[Any, str]]]] = {
+    "contains": ({"properties": {"a": {"type": "array", "contains": INT}}}, "properties.a.contains",
+                 [({"a": ["s", 1]}, ""), ({"a": ["s"]}, "a")]),
+    "an opposite of a pattern": ({"type": "array", "items": {"type": "string", "not": {"pattern": "a"}}}, "items.not",
+                                 [(["b"], ""), (["b", "a"], "[1]")]),
+    "branches that overlap": (
+        {"$defs": {"x": {"oneOf": [{"type": "string", "pattern": "^a"}, {"type": "string", "maxLength": 2}]}},
+         "type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}},
+        "$defs.x.oneOf", [({"a": "abc"}, ""), ({"a": "b"}, ""), ({"a": "ab"}, "a")]),
+    "different strings": ({"type": "array", "items": TEXT, "uniqueItems": True}, "uniqueItems",
+                          [(["a", "b"], ""), (["a", "a"], "")]),
+    "a list without an enum": ({"type": "array", "items": {"enum": list("abcde")}, "uniqueItems": True}, "uniqueItems",
+                               [(["a", "b"], ""), (["a", "a"], "")]),
 }  # fmt: skip
 FORMATS = {
     "url": (["http://a.b/c?d#e", "mailto:a@b"], ["a b", "/a"]),
@@ -177,7 +200,27 @@ def test_formats_are_patterns_and_unknown_ones_annotations(name: str) -> None:
     good, bad = FORMATS[name]
     assert [text for text in good if not writes(grammar, text)] == []
     assert [text for text in bad if writes(grammar, text)] == []
-    assert bool(grammar.ignored) == (name == "a name of one's own")
+    assert grammar.ignored == ((f"format[{name}]",) if name == "a name of one's own" else ())
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_what_no_grammar_enforces_is_checked_at_the_end(name: str) -> None:
+    schema, path, values = CHECKED[name]
+    grammar, oracle = compiled(schema), validator(schema)
+    assert [check.path for check in grammar.checks] == [path]
+    for value, place in values:
+        assert writes(grammar, value)
+        found = violations(schema, json.dumps(value))
+        assert bool(found) != oracle.is_valid(value), value
+        assert [(one.path, one.keyword.rsplit(".", 1)[-1]) for one in found[:1]] == (
+            [] if oracle.is_valid(value) else [(place, path.rsplit(".", 1)[-1])]
+        )
+
+
+def test_what_cannot_be_judged_is_not_checked_without_strict() -> None:
+    schema = {"oneOf": [{"pattern": "a"}, TEXT], "unevaluatedProperties": False}
+    grammar = compile_constraint(Constraint(Kind.JSON_SCHEMA, json.dumps(schema), True), door_tokenizer())
+    assert (grammar.checks, grammar.ignored) == ((), ("unevaluatedProperties",))
 
 
 def test_drawn_regular_expressions_compile() -> None:
@@ -198,5 +241,5 @@ def test_long_descriptions_do_not_count() -> None:
 def test_many_conditions_are_not_multiplied_out() -> None:
     names = [f"p{at}" for at in range(40)]
     needs = dict(zip(names, ([name] for name in names[1:]), strict=False))
-    with pytest.raises(ConstraintError, match="dependentRequired"):
-        compiled({"type": "object", "properties": dict.fromkeys(names, INT), "dependentRequired": needs})
+    grammar = compiled({"type": "object", "properties": dict.fromkeys(names, INT), "dependentRequired": needs})
+    assert [check.path for check in grammar.checks] == ["dependentRequired"]

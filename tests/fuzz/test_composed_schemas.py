@@ -1,4 +1,4 @@
-"""JSON Schemas whose keywords meet in every way: refused before the first token, or each answer ends and is of it."""
+"""JSON Schemas whose keywords meet in every way: refused at once, or each answer ends, and fits or is named."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lorikeet_testing.composed_schemas import composed_schema
 from lorikeet_testing.constrained_walks import Walker
 from lorikeet_testing.fuzzing import fuzz
 
-from lora_engine.constraints import Constraint, ConstraintError, Kind
+from lora_engine.constraints import Constraint, ConstraintError, Kind, violations
 from lora_engine.structured.grammars import token_tables
 from lora_engine.text import Tokenizer
 
@@ -61,6 +61,8 @@ def try_case(case: Case) -> str:
                 except RecursionError:
                     return "not judged"  # the validator follows a reference to itself without end
                 except jsonschema.ValidationError as error:
+                    if violations(json.loads(text), answer):
+                        return "named"  # by a keyword that is checked at the end
                     raise AssertionError(f"{answer} is not of {text}: {error.message}") from None
     return "/".join(sorted(outcomes))
 

@@ -90,7 +90,7 @@ class Around:
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="",
                                               principal=SimpleNamespace(tenant=None, api_key=None, user=None),
-                                              base_model_id=None, budgets=UNBUDGETED)  # fmt: skip
+                                              base_model_id=None, base_model="m", budgets=UNBUDGETED)  # fmt: skip
         self.admission.for_request = lambda _name: self.admission
 
     def expect(self, name: str, attempt: Any, reservation: Any) -> None:
@@ -121,7 +121,7 @@ class Around:
 
     async def dispatch(self, *, streamed: bool = True, **asked: Any) -> Dispatch:
         context = SimpleNamespace(
-            streamed=streamed, endpoint="e", created_at=None, ignored=[], optional={},
+            streamed=streamed, endpoint="e", created_at=None, ignored=[], optional={}, schemas=None,
             keep=None, trace_parent="", details=Details(auth_ms=3, quota_ms=2),
         )  # fmt: skip
         submit = pb.Submit(request_id=REQUEST, **asked)

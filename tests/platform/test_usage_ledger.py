@@ -59,7 +59,14 @@ def test_a_resumed_answer_is_stored_whatever_an_older_engine_counted_as_cached(a
 def test_live_events_are_what_the_api_shows(acme: Any, ready_version: Any) -> None:
     version = ready_version(acme)
     key, _ = acme.key("ci")
-    details = Details(auth_ms=3, quota_ms=1, finish_reason="abort", preemption_spans=((40, 7),), ignored=("a",))
+    details = Details(
+        auth_ms=3,
+        quota_ms=1,
+        finish_reason="abort",
+        preemption_spans=((40, 7),),
+        ignored=("a",),
+        schema_violations=("oneOf",),
+    )
     of_version = {"adapter": version.adapter, "version": version}
     record(acme, "a", **of_version, api_key=key, streamed=True, outcome="aborted", details=details)
     record(acme, "b")

@@ -4312,6 +4312,8 @@ export interface components {
             queue_ms: number;
             /** @description Checking limits and budgets. */
             quota_ms: number;
+            /** @description The first 8 keywords of the request's schema that the answer violates, by their paths. */
+            readonly schema_violations: string[];
             streamed: boolean;
             version?: number | null;
         };

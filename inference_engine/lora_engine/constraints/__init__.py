@@ -1,5 +1,6 @@
 """Constraints of answers, and the check that llguidance can enforce them. Without torch, for the web tier's checks."""
 
+from .answer_validation import Violation, violations
 from .compiling import Compiled, compile_constraint, schema_in_grammars
 from .constraint import Constraint, ConstraintError, Kind, LibraryMissingError
 from .library import door_tokenizer, load_library
@@ -11,9 +12,11 @@ __all__ = [
     "ConstraintError",
     "Kind",
     "LibraryMissingError",
+    "Violation",
     "compile_constraint",
     "door_tokenizer",
     "first_line",
     "load_library",
     "schema_in_grammars",
+    "violations",
 ]

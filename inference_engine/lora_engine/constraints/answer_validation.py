@@ -15,11 +15,14 @@ from typing import Any
 
 from .library import door_tokenizer, load_library, parser_limits
 from .references import References
+from .schema_problems import subschemas
 
 # Judgements of one answer, after which the rest counts as valid: half a second.
 MAX_STEPS = 200_000
 # Findings that are reported of one answer.
 MAX_REPORTED = 8
+# Keywords that need what other keywords have judged, or a search through outer schemas.
+_UNJUDGED = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,20 @@ def violations(schema: Any, answer: str) -> list[Violation]:
         return [finding for finding, _ in zip(findings, range(MAX_REPORTED), strict=False)]
     except (ValueError, RecursionError, TooMuchWorkError) as error:
         return [Violation("", "", f"The answer could not be checked ({type(error).__name__}).")]
+
+
+def judges(schema: Any) -> bool:
+    """Return whether each keyword of a schema is judged. Under ``not``, one that counts as fitting would not fit."""
+    references = References(schema)
+    for _, node in subschemas(schema):
+        if node.keys() & _UNJUDGED or ("$ref" in node and references.target(node["$ref"]) is None):
+            return False
+        if isinstance(pattern := node.get("pattern"), str) and _pattern(pattern) is None:
+            return False
+        named = node.get("patternProperties")
+        if isinstance(named, dict) and any(_pattern(pattern) is None for pattern in named):
+            return False
+    return True
 
 
 class Validator:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .answer_validation import judges
 from .ascii_classes import with_ascii_classes, with_common_white_space
 from .constraint import MAX_BYTES, Constraint, ConstraintError, Kind, LibraryMissingError
 from .dead_ends import close_dead_ends
 from .library import door_tokenizer, load_library, parser_limits
-from .rewriting import Rewritten, rewrite
+from .rewriting import EndCheck, Rewritten, rewrite
 from .schema_problems import explain, first_line, not_enforced, subschemas
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ WHITESPACE = r"(?: |\n[ \t]{0,24})"
 MAX_WRITTEN_BYTES = 256 * 1024
 # Strings to choose from.
 MAX_CHOICES = 10_000
+_UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 _BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # patterns that may have look-around or back-references
 
 
@@ -33,12 +36,14 @@ _BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # patterns that may have look-ar
 class Compiled:
     """A compiled constraint. ``matcher`` is before the first token; copy it. ``schema`` is what llguidance compiled.
 
-    ``ignored`` lists formats that are annotations, and what a best effort left out.
+    ``ignored`` lists formats that are annotations, and what a best effort left out; ``checks`` the keywords that no
+    grammar enforces here, which ``answer_validation.violations`` judges when an answer is finished.
     """
 
     matcher: LLMatcher
     ignored: tuple[str, ...] = ()
     schema: Any = None
+    checks: tuple[EndCheck, ...] = ()
 
 
 def compile_constraint(constraint: Constraint, tokenizer: LLTokenizer) -> Compiled:
@@ -71,8 +76,10 @@ def enforceable(schema: Any, *, best_effort: bool, expand: bool = True) -> Rewri
         if best_effort:
             _leave_out_patterns(load_library().LLMatcher, rewritten.schema)
         close_dead_ends(rewritten.schema, best_effort=best_effort)
-    if rewritten.checks and not best_effort:
-        raise not_enforced(rewritten.checks[0].path, rewritten.checks[0].keyword)
+    if rewritten.checks and not judges(schema):
+        if not best_effort:
+            raise not_enforced(rewritten.checks[0].path, rewritten.checks[0].keyword)
+        rewritten.checks.clear()
     return rewritten
 
 
@@ -106,7 +113,8 @@ def _compile_schema(library: Any, constraint: Constraint, tokenizer: LLTokenizer
         matcher = _matcher(library, grammar, tokenizer)
         if matcher.is_error():
             raise explain(schema, matcher.get_error())
-        return Compiled(matcher, (*rewritten.ignored, *matcher.get_grammar_warnings()), rewritten.schema)
+        ignored = dict.fromkeys((*rewritten.ignored, *_left_out(matcher.get_grammar_warnings())))
+        return Compiled(matcher, tuple(ignored), rewritten.schema, tuple(rewritten.checks))
 
     try:
         return compiled(expand=True)
@@ -116,6 +124,13 @@ def _compile_schema(library: Any, constraint: Constraint, tokenizer: LLTokenizer
             return compiled(expand=False)
         except ConstraintError as plain:
             raise (refusal if refusal.path else plain) from None
+
+
+def _left_out(warnings: Iterable[str]) -> Iterator[str]:
+    """Yield the keywords that llguidance's warnings name as left out."""
+    for warning in warnings:
+        if match := _UNIMPLEMENTED.search(warning):
+            yield from json.loads(match[1])
 
 
 def _matcher(library: Any, grammar: str, tokenizer: LLTokenizer) -> LLMatcher:

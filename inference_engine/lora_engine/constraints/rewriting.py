@@ -169,7 +169,7 @@ class _Rewriting:
     def _format(self, value: Any, at: str, written: Schema) -> None:
         keywords = as_keywords(value)
         if keywords is None:
-            self._ignored.setdefault(f'{at} "{value}"' if isinstance(value, str) else at)
+            self._ignored.setdefault(f"format[{value}]" if isinstance(value, str) else at)
         elif "pattern" in keywords:
             _also(written, [keywords])
         else:

@@ -71,7 +71,7 @@ def leave_out(message: str, path: str, keyword: str) -> ConstraintError:
 
 
 def not_enforced(path: str, keyword: str) -> ConstraintError:
-    """Return the error of a keyword that no grammar enforces in its schema."""
+    """Return the error of a keyword that neither a grammar enforces nor the check of finished answers judges here."""
     return ConstraintError(f'The keyword "{keyword}" cannot be enforced here.', _instead(keyword), path)
 
 

@@ -42,6 +42,9 @@ export function RequestDetails({ row }: { row: RequestRecord }) {
       : []),
     ["Key", row.key ? row.key : "the console (no key)"],
     ...(row.ignored.length > 0 ? ([["Ignored fields", row.ignored.join(", ")]] as [string, string][]) : []),
+    ...(row.schema_violations.length > 0
+      ? ([["Schema violations", row.schema_violations.join(", ")]] as [string, string][])
+      : []),
     ...(row.error_code ? ([["Error", row.error_code]] as [string, string][]) : []),
   ];
   // On a phone it is as wide as the screen and stays there, though the table is wider and scrolls.

@@ -36,6 +36,7 @@ const row: RequestRecord = {
   preempted_ms: 0,
   preemption_spans: [],
   ignored: [],
+  schema_violations: [],
   adapter_loaded_from: "",
   finish_reason: "stop",
   cost_micros: null,

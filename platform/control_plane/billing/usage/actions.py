@@ -54,7 +54,11 @@ class Ended:
         counts, details = vars(plain.pop("counts")), {**vars(plain.pop("details"))}
         plain |= {"model": self.model[:200], "outcome": Outcome(self.outcome), "error_code": self.error_code[:64]}
         spans = list(map(list, self.details.preemption_spans)) or None
-        details |= {"preemption_spans": spans, "ignored": list(self.details.ignored) or None}
+        details |= {
+            "preemption_spans": spans,
+            "ignored": list(self.details.ignored) or None,
+            "schema_violations": list(self.details.schema_violations) or None,
+        }
         return UsageEvent(**plain, **counts, **details)
 
 

@@ -96,7 +96,8 @@ class Details:
 
     `auth_ms` is the time to authenticate and to resolve adapter and host, `quota_ms` that of limits and budgets.
     `preemption_spans` has the beginning of each pre-emption since the engine's submit, and its length, in milliseconds.
-    `ignored` names the fields of the request that were left out.
+    `ignored` names the fields of the request that were left out, `schema_violations` the keywords of its schema that
+    the answer violates.
     """
 
     auth_ms: int = 0
@@ -105,6 +106,7 @@ class Details:
     adapter_loaded_from: str = ""
     preemption_spans: tuple[tuple[int, int], ...] = ()
     ignored: tuple[str, ...] = ()
+    schema_violations: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, record: pb.UsageRecord) -> Self:

@@ -75,6 +75,9 @@ class UsageEvent(AppendOnlyModel):
         null=True, help_text="Null = none; else milliseconds since the engine had it, and how long, of the first ones."
     )
     ignored = models.JSONField(null=True, help_text="Null = none; else the fields of the request that were left out.")
+    schema_violations = models.JSONField(
+        null=True, help_text="Null = none; else the keywords of the request's schema that the answer violates."
+    )
     created_at = models.DateTimeField(help_text="When the request came in.")
 
     # Set on rows that are shown; see `queries.recent_requests`.

@@ -30,6 +30,7 @@ def request_json(event: UsageEvent, costs: RequestCosts, base_names: Mapping[int
         **{name: getattr(event, name) for name in _PLAIN},
         "preemption_spans": spans_json(event),
         "ignored": event.ignored or [],
+        "schema_violations": event.schema_violations or [],
         "cost_micros": costs.micros(event),
         "currency": costs.currency,
     }

@@ -59,6 +59,9 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
     ignored = serializers.SerializerMethodField(
         help_text="The first 16 fields of the request that were left out, as in its header X-Lorikeet-Ignored."
     )
+    schema_violations = serializers.SerializerMethodField(
+        help_text="The first 8 keywords of the request's schema that the answer violates, by their paths."
+    )
     cost_micros = serializers.IntegerField(allow_null=True, help_text="Millionths of the currency; null = no prices.")
     currency = serializers.CharField(allow_null=True)
 
@@ -70,6 +73,9 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
 
     def get_ignored(self, row: UsageEvent) -> list[str]:
         return row.ignored or []
+
+    def get_schema_violations(self, row: UsageEvent) -> list[str]:
+        return row.schema_violations or []
 
     @extend_schema_field(PreemptionSpanSerializer(many=True))
     def get_preemption_spans(self, row: UsageEvent) -> list[dict[str, int]]:

@@ -7,7 +7,7 @@ client stops reading is aborted.
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from control_plane.fleet.transport.errors import HostError
@@ -44,6 +44,8 @@ class Chunk:
     embedding: bytes = b""
     reasoning: str = ""
     tool_calls: list[pb.ToolCallDelta] = field(default_factory=list)
+    # Violations of the answer's schema, at the chunk that ends it: path, keyword and message.
+    violations: list[Mapping[str, str]] = field(default_factory=list)
 
     def add_tool_calls(self, deltas: Iterable[pb.ToolCallDelta]) -> None:
         """Append deltas of tool calls; a delta of the last call extends its arguments."""

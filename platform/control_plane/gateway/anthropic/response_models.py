@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from control_plane.gateway.openai.response_models import SchemaViolation
+
 
 class _Shape(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -27,6 +29,9 @@ class MessageObject(_Shape):
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"] | None
     stop_sequence: str | None
     usage: MessageUsage
+    schema_violations: list[SchemaViolation] | None = Field(
+        default=None, description="Present if the answer violates keywords that no grammar enforces."
+    )
 
 
 class MessageTokens(_Shape):

@@ -101,7 +101,8 @@ class MessageWriter:
         for call in choice.tool_calls:
             arguments = json.loads(complete_arguments(call["function"]["arguments"]) or "{}")
             content.append({"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": arguments})
-        return self.body(content, reason, sequence, self.usage())
+        body = self.body(content, reason, sequence, self.usage())
+        return {**body, "schema_violations": choice.violations} if choice.violations else body
 
 
 def usage_json(records: Sequence[pb.UsageRecord]) -> Json:
@@ -157,7 +158,11 @@ class MessageEvents:
         self._close()
         self._event(
             "message_delta",
-            {"delta": {"stop_reason": reason, "stop_sequence": sequence}, "usage": self._writer.usage()},
+            {
+                "delta": {"stop_reason": reason, "stop_sequence": sequence},
+                "usage": self._writer.usage(),
+                **({"schema_violations": self._choice.violations} if self._choice.violations else {}),
+            },
         )
         self._event("message_stop", {})
         return self._take()

@@ -7,6 +7,7 @@ a tenant at a time, so that no tenant waits for another's large ones.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,10 @@ from lora_engine.constraints import (
     ConstraintError,
     Kind,
     LibraryMissingError,
+    Violation,
     compile_constraint,
     door_tokenizer,
+    violations,
 )
 from lora_engine.wire import engine_pb2 as pb
 
@@ -38,6 +41,8 @@ class RequestedConstraint:
 
     constraint: Constraint
     param: str
+    # The function whose arguments it constrains; "" for the text of an answer.
+    function: str = ""
 
     def wire(self) -> pb.Constraint:
         constraint = self.constraint
@@ -51,7 +56,18 @@ def tool_schemas(submits: Iterable[pb.Submit]) -> Iterator[RequestedConstraint]:
         for index, tool in enumerate(submit.chat.tools):
             if tool.parameters and (must or tool.strict):
                 constraint = Constraint(Kind.JSON_SCHEMA, tool.parameters, best_effort=not tool.strict)
-                yield RequestedConstraint(constraint, f"tools[{index}].function.parameters")
+                yield RequestedConstraint(constraint, f"tools[{index}].function.parameters", tool.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintVerdict:
+    """The result of a constraint's check: why it is refused, or what a grammar cannot enforce of it."""
+
+    error: ConstraintError | None = None
+    # Paths of keywords that are checked when an answer is finished.
+    checked_at_end: tuple[str, ...] = ()
+    # Keywords and formats that are left out.
+    ignored: tuple[str, ...] = ()
 
 
 class ConstraintChecks:
@@ -59,32 +75,43 @@ class ConstraintChecks:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "constraints")
-        self._verdicts: OrderedDict[Constraint, ConstraintError | None] = OrderedDict()
+        self._verdicts: OrderedDict[Constraint, ConstraintVerdict] = OrderedDict()
         self._locks: WeakValueDictionary[str, _TenantLock] = WeakValueDictionary()
 
-    async def check(self, requested: RequestedConstraint, tenant: str) -> None:
+    async def check(self, requested: RequestedConstraint, tenant: str) -> ConstraintVerdict:
         """Check a constraint. Raises ``ApiError``: 400 if it cannot be enforced, 429 if too many checks of the tenant
         wait.
         """
         constraint = requested.constraint
-        if constraint not in self._verdicts:
+        verdict = self._verdicts.get(constraint)
+        if verdict is None:
             lock = self._locks.setdefault(tenant, _TenantLock())
             if lock.waiting >= WAITING:
                 raise _too_many()
             async with lock:
-                if constraint not in self._verdicts:
+                verdict = self._verdicts.get(constraint)
+                if verdict is None:
                     # The lock is held until the thread ends, even when the caller leaves earlier.
                     loop = asyncio.get_running_loop()
                     check = loop.run_in_executor(self._threads, _verdict, constraint)
-                    self._keep(constraint, await to_completion(check))
-        if (error := self._verdicts.get(constraint)) is not None:
+                    verdict = await to_completion(check)
+                    self._keep(constraint, verdict)
+        if (error := verdict.error) is not None:
             param = f"{requested.param}.{error.path}" if error.path else requested.param
             raise invalid(f"Invalid value for '{param}': {error.message}", error.fix, param, "invalid_constraint")
+        return verdict
+
+    async def violations(self, schema: str, answer: str, tenant: str) -> list[Violation]:
+        """Return the places of a finished answer that its schema forbids."""
+        async with self._locks.setdefault(tenant, _TenantLock()):
+            loop = asyncio.get_running_loop()
+            check = loop.run_in_executor(self._threads, lambda: violations(json.loads(schema), answer))
+            return await to_completion(check)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _keep(self, constraint: Constraint, verdict: ConstraintError | None) -> None:
+    def _keep(self, constraint: Constraint, verdict: ConstraintVerdict) -> None:
         self._verdicts[constraint] = verdict
         while len(self._verdicts) > KNOWN:
             self._verdicts.popitem(last=False)
@@ -110,12 +137,12 @@ class _TenantLock:
         self._lock.release()
 
 
-def _verdict(constraint: Constraint) -> ConstraintError | None:
+def _verdict(constraint: Constraint) -> ConstraintVerdict:
     try:
-        compile_constraint(constraint, door_tokenizer())
+        compiled = compile_constraint(constraint, door_tokenizer())
     except ConstraintError as error:
         # The special tokens of a model are known to its hosts only.
-        return None if "unknown special token" in error.message else error
+        return ConstraintVerdict(None if "unknown special token" in error.message else error)
     except LibraryMissingError:
         raise ApiError(
             503,
@@ -123,7 +150,7 @@ def _verdict(constraint: Constraint) -> ConstraintError | None:
             "This server cannot constrain answers to a schema or grammar: llguidance is not installed on it.",
             'Ask the operator to install it (pip install "lorikeet[platform]").',
         ) from None
-    return None
+    return ConstraintVerdict(None, tuple(check.path for check in compiled.checks), compiled.ignored)
 
 
 def _too_many() -> ApiError:

@@ -29,6 +29,7 @@ from control_plane.fleet.transport import errors
 from control_plane.fleet.transport.coalescing import WHOLE, Chunk
 from control_plane.fleet.transport.errors import CLIENT_TOO_SLOW, HostError
 from control_plane.gateway.dispatch.admission import Admission
+from control_plane.gateway.dispatch.answer_checks import AnswerChecks
 from control_plane.gateway.dispatch.answer_so_far import AnswerSoFar
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.dispatch.retry_policy import RetryPolicy
@@ -70,6 +71,10 @@ class Dispatch:
         self._so_far = AnswerSoFar(submit)
         self._retries = RetryPolicy()
         self._settlement = Settlement(runtime, admission, context, submit, self._so_far)
+        schemas = context.schemas
+        self._checks: AnswerChecks | None = None
+        if schemas is not None:
+            self._checks = AnswerChecks(schemas, runtime.constraint_checks, str(admission.principal.tenant.pk))
         self._tried: list[str] = []  # the host of each attempt
         self._moves = 0
         self._moves_to = ""  # the host that is to continue the request
@@ -110,9 +115,12 @@ class Dispatch:
                 if not (self._context.streamed and (self._began or self._so_far.has_begun)):
                     continue
             if not self._gathered:
+                self._record_checks()
                 raise StopAsyncIteration
             self._began = True
             ready, self._gathered = self._gathered, []
+            if self._checks is not None:
+                await self._checks.add(ready)
             if self._context.streamed:
                 self._settlement.received += sum(chunk.tokens for chunk in ready)
             return ready
@@ -128,11 +136,15 @@ class Dispatch:
             self._settlement.fail(self._attempt, failure)  # it failed before the caller left: that is no abort
         self._stopping = True
         self._attempt.stream.close()
+        self._record_checks()
 
     def give_up(self, failure: HostError) -> None:
         """Fail this prompt, because another prompt of the same request failed."""
         self._settlement.fail(self._attempt, failure)
         self.close()
+
+    def _record_checks(self) -> None:
+        self._settlement.checked(tuple(self._checks.violated) if self._checks is not None else ())
 
     def retract(self) -> None:
         """Drop the request without recording usage: it was refused after admission."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -19,7 +20,8 @@ from control_plane.core.jobs import clocks
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch.admission import Admission
-from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint, tool_schemas
+from control_plane.gateway.dispatch.answer_checks import CheckedSchemas
+from control_plane.gateway.dispatch.constraint_checks import ConstraintVerdict, RequestedConstraint, tool_schemas
 from control_plane.gateway.dispatch.dispatch import Dispatch
 from control_plane.gateway.dispatch.rate_limits import (
     bound_output,
@@ -37,10 +39,20 @@ from lora_engine.wire import engine_pb2 as pb
 
 # Names the fields of a request that were left out.
 IGNORED_HEADER = "X-Lorikeet-Ignored"
+# Names the keywords of schemas that are checked when an answer is finished.
+CHECKED_HEADER = "X-Lorikeet-Checked-At-End"
+# Names in one header, and characters of each.
+MAX_NAMES, LONGEST_NAME = 16, 64
+_NOT_PLAIN = re.compile(r"[^\w.\[\]-]", re.ASCII)
 
 
 def ignored_header(names: Sequence[str]) -> dict[str, str]:
     return {IGNORED_HEADER: ", ".join(names)} if names else {}
+
+
+def _header_name(name: str) -> str:
+    """Return a name as a header may have it. Of a long path the end says more than the beginning."""
+    return _NOT_PLAIN.sub("_", name)[-LONGEST_NAME:]
 
 
 class GenerationParams(Protocol):
@@ -76,6 +88,7 @@ class Generation:
         self._choices = params.choices
         # Fields of the request that were left out. A dispatch may add some until its first output.
         self.ignored = list(params.ignored)
+        self.schemas = CheckedSchemas()
         self.reserved = RequestReservations()
         self._streams: list[OutputStream] = []
         self._reads: dict[asyncio.Future[list[Chunk]], int] = {}  # pending reads of several prompts: prompt index
@@ -108,7 +121,22 @@ class Generation:
         """Headers with what remains of the caller's limits, and the fields of the request that were left out."""
         limits = self.reserved.limits
         rates = rate_headers(limits.request.scopes, limits.readings) if limits else {}
-        return {**rates, **ignored_header(self.ignored)}
+        places = self.schemas.places
+        checked = {CHECKED_HEADER: ", ".join(map(_header_name, places[:MAX_NAMES]))} if places else {}
+        return {**rates, **ignored_header(self.ignored), **checked}
+
+    def note(self, requested: RequestedConstraint, verdict: ConstraintVerdict) -> None:
+        """Note what a grammar does not enforce of a constraint."""
+        names = [_header_name(name) for name in verdict.ignored]
+        room = max(0, MAX_NAMES - len(self.ignored))
+        self.ignored += [name for name in dict.fromkeys(names) if name not in self.ignored][:room]
+        if not verdict.checked_at_end:
+            return
+        self.schemas.places += [f"{requested.param}.{path}" for path in verdict.checked_at_end]
+        if requested.function:
+            self.schemas.functions[requested.function] = requested.constraint.text
+        else:
+            self.schemas.answer = requested.constraint.text
 
     def add(self, dispatch: Dispatch, stream: OutputStream) -> None:
         """Add one prompt. `stream` is the dispatch itself, or a recorder around it."""
@@ -176,11 +204,11 @@ async def begin(
     keeps_text = await runtime.admission_cache.keeps_text(principal.tenant)
     submits = params.submits()
     if (constraint := params.requested_constraint) is not None:
-        await runtime.constraint_checks.check(constraint, str(principal.tenant.pk))
+        generation.note(constraint, await runtime.constraint_checks.check(constraint, str(principal.tenant.pk)))
         for submit in submits:
             submit.constraint.CopyFrom(constraint.wire())
     for schema in tool_schemas(submits):
-        await runtime.constraint_checks.check(schema, str(principal.tenant.pk))
+        generation.note(schema, await runtime.constraint_checks.check(schema, str(principal.tenant.pk)))
     bound_output(submits, admission.limits)
     began = time.monotonic()
     generation.reserved = await reserve(runtime, admission, request_id, submits, batch=batch)
@@ -194,6 +222,7 @@ async def begin(
         "" if batch else traces.parent(),
         generation.ignored,
         params.optional,
+        generation.schemas or None,
     )
     try:
         for index, submit in enumerate(submits):

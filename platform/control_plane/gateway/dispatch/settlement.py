@@ -55,6 +55,9 @@ class Settlement:
         self.received = 0  # tokens that the caller has received before the end
         self.usage: pb.UsageRecord | None = None
         self.done = False
+        # The row of a finished answer waits until its schema was checked.
+        self._pending: Settled | None = None
+        self._violations: tuple[str, ...] | None = None if context.schemas else ()
 
     def as_reported(self, attempt: EngineAttempt) -> None:
         """Record the end that the engine has reported."""
@@ -125,11 +128,11 @@ class Settlement:
             details=self._details(attempt),
         )
         report_request(ended, context.trace_parent)
-        reported = attempt.report is not None
-        if context.keep is not None:
-            context.keep(Settled(host, engine_id, ended, reported))
+        settled = Settled(host, engine_id, ended, attempt.report is not None)
+        if outcome == Outcome.FINISHED and self._violations is None:
+            self._pending = settled
         else:
-            runtime.usage.put(host, engine_id, ended, reported=reported)
+            self._record(settled)
         prompt, completion = counts.prompt_tokens, counts.completion_tokens
         cost = admission.budgets.nanos(
             admission.base_model_id,
@@ -143,3 +146,20 @@ class Settlement:
         runtime.ended(engine_id, prompt + completion, cost)
         if outcome == Outcome.FINISHED:
             runtime.migrator.ended(self._submit, completion)
+
+    def checked(self, violations: tuple[str, ...]) -> None:
+        """Record an answer that waited for its check, with the keywords that it violates. Idempotent."""
+        if self._violations is None:
+            self._violations = violations
+        if (settled := self._pending) is not None:
+            self._pending = None
+            self._record(settled)
+
+    def _record(self, settled: Settled) -> None:
+        if self._violations:
+            details = replace(settled.ended.details, schema_violations=self._violations)
+            settled = replace(settled, ended=replace(settled.ended, details=details))
+        if self._context.keep is not None:
+            self._context.keep(settled)
+        else:
+            self._runtime.usage.put(settled.host, settled.engine_id, settled.ended, reported=settled.reported)

@@ -43,6 +43,7 @@ def _details(request: LoraxRequest, generation: Generation, choice: Choice) -> J
         "prompt_tokens": sum(usage.prompt_tokens for usage in usages),
         "generated_tokens": sum(usage.completion_tokens for usage in usages),
         "seed": request.parameters.seed,
+        **({"schema_violations": choice.violations} if choice.violations else {}),
     }
 
 

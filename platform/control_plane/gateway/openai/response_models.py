@@ -11,6 +11,17 @@ class _StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+class SchemaViolation(_StrictModel):
+    """A place of the answer that its schema forbids by a keyword that is checked at the end."""
+
+    path: str = Field(description="In the answer: `items[0].name`; of a call, `tool_calls[0].function.arguments.a`.")
+    keyword: str = Field(description="The path of the keyword in the schema.")
+    message: str
+
+
+_VIOLATIONS = Field(default=None, description="Present if the answer violates keywords that no grammar enforces.")
+
+
 class PromptTokensDetails(_StrictModel):
     cached_tokens: int
 
@@ -80,6 +91,7 @@ class ChatCompletionChoice(_StrictModel):
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
+    schema_violations: list[SchemaViolation] | None = _VIOLATIONS
     token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
 
 
@@ -109,6 +121,7 @@ class CompletionChoice(_StrictModel):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: Literal["stop", "length"]
+    schema_violations: list[SchemaViolation] | None = _VIOLATIONS
     token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
     prompt_token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
     prompt_logprobs: PromptLogprobs | None = Field(default=None, description=_OF_PROMPT)
@@ -190,6 +203,7 @@ class ResponseObject(_StrictModel):
     usage: ResponseUsage | None
     user: None
     metadata: dict[str, str]
+    schema_violations: list[SchemaViolation] | None = _VIOLATIONS
 
 
 class InputItemList(_StrictModel):

@@ -6,7 +6,7 @@ Chunks are assembled from prepared text; only a token's text is encoded each tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -46,6 +46,7 @@ class Choice:
     reasoning: str = ""
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
+    violations: list[Mapping[str, str]] = field(default_factory=list)
 
     def add(self, chunk: Chunk) -> None:
         self.text += chunk.text
@@ -55,6 +56,7 @@ class Choice:
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self.logprobs.extend(chunk.logprobs)
         self.token_ids.extend(chunk.token_ids)
+        self.violations.extend(chunk.violations)
 
     def _add_call(self, delta: pb.ToolCallDelta) -> None:
         if delta.index < len(self.tool_calls):
@@ -245,6 +247,9 @@ def _answer_of(
     if params.return_token_ids:
         for choice, tokens in zip(choices, grown, strict=True):
             choice["token_ids"] = tokens.token_ids
+    for choice, answer in zip(choices, grown, strict=True):
+        if answer.violations:
+            choice["schema_violations"] = answer.violations
     # vLLM reports a chat's prompt once, and a completion's prompt with each choice.
     of_chat = {}
     if isinstance(shape, ChatShape):
@@ -314,7 +319,8 @@ class ChunkWriter:
             if has_output or (tokens and not chunk.finish_reason):
                 events.append(self._shape.delta(index, chunk))
             if chunk.finish_reason:
-                events.append(self._shape.closing(index, chunk.finish_reason))
+                closing = self._shape.closing(index, chunk.finish_reason)
+                events.append(_with(closing, {"schema_violations": chunk.violations}) if chunk.violations else closing)
             if tokens and events:
                 events[0] = _with(events[0], {"token_ids": tokens})
             for event in events:

@@ -20,6 +20,7 @@ from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core.db import run_db
 from control_plane.core.unavailable import as_unavailable
 from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch.answer_checks import CheckedSchemas
 from control_plane.gateway.recording.flusher import Flusher
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class RequestContext:
     ignored: list[str] = field(default_factory=list)
     # Fields to leave out if the engine's chat template does not read them: the client's name, by the engine's.
     optional: Mapping[str, str] = field(default_factory=dict)
+    # Schemas that finished answers are checked against.
+    schemas: CheckedSchemas | None = None
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,8 @@ class ResponseWriter:
         return items + [self.call(index, call, status) for index, call in enumerate(choice.tool_calls)]
 
     def whole(self, choice: Choice) -> Json:
-        return self.body("incomplete" if choice.finish_reason == "length" else "completed", self.output(choice))
+        body = self.body("incomplete" if choice.finish_reason == "length" else "completed", self.output(choice))
+        return {**body, "schema_violations": choice.violations} if choice.violations else body
 
 
 def _tool_json(tool: AnyTool) -> Json:

@@ -59,6 +59,7 @@ class SocketGeneration:
         self._name = name
         self._begun: set[int] = set()
         self._reasons: dict[int, str] = {}
+        self._violations: list[dict[str, Any]] = []
         self._generation: Generation | None = None
         self._cancelled = False
         self._task: asyncio.Task[None] | None = None
@@ -166,6 +167,7 @@ class SocketGeneration:
                 await self._send_numbered("delta", f'"choice":{index},"tokens":0,{encode(beginning)[1:-1]}')
         if chunk.finish_reason:
             self._reasons[index] = chunk.finish_reason
+            self._violations += [{"choice": index, **violation} for violation in chunk.violations]
         chat = ""
         if chunk.reasoning:
             chat += f',"reasoning":{encode(chunk.reasoning)}'
@@ -181,6 +183,8 @@ class SocketGeneration:
         reasons = [self._reasons.get(choice, "abort") for choice in range(choices)]
         usage, timings = encode(usage_json(generation.usages)), encode(timings_json(generation.usages))
         ignored = f',"ignored":{encode(generation.ignored)}' if generation.ignored else ""
+        if self._violations:
+            ignored += f',"schema_violations":{encode(self._violations)}'
         await self._send_numbered(
             "done", f'"finish_reason":{encode(reasons)},"usage":{usage},"timings":{timings}{ignored}'
         )

@@ -423,6 +423,13 @@ class Migration(migrations.Migration):
                         help_text="Null = none; else the fields of the request that were left out.", null=True
                     ),
                 ),
+                (
+                    "schema_violations",
+                    models.JSONField(
+                        help_text="Null = none; else the keywords of the request's schema that the answer violates.",
+                        null=True,
+                    ),
+                ),
                 ("created_at", models.DateTimeField(help_text="When the request came in.")),
                 (
                     "adapter",
