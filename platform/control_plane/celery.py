@@ -1,11 +1,13 @@
 """The Celery application. Tasks live in each app's `tasks.py` and only call that app's actions."""
 
 import os
+from typing import Any
 
-from celery.signals import beat_init, celeryd_init
+from celery.signals import beat_init, celeryd_init, setup_logging
 
 from control_plane.core.broker import App, Broker
 from control_plane.core.config import current
+from control_plane.core.http.logs import log_uncaught
 from control_plane.core.jobs import task_metrics  # noqa: F401
 from control_plane.core.jobs.task import PatientTask
 from control_plane.core.metrics.endpoint import serve_metrics
@@ -29,11 +31,23 @@ def give_way(**_: object) -> None:
     os.nice(NICE)
 
 
+@setup_logging.connect  # type: ignore[untyped-decorator]
+def leave_logging(**_: object) -> None:
+    """Leave logging to Django's settings: Celery would add a handler of its own, whose lines are no JSON."""
+
+
+@celeryd_init.connect  # type: ignore[untyped-decorator]
+def print_no_banner(instance: Any = None, **_: object) -> None:
+    if instance is not None and current().log_json:
+        instance.quiet = True
+
+
 @celeryd_init.connect  # type: ignore[untyped-decorator]
 @beat_init.connect  # type: ignore[untyped-decorator]
 def show_metrics(**_: object) -> None:
     """Open the metrics port of a worker process or of beat. A web process with both shows its metrics itself."""
     if not current().is_embedded:
+        log_uncaught()
         serve_metrics()
 
 

@@ -64,8 +64,10 @@ def make_server(options: argparse.Namespace) -> Server:
     from control_plane.asgi import application  # sets Django up, logging too
     from control_plane.core.config import current
     from control_plane.core.http.connections import ConnectionTable
+    from control_plane.core.http.logs import log_uncaught
     from control_plane.core.http.protocol import KEEP_ALIVE_S, BoundedConfig
 
+    log_uncaught()
     settings = current()
     # Behind a proxy every connection comes from its address.
     per_address = 0 if settings.trust_proxy else settings.connections_per_address

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import httpx
 import pytest
@@ -138,3 +141,35 @@ def test_rules_and_dashboards_name_metrics_that_these_processes_show(topology: T
     everything = set().union(*map(shown, pages.values()))
     assert all_metrics() - everything == set()
     assert len(all_metrics()) > 50
+
+
+def logged(topology: Topology, name: str) -> list[dict[str, Any]]:
+    """Return the log lines of a process. Raises for a line that is no JSON."""
+    text = (topology.folder / "log" / f"{name}.log").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def lines_of(topology: Topology, client_id: str) -> list[dict[str, Any]]:
+    return [one for one in logged(topology, "web") if one.get("client_request_id") == client_id]
+
+
+def test_a_request_has_one_line_with_the_id_that_its_client_sent(topology: Topology, client: httpx.Client) -> None:
+    sent = "proxy-0123456789abcdef"
+    for stream in (False, True):
+        body = {"model": "lorikeet-demo", "prompt": "Hello", "max_tokens": 5, "stream": stream}
+        answer = client.post("/v1/completions", json=body, headers={"X-Request-Id": f"{sent}-{stream}"})
+        assert answer.headers["x-request-id"] == f"{sent}-{stream}"
+        (line,) = topology.eventually("the line is written", partial(lines_of, topology, f"{sent}-{stream}"))
+        assert line["request_id"] == answer.headers["request-id"]
+        assert (line["tenant"], line["model"], line["host"]) == ("acme", "lorikeet-demo", "local")
+        assert (line["outcome"], line["streamed"], line["completion_tokens"]) == ("finished", stream, 5)
+        assert line["first_token_ms"] >= 0
+    assert client.get("/api/tenants/acme/keys", headers={"X-Request-Id": sent}).status_code == 200
+    (line,) = [one for one in logged(topology, "web") if one["request_id"] == sent]
+    assert (line["status"], line["route"], line["tenant"]) == (200, "api/tenants/<slug:tenant>/keys", "acme")
+
+
+@pytest.mark.parametrize("name", LONG_RUNNING)
+def test_every_line_of_every_process_is_json(topology: Topology, client: httpx.Client, name: str) -> None:
+    for line in logged(topology, name):
+        assert line["time"] and line["level"] and line["message"], line

@@ -98,6 +98,7 @@ CLOCK_READERS = {
     "gateway/conversations/actions.py": GUARDED + "; reading: " + READ,
     "adapters/evaluations/actions.py": GUARDED + "; an evaluation does not fail meanwhile",
     "core/events/ring.py": "numbers of a new ring begin at the clock; a client with an unknown number starts over",
+    "fleet/hosts/metrics.py": "ages by the database's clock, of what a watcher's clock wrote; only shown",
     "fleet/hosts/actions.py": RECORDED + "; a restart's deadline by the database's clock",
     "fleet/joining/authority.py": "certificates begin ten minutes ago, for hosts whose clock is behind",
     "fleet/base_models/demand.py": DATABASE,

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -78,11 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             note = EndNote(config.data_dir)
             asyncio.run(_serve(*_start(config, stack, note), identity, note))
     except torch.OutOfMemoryError as error:
-        print(f"lora_engine: {_no_memory(config, error)}", file=sys.stderr)
+        logs.fatal(_no_memory(config, error))
         return 2
     except (StartupError, JournalError, UnsupportedModel, TokenizerError, ValueError, OSError) as error:
         log.debug("the engine cannot run", exc_info=True)
-        print(f"lora_engine: {error}", file=sys.stderr)
+        logs.fatal(str(error))
         return 2
     except EngineFailed:
         return 1

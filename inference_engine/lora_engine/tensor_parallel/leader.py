@@ -335,7 +335,7 @@ class Leader:
         if status == EXIT_STATUS:
             log.critical("%s. The engine ends (status %d): no rank can continue without the others.", reason, status)
         else:
-            print(f"lora_engine: {reason}", file=sys.stderr)
+            log.critical("%s", reason)
         logging.shutdown()
         sys.stderr.flush()
         os._exit(status)

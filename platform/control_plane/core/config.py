@@ -164,6 +164,7 @@ class Settings(BaseSettings):
     password_hashes: int = Field(default=2, gt=0)
     log_level: str = "INFO"
     log_json: bool = True
+    log_requests: float = Field(default=1.0, ge=0, le=1)
 
     @model_validator(mode="before")
     @classmethod

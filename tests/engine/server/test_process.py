@@ -191,9 +191,9 @@ async def test_what_keeps_it_from_starting(model, tmp_path, options, words):
         assert await asyncio.to_thread(process.wait, 60) == 2
     finally:
         process.end()
-    last = process.log.read_text().splitlines()[-1]
-    assert last.startswith("lora_engine: ")
-    assert words in last
+    last = json.loads(process.log.read_text().splitlines()[-1])
+    assert last["level"] == "critical"
+    assert words in last["message"]
     assert "Traceback" not in process.log.read_text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
@@ -16,7 +17,8 @@ from control_plane.core.errors import LorikeetError
 from control_plane.core.http.client_address import forwarded_client
 from control_plane.core.http.connections import SLOT
 from control_plane.core.http.errors import error_body
-from control_plane.core.http.request_id import accept_or_make, set_request_id
+from control_plane.core.http.request_id import accept_or_make, begin_request, set_request_id
+from control_plane.core.http.request_log import log_http
 from control_plane.core.lifespan import AsgiApp, Receive, Scope, Send
 
 ErrorBody = Callable[[LorikeetError], dict[str, Any]]
@@ -31,7 +33,27 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            send = _counting_refusals(scope, send)
+            await self._logged(scope, receive, _counting_refusals(scope, send))
+        else:
+            await self._checked(scope, receive, send)
+
+    async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request over HTTP, and log it at its end."""
+        scope.setdefault("state", {})
+        ids, began_s, status = begin_request(_offered(scope)), time.perf_counter(), 0
+
+        async def noting(message: Mapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._checked(scope, receive, noting)
+        finally:
+            log_http(scope, ids, status, began_s)
+
+    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             scope = with_host(scope)
             check(scope)
@@ -47,8 +69,7 @@ class Edge:
             await receive()
             await send({"type": "websocket.close"})  # before it is accepted: the client sees 403
             return
-        offered = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        request_id = accept_or_make(offered.decode("latin-1"))
+        request_id = accept_or_make(_offered(scope))
         set_request_id(request_id)
         body_of = next((shape for prefix, shape in self.bodies.items() if scope["path"].startswith(prefix)), our_body)
         body = json.dumps(body_of(error)).encode() + b"\n"
@@ -71,6 +92,10 @@ def _counting_refusals(scope: Scope, send: Send) -> Send:
         await send(message)
 
     return counting if slot is not None else send
+
+
+def _offered(scope: Scope) -> str:
+    return next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
 
 
 def our_body(error: LorikeetError) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 import json
 import logging
 import re
+import sys
+import threading
 from datetime import UTC, datetime
+from types import TracebackType
 
-from control_plane.core.http.request_id import current_request_id
+from control_plane.core.http.request_id import client_request_id, current_request_id
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
@@ -39,10 +42,32 @@ class PlainFormatter(logging.Formatter):
         return mask(super().format(record))
 
 
+def log_uncaught() -> None:
+    """Log exceptions that end the process or a thread as lines like all others, instead of plain tracebacks."""
+    logger = logging.getLogger("control_plane")
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, trace)
+        else:
+            logger.critical("The process ends with an error.", exc_info=(kind, error, trace))
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not issubclass(args.exc_type, SystemExit):
+            info = (args.exc_type, args.exc_value, args.exc_traceback)
+            logger.error("The thread %s ended with an error.", args.thread and args.thread.name, exc_info=info)
+
+    sys.excepthook, threading.excepthook = uncaught, in_thread
+    logging.captureWarnings(True)
+
+
 class RequestIdFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "request_id"):
             record.request_id = current_request_id() or "-"
+        client_id = client_request_id()
+        if client_id and client_id != getattr(record, "request_id", "") and not hasattr(record, "client_request_id"):
+            record.client_request_id = client_id
         return True
 
 

@@ -18,6 +18,7 @@ from control_plane.core.http.access import public
 from control_plane.core.http.bearer import bearer_token
 from control_plane.core.http.errors import read_only
 from control_plane.core.http.middleware import HybridMiddleware
+from control_plane.core.http.request_log import ROUTE, TENANT
 from control_plane.core.metrics.registry import CONTENT_TYPE, web_text
 
 REQUESTS = Counter("lorikeet_http_requests", "Requests answered.", ["method", "route", "status"])
@@ -42,6 +43,10 @@ class MeasuringMiddleware(HybridMiddleware):
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         match = request.resolver_match
         route = match.route if match else "console"
+        state = getattr(request, "scope", {}).get("state")
+        if state is not None:
+            state[ROUTE] = route
+            state.setdefault(TENANT, match.kwargs.get("tenant", "") if match else "")
         method = request.method if request.method in _METHODS else "other"
         REQUESTS.labels(method, route, str(response.status_code)).inc()
         SECONDS.labels(route).observe(time.perf_counter() - request.META["lorikeet.began"])

@@ -9,7 +9,12 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from control_plane.core.http.request_id import accept_or_make, current_request_id, set_request_id
+from control_plane.core.http.request_id import (
+    accept_or_make,
+    client_request_id,
+    current_request_id,
+    set_request_id,
+)
 
 SyncNext = Callable[[HttpRequest], HttpResponseBase]
 AsyncNext = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
@@ -82,7 +87,7 @@ class RequestIdMiddleware(HybridMiddleware):
         set_request_id(accept_or_make(request.headers.get("X-Request-Id")))
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        response["X-Request-Id"] = current_request_id()
+        response["X-Request-Id"] = client_request_id() or current_request_id()
         return response
 
 

@@ -16,6 +16,8 @@ from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.counters import Details
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core import traces
+from control_plane.core.http.request_id import client_request_id
+from control_plane.core.http.request_log import forget_dispatched, note_dispatched
 from control_plane.core.jobs import clocks
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.fleet.transport.errors import HostError
@@ -145,6 +147,7 @@ class Generation:
 
     def retract(self) -> None:
         """Drop the request without recording usage: it was refused after admission."""
+        forget_dispatched(self.request_id)
         for dispatch in self._dispatches:
             dispatch.retract()
         self.close()
@@ -223,6 +226,7 @@ async def begin(
         generation.ignored,
         params.optional,
         generation.schemas or None,
+        "" if batch else client_request_id(),
     )
     try:
         for index, submit in enumerate(submits):
@@ -237,6 +241,7 @@ async def begin(
             if keeps_text:
                 stream = runtime.transcripts.record(dispatch, principal, submit, context.created_at)
             generation.add(dispatch, stream)
+        note_dispatched(request_id)
     except BaseException:
         generation.retract()
         raise

@@ -15,6 +15,7 @@ from control_plane.fleet.transport.plausible import most_output_tokens, most_pro
 from control_plane.gateway.dispatch.admission import Admission
 from control_plane.gateway.dispatch.answer_so_far import AnswerSoFar
 from control_plane.gateway.dispatch.runtime import Runtime
+from control_plane.gateway.recording.request_log import log_inference
 from control_plane.gateway.recording.request_metrics import count_request
 from control_plane.gateway.recording.spans import report_request
 from control_plane.gateway.recording.usage import RequestContext, Settled
@@ -143,6 +144,7 @@ class Settlement:
         )
         prices = admission.budgets.prices
         count_request(ended, admission.base_model, cost, prices.currency if prices else None)
+        log_inference(ended, admission.base_model, context.client_request_id)
         runtime.ended(engine_id, prompt + completion, cost)
         if outcome == Outcome.FINISHED:
             runtime.migrator.ended(self._submit, completion)

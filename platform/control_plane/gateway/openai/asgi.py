@@ -32,6 +32,7 @@ from control_plane.core.http.metrics import MeasuringMiddleware
 from control_plane.core.http.middleware import AsyncNext, RequestIdMiddleware
 from control_plane.core.http.parse_queue import wait_to_parse
 from control_plane.core.http.request_id import current_request_id
+from control_plane.core.http.request_log import TENANT
 from control_plane.gateway.dispatch.errors import ApiError, too_large
 from control_plane.gateway.openai import cors
 from control_plane.gateway.openai.callers import Authentication, GatewayRequest, identify
@@ -56,7 +57,10 @@ class ApiHeadersMiddleware(RequestIdMiddleware):
         response["X-Content-Type-Options"] = "nosniff"
         if isinstance(response, HttpResponse) and response.get("Content-Type") == "application/json":
             _end_line(response)
-        response["request-id"] = current_request_id()  # as Anthropic's clients read it
+        response["request-id"] = current_request_id()  # the ledger's id, under the name that Anthropic's clients read
+        if (state := getattr(request, "scope", {}).get("state")) is not None and isinstance(request, GatewayRequest):
+            principal = request.authentication.principal
+            state[TENANT] = principal.tenant.slug if principal else ""
         if isinstance(request, GatewayRequest):
             for name, value in request.cors_headers.items():
                 response[name] = value

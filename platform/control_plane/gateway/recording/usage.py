@@ -50,6 +50,8 @@ class RequestContext:
     optional: Mapping[str, str] = field(default_factory=dict)
     # Schemas that finished answers are checked against.
     schemas: CheckedSchemas | None = None
+    # The id that the client sent for the request, for logs.
+    client_request_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from control_plane.core.http.logs import log_uncaught
 from control_plane.core.metrics.endpoint import serve_metrics
 from control_plane.fleet.hosts.background import make_watcher
 
@@ -14,6 +15,7 @@ class Command(BaseCommand):
     help = "Follow the engine hosts and record their state. Several may run; one at a time leads."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        log_uncaught()
         serve_metrics()
         asyncio.run(watch_until_signalled())
 
