@@ -92,6 +92,18 @@ def test_a_salt_reaches_the_engine(web: WebProcess, engine: FakeEngine, path: st
     assert refused(web, path, cache_salt="x" * 257)["param"] == "cache_salt"
 
 
+def test_a_suffix_reaches_the_engine(web: WebProcess, engine: FakeEngine) -> None:
+    headers = web.tenants["acme"].bearer
+    for prompt in ("say x", [1, 2]):
+        body = {"model": "support", "prompt": prompt, "suffix": " end", "max_tokens": 2}
+        answer = httpx.post(f"{web.url}/v1/completions", json=body, headers=headers, trust_env=False, timeout=30)
+        assert answer.status_code == 200, answer.text
+        assert engine.submits[-1].suffix == " end"
+    for more, param in (({"echo": True}, "suffix"), ({"suffix": 1}, "suffix")):
+        answer = httpx.post(f"{web.url}/v1/completions", json={**body, **more}, headers=headers, trust_env=False)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
 def test_how_a_chat_prompt_ends(web: WebProcess, engine: FakeEngine) -> None:
     plain = asked(web, engine).chat
     assert not (plain.no_generation_prompt or plain.continue_final_message)
@@ -232,7 +244,7 @@ def test_every_parameter_of_openai_and_vllm_is_known(kind: type[BaseModel]) -> N
     unknown = []
     for name in sorted(names):
         try:
-            read = read_request if kind is ResponsesRequest else partial(checked, kind)
+            read = partial(read_request if kind is ResponsesRequest else checked, kind)
             read({name: object()}, refuse_unknown=True)
         except ApiError as error:
             problems = error.details["problems"] if error.details else [{"param": error.param, "code": error.code}]

@@ -237,11 +237,11 @@ def test_offsets_of_an_answer_whose_characters_are_several_tokens() -> None:
 def test_all_problems_of_a_request_are_named_at_once(web: WebProcess, path: str) -> None:
     messages = [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "text"}]}]
     prompt = {"prompt": [["a"], [1]]} if path == "completions" else {"messages": messages}
-    wrong = {"suffix": "x", "temperature": 9, "max_tokns": 1, "audio": {}, "n": "two"}
+    wrong = {"documents": [1], "temperature": 9, "max_tokns": 1, "audio": {}, "n": "two"}
     error = post(web, path, **prompt, **wrong).json()["error"]
     named = [problem["param"] for problem in error["problems"]]
-    assert (error["param"], error["code"]) == ("suffix", "unsupported_parameter")
-    assert named[:3] == ["suffix", "audio", "max_tokns"]
+    assert (error["param"], error["code"]) == ("documents", "unsupported_parameter")
+    assert named[:3] == ["documents", "audio", "max_tokns"]
     assert {"temperature", "n"} < set(named)
     assert ("prompt[0][0]" if path == "completions" else "messages[1].content[0].text") in named
     assert all(problem["message"] in error["message"] for problem in error["problems"])

@@ -29,7 +29,7 @@ READERS: dict[type[BaseModel], Callable[[Json], BaseModel]] = {
     TokenizeRequest: partial(validate, TokenizeRequest),
     DetokenizeRequest: partial(validate, DetokenizeRequest),
     NewBatch: partial(validate, NewBatch),
-    responses.ResponsesRequest: responses.read_request,
+    responses.ResponsesRequest: partial(responses.read_request, responses.ResponsesRequest),
     lorax.LoraxRequest: lorax.read_request,
 }
 VALUES: tuple[Any, ...] = (None, True, 7, 1.5, "", "no such word", [], [{}], {}, {"type": "function"}, {"type": "x"})
@@ -195,7 +195,9 @@ def test_a_prompt_of_another_type_may_also_be_an_array() -> None:
 
 def test_names_in_an_object_of_any_names() -> None:
     with pytest.raises(ApiError) as caught:
-        responses.read_request({"model": "support", "input": "hi", "metadata": {"x" * 65: "y"}})
+        responses.read_request(
+            responses.ResponsesRequest, {"model": "support", "input": "hi", "metadata": {"x" * 65: "y"}}
+        )
     assert caught.value.message.startswith("Invalid name in 'metadata': it is 65 characters long")
     with pytest.raises(ApiError) as caught:
         checked(ChatCompletionRequest, {"model": "support", "messages": MESSAGES, "a b": 1}, refuse_unknown=True)

@@ -11,7 +11,7 @@ from lora_engine.errors import RequestError
 from lora_engine.peft_format.embedding_layers import MAX_NEW_TOKENS
 from lora_engine.request import ChoiceSoFar, GenerationRequest, Pooling, PoolingKind, SamplingParams, Slo
 from lora_engine.structured import Grammars
-from lora_engine.text import Tokenizer
+from lora_engine.text import FillInMiddle, Tokenizer
 from lora_engine.text.output import ChatOutput
 from lora_engine.wire import engine_pb2 as pb
 
@@ -45,6 +45,7 @@ class InputProcessor:
     ) -> None:
         """Create a converter; ``description`` has the base model that requests may name and the context's length."""
         self.tokenizer = tokenizer
+        self._fill_in_middle = FillInMiddle.of(tokenizer)
         self.chat_format = chat_format
         self.grammars = grammars
         self._description = description or pb.EngineDescription()
@@ -179,12 +180,29 @@ class InputProcessor:
             constraint = chat_format.constraint(submit.chat, output, constraint)
             reads = output if output.reads_something else None
             return Prompt(ids, constraint, reads, chat_format.shown_ids(output), chat_format.end_ids)
+        if submit.suffix and kind in ("text", "token_ids"):
+            return self._middle(submit, special, max_context, constraint)
         if kind == "text":
             return Prompt(self._encode(submit.text, special, max_context), constraint)
         if kind == "token_ids":
             return Prompt(list(submit.token_ids.ids), constraint)
         message = "The request has no prompt."
         raise RequestError("empty_prompt", message, "Send text, token ids or messages.", param="prompt")
+
+    def _middle(self, submit: pb.Submit, special: bool, max_context: int, constraint: Constraint | None) -> Prompt:
+        if self._fill_in_middle is None:
+            raise RequestError(
+                "unsupported_parameter",
+                "Unsupported parameter: 'suffix' is not supported with this model. Its tokenizer has no tokens to fill "
+                "in a middle.",
+                "Leave 'suffix' out, or choose a base model that has them, such as Qwen2.5-Coder.",
+                param="suffix",
+            )
+        for text in (submit.text, submit.suffix):
+            self._refuse_longer(text, max_context)
+        prefix = submit.text if submit.WhichOneof("prompt") == "text" else submit.token_ids.ids
+        prompt = self._fill_in_middle.prompt(prefix, submit.suffix, add_special_tokens=special)
+        return Prompt(prompt.token_ids, constraint, end_ids=prompt.end_ids)
 
     def _more_prompt(self, submit: pb.Submit, prompt: pb.Prompt) -> list[int]:
         if prompt.WhichOneof("prompt") != "text":
@@ -193,6 +211,10 @@ class InputProcessor:
         return self._encode(prompt.text, special, self._description.max_context)
 
     def _encode(self, text: str, special: bool, max_context: int) -> list[int]:
+        self._refuse_longer(text, max_context)
+        return self.tokenizer.encode(text, add_special_tokens=special)
+
+    def _refuse_longer(self, text: str, max_context: int) -> None:
         if max_context and self.tokenizer.is_longer(text, max_context):
             raise RequestError(
                 "context_length_exceeded",
@@ -200,7 +222,6 @@ class InputProcessor:
                 f"Shorten the prompt; together with the answer it may be {max_context} tokens.",
                 param="messages",
             )
-        return self.tokenizer.encode(text, add_special_tokens=special)
 
 
 def _prompt_size(submit: pb.Submit) -> int:
@@ -208,7 +229,7 @@ def _prompt_size(submit: pb.Submit) -> int:
     if submit.HasField("chat"):
         return chat_size(submit.chat)
     more = sum(len(prompt.text) + len(prompt.token_ids.ids) for prompt in submit.more_prompts)
-    return len(submit.text) + len(submit.token_ids.ids) + more
+    return len(submit.text) + len(submit.suffix) + len(submit.token_ids.ids) + more
 
 
 def _has_adapter_template(submit: pb.Submit) -> bool:

@@ -2,6 +2,7 @@
 
 from .chat_template import ChatTemplate
 from .detokenizer import IncrementalDetokenizer
+from .fill_in_middle import FillInMiddle
 from .tokenizer import Tokenizer, TokenizerError
 
-__all__ = ["ChatTemplate", "IncrementalDetokenizer", "Tokenizer", "TokenizerError"]
+__all__ = ["ChatTemplate", "FillInMiddle", "IncrementalDetokenizer", "Tokenizer", "TokenizerError"]

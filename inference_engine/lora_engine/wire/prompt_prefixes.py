@@ -55,6 +55,8 @@ def prefix_marks(submit: pb.Submit) -> tuple[PrefixMark, ...]:
 def _pieces(submit: pb.Submit) -> Iterator[bytes]:
     """Yield the parts of a prompt in the order in which the model reads them, so that later parts change no prefix."""
     kind = submit.WhichOneof("prompt")
+    if submit.suffix:
+        yield b"\0suffix"  # such a prompt begins with a token of its own
     if kind == "token_ids":
         yield struct.pack(f"<{len(submit.token_ids.ids)}I", *submit.token_ids.ids)
     elif kind == "text":

@@ -48,7 +48,11 @@ export function ReplayLink({ row, whole }: ReplayProps) {
   );
 }
 
-const WITHOUT_ROLE: Record<string, string> = { text: "prompt", token_ids: "prompt, as token ids" };
+const WITHOUT_ROLE: Record<string, string> = {
+  text: "prompt",
+  token_ids: "prompt, as token ids",
+  suffix: "text behind the answer",
+};
 
 function NotKept() {
   const { data } = useQuery(recordingQuery(useTenant()));

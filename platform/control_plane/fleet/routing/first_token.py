@@ -91,10 +91,10 @@ def prompt_tokens(submit: pb.Submit) -> float:
     """Estimate the number of a prompt's tokens: text is not tokenised here."""
     kind = submit.WhichOneof("prompt")
     if kind == "token_ids":
-        return float(len(submit.token_ids.ids))
+        return len(submit.token_ids.ids) + len(submit.suffix) / _CHARACTERS_PER_TOKEN
     if kind == "chat":
         return sum(len(message.content) for message in submit.chat.messages) / _CHARACTERS_PER_TOKEN
-    return len(submit.text) / _CHARACTERS_PER_TOKEN
+    return (len(submit.text) + len(submit.suffix)) / _CHARACTERS_PER_TOKEN
 
 
 def _is_plausible(*seconds: float) -> bool:

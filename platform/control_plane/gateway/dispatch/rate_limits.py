@@ -73,9 +73,9 @@ def _prompt_tokens(submit: pb.Submit) -> int:
 def _first_prompt_tokens(submit: pb.Submit) -> int:
     kind = submit.WhichOneof("prompt")
     if kind == "token_ids":
-        return len(submit.token_ids.ids)
+        return len(submit.token_ids.ids) + _estimate(submit.suffix)
     if kind == "text":
-        return _estimate(submit.text)
+        return _estimate(submit.text) + _estimate(submit.suffix)
     return _chat_tokens(submit.chat)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.gateway.openai.parameters import MAX_LOGPROBS, Parameters
@@ -33,8 +33,17 @@ class CompletionRequest(Parameters):
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS
 
     prompt: Prompt
+    suffix: str | None = Field(
+        default=None, description="The text behind the answer, for models whose tokenizer has tokens for that."
+    )
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+
+    @model_validator(mode="after")
+    def _no_echo_of_a_middle(self) -> Self:
+        if self.suffix and self.echo:
+            raise ValueError("suffix excludes echo: the answer lies between prompt and suffix; leave one of them out")
+        return self
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -82,4 +91,5 @@ class CompletionRequest(Parameters):
         else:
             submit.token_ids.ids.extend(prompt)
             submit.describe_prompt |= bool(self.echo)
+        submit.suffix = self.suffix or ""
         return submit

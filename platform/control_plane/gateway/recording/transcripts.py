@@ -163,11 +163,12 @@ def _store(batch: list[TranscriptBuffer]) -> None:
 
 
 def prompt_of(submit: pb.Submit) -> list[Mapping[str, str]]:
-    """Return the prompt as messages; prompts without a role have the role "text" or "token_ids"."""
+    """Return the prompt as messages; prompts without a role have the role "text", "token_ids" or "suffix"."""
     kind = submit.WhichOneof("prompt")
     if kind == "chat":
         return [{"role": message.role, "content": content_of(message)} for message in submit.chat.messages]
-    return [_prompt(submit), *map(_prompt, submit.more_prompts)]
+    suffix = [{"role": "suffix", "content": submit.suffix}] if submit.suffix else []
+    return [_prompt(submit), *suffix, *map(_prompt, submit.more_prompts)]
 
 
 def _prompt(prompt: pb.Submit | pb.Prompt) -> Mapping[str, str]:
