@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "control_plane.identity.accounts",
     "control_plane.identity.tenants",
     "control_plane.identity.members",
+    "control_plane.identity.second_factor",
     "control_plane.core.jobs",
     "control_plane.identity.keys",
     "control_plane.adapters.registry",

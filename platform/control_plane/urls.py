@@ -22,6 +22,7 @@ from control_plane.fleet.placements import urls as placements
 from control_plane.gateway.openai import urls as openai
 from control_plane.identity.audit import urls as audit
 from control_plane.identity.members import urls as members
+from control_plane.identity.second_factor import urls as second_factor
 
 handler400 = "control_plane.core.http.errors.bad_request"
 handler404 = "control_plane.core.http.errors.not_found"
@@ -45,6 +46,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.billing.reports.urls")),
     path("", include("control_plane.billing.slo.urls")),
     path("", include("control_plane.identity.members.urls")),
+    path("", include("control_plane.identity.second_factor.urls")),
     path("", include("control_plane.gateway.transcripts.urls")),
     path("", include("control_plane.gateway.api_settings.urls")),
     path("", include("control_plane.billing.usage.urls")),
@@ -79,6 +81,7 @@ urlpatterns = [
     path("metrics", metrics),
     path("api/", include("control_plane.identity.accounts.urls")),
     path("api/", include(members.offer_urlpatterns)),
+    path("api/", include(second_factor.person_urlpatterns)),
     path("api/", include(joining.join_urlpatterns)),
     path("api/schema", public(schema), name="schema"),
     path("api/docs", public(docs)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from django.utils import timezone
 from lorikeet_testing import peft_files
 from lorikeet_testing.addresses import TENANT_PREFIX, Address, every_address, methods_of
 from lorikeet_testing.audit_watch import AUDIT_LOG, UNAUDITED
+from lorikeet_testing.authenticator import PAGE, RP_ID, SoftwarePasskey
 from lorikeet_testing.clients import call, keyed
 from lorikeet_testing.in_one_world import *  # noqa: F403
 from rest_framework.test import APIClient
@@ -35,6 +37,9 @@ from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.accounts.models import User
 from control_plane.identity.accounts.passwords import reset_token
 from control_plane.identity.members.invitations import invitation_link
+from control_plane.identity.second_factor import actions as second_factor
+from control_plane.identity.second_factor import passkeys, totp
+from control_plane.identity.second_factor.models import AuthenticatorApp
 from control_plane.identity.tenants.models import Invitation, Tenant
 from control_plane.identity.tenants.roles import Capability, Role
 from lora_engine.server.identity import certificate_request, new_key
@@ -47,6 +52,7 @@ PASSWORD = "correct horse battery"
 # Open to anybody. Add to it only what takes a secret in its body, or tells none.
 PUBLIC = {
     "health", "ping", "version", "livez", "readyz", "readyz/inference", "metrics", "api/session",
+    "api/session/second-factor", "api/session/passkey",
     "api/password/forgot", "api/password/reset",
     "api/invitations/read",
     "api/hosts/join",
@@ -173,6 +179,34 @@ def joined_host(world: World) -> Sent:
     return {}
 
 
+def owner_of_acme() -> User:
+    return User.objects.get(email="owner@acme.example")
+
+
+def app_of_the_owner() -> str:
+    """Put an authenticator app in use. Returns a code of it."""
+    owner = owner_of_acme()
+    secret = second_factor.begin_app(user=owner).secret
+    AuthenticatorApp.objects.update(confirmed_at=timezone.now())
+    User.objects.filter(pk=owner.pk).update(second_factor_since=timezone.now())
+    return totp.code_at(secret, time.time())
+
+
+def code_of_the_owner(world: World) -> Sent:
+    return {"code": app_of_the_owner()}
+
+
+def code_of_a_new_app(world: World) -> Sent:
+    return {"code": totp.code_at(second_factor.begin_app(user=owner_of_acme()).secret, time.time())}
+
+
+def with_second_factor(world: World) -> Sent:
+    app_of_the_owner()
+    return {}
+
+
+# As of `navigator.credentials.create`.
+OPTIONS = {"challenge": "AAAA", "user": {"id": "AAAA"}}
 ANOTHER_BASE = pb.EngineDescription(base_model="another", base_digest="sha256:another")
 
 
@@ -196,6 +230,18 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     "DELETE api/session": lambda world: {},
     "DELETE api/sessions": lambda world: {},
     "DELETE api/sessions/<uuid:session_id>": lambda world: {},
+    "POST api/session/second-factor": code_of_the_owner,
+    "POST api/session/confirmation": lambda world: {"password": PASSWORD},
+    "PUT api/profile": lambda world: {"name": "Ada"},
+    "POST api/second-factors/app": lambda world: {},
+    "DELETE api/second-factors/app": with_second_factor,
+    "POST api/second-factors/app/confirm": code_of_a_new_app,
+    "POST api/second-factors/passkeys": lambda world: {
+        "name": "Laptop",
+        "credential": SoftwarePasskey().create(OPTIONS),
+    },
+    "DELETE api/second-factors/passkeys/<uuid:passkey_id>": lambda world: {},
+    "POST api/second-factors/recovery-codes": with_second_factor,
     "POST api/password": lambda world: {"current_password": PASSWORD, "password": "a wholly new pass phrase"},
     "POST api/password/reset": lambda world: {
         "token": own_reset_token(world),
@@ -270,6 +316,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}adapters/<str:name>/promotion-rule": with_promotion_rule,
     f"DELETE {_T}files/<str:file_id>": lambda world: {},
     f"PUT {_T}api-settings": lambda world: {"refuse_unknown_fields": False, "never_store_responses": False},
+    f"PUT {_T}security": lambda world: {**with_second_factor(world), "second_factor_required": True},
     f"PUT {_T}origins": lambda world: {"origins": ["https://app.example.org"]},
     f"PUT {_T}recording": lambda world: {"enabled": True, "days": 7},
     f"DELETE {_T}transcripts": lambda world: {},
@@ -309,6 +356,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     "DELETE api/operator/tenants/<slug:tenant>": lambda world: {},
     "PUT api/operator/tenants/<slug:tenant>/suspension": lambda world: {"reason": "unpaid"},
     "DELETE api/operator/tenants/<slug:tenant>/suspension": suspended,
+    "DELETE api/operator/tenants/<slug:tenant>/members/<uuid:user_id>/second-factor": lambda world: {},
     "POST api/operator/tenants/<slug:tenant>/invitations": lambda world: {"email": "x@acme.example", "role": "owner"},
     "PUT api/operator/tenants/<slug:tenant>/objectives": lambda world: {"first_token_ms": 300},
     "PUT api/operator/hosts/<str:host_name>/service": lambda world: {"service": "cordoned"},
@@ -329,6 +377,8 @@ BODIES: dict[str, Callable[[World], Sent]] = {
 CHANGES_NOTHING = {
     "POST api/password/forgot": "queues a mail, if there is such an account",
     "POST api/invitations/read": "reads; the token travels in the body",
+    "POST api/session/passkey": "a challenge in a cookie",
+    "POST api/second-factors/passkeys/options": "a challenge in a cookie",
     f"POST {_T}socket-ticket": "a ticket in the cache, good for half a minute",
 }
 CHANGES = [
@@ -363,6 +413,14 @@ def test_a_change_leaves_a_row(
         path += "?confirm=acme"
     signed_out = address.declared.access == Access.PUBLIC and name != "DELETE api/session"
     client = APIClient() if signed_out else acme.client(Role.ADMIN if name.endswith("/membership") else Role.OWNER)
+    if "api/session/second-factor" in name:
+        login = {"email": "owner@acme.example", "password": PASSWORD}
+        assert client.post("/api/session", login, format="json").status_code == 200
+    if "api/second-factors/passkeys" in name:
+        rp = passkeys.RelyingParty(RP_ID, frozenset({PAGE}))
+        monkeypatch.setattr(passkeys, "relying_party", lambda _request: rp)
+        challenge = passkeys.Challenge("AAAA", str(owner_of_acme().pk), "register")
+        monkeypatch.setattr(passkeys, "take_challenge", lambda *_: challenge)
     form = "multipart" if {"file", "files"} & body.keys() else "json"
     with committing(), connection.execute_wrapper(watch):
         answer = getattr(client, name.split()[0].lower())(path, body, format=form)

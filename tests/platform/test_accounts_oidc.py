@@ -14,6 +14,7 @@ import httpx
 import pytest
 from joserfc import jws
 from lorikeet_testing.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider
+from lorikeet_testing.platform_fixtures import signed_in
 from rest_framework.test import APIClient
 
 from control_plane.core.config import Settings
@@ -21,6 +22,8 @@ from control_plane.identity.accounts import oidc
 from control_plane.identity.accounts.models import Identity, User
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.members.invitations import invite
+from control_plane.identity.second_factor import actions as second_factor
+from control_plane.identity.second_factor import totp
 from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
@@ -90,6 +93,39 @@ def test_a_known_address(acme: Any, provider: Provider) -> None:
     assert User.objects.get(email="owner@acme.example").has_usable_password()
     rows = list(AuditEvent.objects.order_by("-id").values_list("action", flat=True)[:2])
     assert rows == ["session.create", "identity.link"]
+
+
+def test_a_second_factor_is_shown_after_the_provider(acme: Any, provider: Provider) -> None:
+    owner = User.objects.get(email="owner@acme.example")
+    secret = second_factor.begin_app(user=owner).secret
+    setting_up = signed_in(owner)
+    first = totp.code_at(secret, time.time() - totp.STEP_S)
+    assert setting_up.post("/api/second-factors/app/confirm", {"code": first}, format="json").status_code == 200
+    client = signed_in(acme.users[Role.VIEWER])
+    assert sign_in(client)["Location"] == "/login?next=%2Ft%2Facme"
+    session = client.get("/api/session").json()
+    assert (session["authenticated"], session["second_factor_for"]) == (False, "owner@acme.example")
+    code = {"code": totp.code_at(secret, time.time())}
+    answer = client.post("/api/session/second-factor", code, format="json")
+    assert answer.json()["user"]["email"] == "owner@acme.example"
+    row = AuditEvent.objects.filter(action="session.create").latest("id")
+    assert row.detail == {"issuer": provider.issuer, "second_factor": "app"}
+
+
+def test_who_has_no_password_confirms_by_signing_in_again(acme: Any, provider: Provider) -> None:
+    owner = User.objects.get(email="owner@acme.example")
+    owner.set_unusable_password()
+    owner.save()
+    client = APIClient()
+    sign_in(client)
+    session = client.session
+    session["confirmed_at"] = 0
+    session.save()
+    answer = client.post("/api/second-factors/app")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "confirmation_required")
+    assert client.get("/api/session/confirmation").json() == {"app": False, "passkey": False, "password": False}
+    assert sign_in(client)["Location"] == "/t/acme"
+    assert client.post("/api/second-factors/app").status_code == 201
 
 
 def test_the_subject_counts_from_then_on(acme: Any, provider: Provider) -> None:

@@ -568,6 +568,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/tenants/{tenant}/members/{user_id}/second-factor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * @description Remove the second factors of a member who lost them, and end their sessions. The password then signs in
+         *     alone, so make sure that it is really them. Needs a recent confirmation of your own identity.
+         */
+        delete: operations["reset_second_factor"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/tenants/{tenant}/objectives": {
         parameters: {
             query?: never;
@@ -691,6 +711,143 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/profile": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description Change the name that other members see. */
+        put: operations["change_name"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/second-factors": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Read one's second factors. */
+        get: operations["read_second_factors"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/second-factors/app": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Make the secret of an authenticator app. An app in use stays in use until the new one is confirmed. */
+        post: operations["set_up_authenticator_app"];
+        /** @description Remove the authenticator app. */
+        delete: operations["remove_authenticator_app"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/second-factors/app/confirm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Put the new app in use with a code that it shows. With the first second factor, other sessions end. */
+        post: operations["confirm_authenticator_app"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/second-factors/passkeys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Add a passkey. With the first second factor, other sessions end. */
+        post: operations["add_passkey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/second-factors/passkeys/{passkey_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Remove a passkey. */
+        delete: operations["remove_passkey"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/second-factors/passkeys/options": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Make the options of navigator.credentials.create, for a new passkey. */
+        post: operations["begin_passkey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/second-factors/recovery-codes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Make new recovery codes. The earlier ones end. */
+        post: operations["replace_recovery_codes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session": {
         parameters: {
             query?: never;
@@ -701,10 +858,63 @@ export interface paths {
         /** @description Read the session: the signed-in person, and the CSRF token to send. Always 200. */
         get: operations["read_session"];
         put?: never;
-        /** @description Log in. */
+        /** @description Log in. If the person has a second factor, the session starts with POST /api/session/second-factor. */
         post: operations["log_in"];
         /** @description Log out. */
         delete: operations["log_out"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/confirmation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Read what confirms that it is you. */
+        get: operations["read_confirmation_methods"];
+        put?: never;
+        /** @description Confirm that it is you, for ten minutes, by the second factor, or by the password if there is none. */
+        post: operations["confirm_identity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/passkey": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Make the options of navigator.credentials.get, to complete a log-in or to confirm one's identity. */
+        post: operations["request_passkey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/second-factor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Read which second factors the sign-in of this browser can be completed with. */
+        get: operations["read_second_factor_methods"];
+        put?: never;
+        /** @description Complete a log-in with a code or a passkey. */
+        post: operations["log_in_with_second_factor"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1975,6 +2185,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/security": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Read whether members must have a second factor. */
+        get: operations["read_tenant_security"];
+        /** @description Require a second factor of all members, at once, or end that. You need one yourself. */
+        put: operations["set_tenant_security"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/series": {
         parameters: {
             query?: never;
@@ -2388,6 +2616,11 @@ export interface components {
             prompt_tokens: number;
             requests: number;
         };
+        AddedPasskey: {
+            passkey: components["schemas"]["Passkey"];
+            /** @description Shown this once. Empty unless this was the first second factor. */
+            recovery_codes: string[];
+        };
         /** @description The distance of a version's answers on a quantised base from those on the unquantised one, and the base's own. */
         Agreement: {
             /** @description With the version. */
@@ -2517,11 +2750,25 @@ export interface components {
             /** @description Refuse requests with unknown fields, instead of leaving the fields out and naming them in the header X-Lorikeet-Ignored. */
             refuse_unknown_fields: boolean;
         };
+        App: {
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            last_used_at: string | null;
+        };
         ApprovedBaseModelRequest: {
             /** @description The base model that this host serves at the moment. */
             host: string;
             /** @description What callers put into `model`; else the engine's name for it, or that by which it was served. */
             name?: string;
+        };
+        AppSetup: {
+            /** @description Rows of the QR code: 1 is a dark module. */
+            qr: string[];
+            /** @description In base32, to type into an app that cannot scan. */
+            secret: string;
+            /** @description The otpauth:// URI that the QR code holds. */
+            uri: string;
         };
         /** @description An adapter that can be restored, with the versions that were archived with it. */
         ArchivedAdapter: {
@@ -2823,6 +3070,10 @@ export interface components {
             /** @description For requests with tools, if that is another. */
             tool_source: string;
         };
+        CodeRequest: {
+            /** @description A code of the authenticator app. */
+            code: string;
+        };
         /** @description Milliseconds; null while the host has not done such a load since it started. */
         ColdStarts: {
             /** Format: double */
@@ -2833,6 +3084,16 @@ export interface components {
             host: number | null;
             /** Format: double */
             store: number | null;
+        };
+        /** @description One of the three. The password counts only for people without a second factor. */
+        ConfirmationRequest: {
+            /** @description A code of the authenticator app, or a recovery code. */
+            code?: string;
+            /** @description PublicKeyCredential.toJSON() of navigator.credentials.get. */
+            credential?: {
+                [key: string]: unknown;
+            };
+            password?: string;
         };
         CreatedApiKey: {
             /** Format: date-time */
@@ -3597,6 +3858,16 @@ export interface components {
             joined_at: string;
             name: string;
             role: components["schemas"]["Role"];
+            /** @description Whether they sign in with a second factor. */
+            second_factor: boolean;
+        };
+        Methods: {
+            /** @description Whether codes of an authenticator app are accepted. */
+            app: boolean;
+            /** @description Whether a passkey is accepted at this address. */
+            passkey: boolean;
+            /** @description Whether the password confirms: without a second factor. */
+            password: boolean;
         };
         /** @description A name that can be used as `model`. */
         Model: {
@@ -3713,6 +3984,13 @@ export interface components {
             expires_s?: number;
             /** @description The only name that it lets a machine join by, also if there is such a host: it takes that one's place. Left out, the machine says its name, and it must be a new one. */
             host?: string;
+        };
+        NewPasskeyRequest: {
+            /** @description PublicKeyCredential.toJSON() of navigator.credentials.create. */
+            credential: {
+                [key: string]: unknown;
+            };
+            name: string;
         };
         /** @description A `prompt`, for completions, or `messages`, for chats, with which the requests begin that are to share it. */
         NewPrefixRequest: {
@@ -3956,6 +4234,15 @@ export interface components {
             /** @description For operators. */
             tenant: string | null;
         };
+        Passkey: {
+            /** Format: date-time */
+            created_at: string;
+            /** Format: uuid */
+            id: string;
+            /** Format: date-time */
+            last_used_at: string | null;
+            name: string;
+        };
         /** @description A change of a base model: fields that are left out stay. */
         PatchedBaseModelChangeRequest: {
             name?: string;
@@ -4140,6 +4427,10 @@ export interface components {
             fix: string;
             message: string;
         };
+        ProfileRequest: {
+            /** @description Shown to other members. */
+            name: string;
+        };
         /** @description The score that a version must reach before it becomes live, or a canary of it. */
         PromotionRule: {
             /**
@@ -4204,6 +4495,10 @@ export interface components {
             /** @description Days after which each text is deleted. */
             days: number;
             enabled: boolean;
+        };
+        RecoveryCodes: {
+            /** @description Shown this once. Empty unless this was the first second factor. */
+            recovery_codes: string[];
         };
         /** @description Refusals of one kind within one minute. */
         Refusal: {
@@ -4317,6 +4612,10 @@ export interface components {
             streamed: boolean;
             version?: number | null;
         };
+        RequirementRequest: {
+            /** @description Members without a second factor can do nothing but set one up. API keys are not affected. */
+            second_factor_required: boolean;
+        };
         ResetPasswordRequest: {
             password: string;
             token: string;
@@ -4403,6 +4702,35 @@ export interface components {
             set: string;
             /** @description Items that the version answered worst, five at most. */
             worst: components["schemas"]["AnsweredItem"][];
+        };
+        /** @description One of the two. */
+        SecondFactorRequest: {
+            /** @description A code of the authenticator app, or a recovery code. */
+            code?: string;
+            /** @description PublicKeyCredential.toJSON() of navigator.credentials.get. */
+            credential?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description The second factors of the calling person. */
+        SecondFactors: {
+            /** @description The authenticator app, if one is set up. */
+            app: components["schemas"]["App"] | null;
+            /** @description Whether changes are accepted without POST /api/session/confirmation first. */
+            confirmed: boolean;
+            passkeys: components["schemas"]["Passkey"][];
+            /** @description False where browsers offer no passkeys: without a host name or HTTPS. */
+            passkeys_available: boolean;
+            /** @description Unused recovery codes. */
+            recovery_codes_left: number;
+            /** @description Names of the person's tenants that require a second factor. */
+            required_by: string[];
+        };
+        Security: {
+            /** @description Members that have no second factor. */
+            members_without: number;
+            /** @description Members without a second factor can do nothing but set one up. API keys are not affected. */
+            second_factor_required: boolean;
         };
         SeriesPart: {
             cached_prompt_tokens: number;
@@ -4541,6 +4869,8 @@ export interface components {
             password_login: boolean;
             /** @description Name of the provider to sign in with, if any. */
             provider: string | null;
+            /** @description Address of the person whose sign-in waits for its second factor, if any. */
+            second_factor_for: string | null;
             /** @description Whether a mail server is set up, so that links reach people. */
             sends_mail: boolean;
             /** @description Why the last sign-in by provider failed. Told once. */
@@ -4552,6 +4882,8 @@ export interface components {
             capabilities: components["schemas"]["Capability"][];
             name: string;
             role: components["schemas"]["Role"];
+            /** @description Whether members need a second factor; without one they have no capabilities here. */
+            second_factor_required: boolean;
             slug: string;
             /**
              * Format: date-time
@@ -4570,6 +4902,8 @@ export interface components {
             id: string;
             is_operator: boolean;
             name: string;
+            /** @description Whether they sign in with a second factor. */
+            second_factor: boolean;
         };
         /** @description A tenant's share of an engine, as the engine last reported it. */
         Share: {
@@ -6483,6 +6817,27 @@ export interface operations {
             };
         };
     };
+    reset_second_factor: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                user_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     set_tenant_objectives: {
         parameters: {
             query?: never;
@@ -6673,6 +7028,191 @@ export interface operations {
             };
         };
     };
+    change_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProfileRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+        };
+    };
+    read_second_factors: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecondFactors"];
+                };
+            };
+        };
+    };
+    set_up_authenticator_app: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AppSetup"];
+                };
+            };
+        };
+    };
+    remove_authenticator_app: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    confirm_authenticator_app: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CodeRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecoveryCodes"];
+                };
+            };
+        };
+    };
+    add_passkey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPasskeyRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddedPasskey"];
+                };
+            };
+        };
+    };
+    remove_passkey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                passkey_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    begin_passkey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+    };
+    replace_recovery_codes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecoveryCodes"];
+                };
+            };
+        };
+    };
     read_session: {
         parameters: {
             query?: never;
@@ -6723,6 +7263,111 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+        };
+    };
+    read_confirmation_methods: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Methods"];
+                };
+            };
+        };
+    };
+    confirm_identity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ConfirmationRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+        };
+    };
+    request_passkey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+    };
+    read_second_factor_methods: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Methods"];
+                };
+            };
+        };
+    };
+    log_in_with_second_factor: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SecondFactorRequest"];
+            };
+        };
         responses: {
             200: {
                 headers: {
@@ -9271,6 +9916,52 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Transcript"];
+                };
+            };
+        };
+    };
+    read_tenant_security: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Security"];
+                };
+            };
+        };
+    };
+    set_tenant_security: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RequirementRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Security"];
                 };
             };
         };

@@ -67,6 +67,8 @@ class Settings(BaseSettings):
     trust_proxy: bool = False
     public_url: str = ""
     password_login: bool = True
+    passkey_rp_id: str = ""
+    passkey_origins: str = ""
     oidc_issuer: str = ""
     oidc_client_id: str = ""
     oidc_client_secret: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -60,6 +61,7 @@ from control_plane.identity.keys.actions import create_key
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.members.actions import add_member, create_tenant
 from control_plane.identity.members.invitations import invite
+from control_plane.identity.second_factor.models import Passkey
 from control_plane.identity.tenants.models import Membership, Tenant
 from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
@@ -190,15 +192,23 @@ class Org:
         return Principal.of_member(memberships.get(tenant=self.tenant, user=self.users[role]))
 
     def client(self, role: Role = Role.OWNER) -> APIClient:
-        client = APIClient()
-        client.force_login(self.users[role])
-        return client
+        return signed_in(self.users[role])
 
     def path(self, rest: str) -> str:
         return f"/api/tenants/{self.tenant.slug}/{rest}"
 
     def key(self, name: str = "test", role: Role = Role.OWNER, **options: Any) -> tuple[ApiKey, str]:
         return create_key(acting=self.principal(role), name=name, **options)
+
+
+def signed_in(user: User) -> APIClient:
+    """Return the client of a person who signed in now."""
+    client = APIClient()
+    client.force_login(user)
+    session = client.session
+    session["confirmed_at"] = time.time()
+    session.save()
+    return client
 
 
 def make_org(slug: str) -> Org:
@@ -261,9 +271,7 @@ def operator(db: None) -> APIClient:
     """The client of an operator who is a member of no tenant."""
     user = create_user(actor=SYSTEM, email="ops@example.org", password=PASSWORD)
     set_operator(actor=SYSTEM, user=user, operator=True)
-    client = APIClient()
-    client.force_login(user)
-    return client
+    return signed_in(user)
 
 
 @pytest.fixture
@@ -368,7 +376,7 @@ Furniture = dict[str, Any]
 
 def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furniture:
     """Create one of every object in acme; return the values for the parameters of the URLs."""
-    version = ready_version(acme)
+    version, owner = ready_version(acme), acme.users[Role.OWNER]
     upload_id = Upload.objects.get().pk
     second = ready_version(acme, seed=1)
     for pointed in (version, second):
@@ -445,6 +453,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         "delivery_id": delivery.pk,
         "export_id": request_export(acting=acme.principal(), span=last_days(3), grain=Grain.DAY).pk,
         "user_id": guest.pk,
+        "passkey_id": Passkey.objects.create(user=owner, name="Laptop", credential_id="a", rp_id="example.com").pk,
         "invitation_id": invite(acting=acme.principal(), email="new@acme.example", role=Role.VIEWER).pk,
         "host_name": "local",
         "token_id": create_token(actor=SYSTEM, host_name="", lifetime=timedelta(hours=1))[0].pk,

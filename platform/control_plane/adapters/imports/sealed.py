@@ -1,31 +1,16 @@
-"""Encryption of tenants' secrets in the database: unlike keys and passwords they must be readable again.
-
-The key is derived from the installation's pepper, so a copy of the database reveals nothing.
-"""
+"""Encryption of tenants' tokens and addresses of imports in the database."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
+from control_plane.core import sealed
 
-from cryptography.fernet import Fernet, InvalidToken
-
-from control_plane.core.config import current
+_PURPOSE = b"imports: sealed secrets"
 
 
 def seal(secret: str) -> str:
-    return _cipher().encrypt(secret.encode()).decode()
+    return sealed.seal(secret, _PURPOSE)
 
 
-def unseal(sealed: str) -> str | None:
+def unseal(text: str) -> str | None:
     """Decrypt a secret; None if it was encrypted under another pepper."""
-    try:
-        return _cipher().decrypt(sealed.encode()).decode()
-    except InvalidToken:
-        return None
-
-
-def _cipher() -> Fernet:
-    key = hmac.new(current().key_pepper.encode(), b"imports: sealed secrets", hashlib.sha256).digest()
-    return Fernet(base64.urlsafe_b64encode(key))
+    return sealed.unseal(text, _PURPOSE)

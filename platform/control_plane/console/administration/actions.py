@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID
 
 from django.db import transaction
 from django.utils import timezone
@@ -12,7 +13,7 @@ from control_plane.adapters.registry.archiving import archive_as
 from control_plane.adapters.registry.models import Adapter
 from control_plane.billing.reports.models import ExportSchedule
 from control_plane.console.webhooks.models import Endpoint
-from control_plane.core.errors import LorikeetError
+from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.events.recheck import recheck_key, recheck_user
 from control_plane.core.writes import announce, enqueue
 from control_plane.fleet.placements.models import PinnedPrefix
@@ -28,6 +29,7 @@ from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.members.actions import create_tenant as insert_tenant
 from control_plane.identity.members.invitations import invite
 from control_plane.identity.origins.models import AllowedOrigin
+from control_plane.identity.second_factor.actions import reset
 from control_plane.identity.tenants.models import Invitation, Membership, Tenant
 from control_plane.identity.tenants.roles import Role
 
@@ -77,6 +79,18 @@ def create_tenant(*, operator: User, slug: str, name: str, owner: str) -> tuple[
         tenant = insert_tenant(actor=Actor.of(operator), slug=slug, name=name)
         acting = Principal.of_operator(tenant, operator)
         return tenant, invite(acting=acting, email=owner, role=Role.OWNER)
+
+
+def reset_second_factor(*, operator: User, tenant: Tenant, user_id: UUID) -> None:
+    """Remove the second factors of a member, and end their sessions. Raises NotFoundError."""
+    membership = Membership.objects.for_tenant(tenant).select_related("user").filter(user_id=user_id).first()
+    if membership is None:
+        raise NotFoundError(
+            "This person is not a member of the tenant.", "Read the list again.", code="member_not_found", param="id"
+        )
+    with transaction.atomic():
+        reset(actor=Actor.of(operator), user=membership.user)
+        _audit(Actor.of(operator), "member.reset-second-factor", tenant, member=membership.user.email)
 
 
 def rename_tenant(*, actor: Actor, tenant: Tenant, name: str) -> Tenant:

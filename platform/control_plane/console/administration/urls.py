@@ -10,6 +10,11 @@ operator_urlpatterns = [
     path("tenants/<slug:tenant>/suspension", views.SuspensionView.as_view(), name="operator-suspension"),
     path("tenants/<slug:tenant>/adapters", views.TenantAdaptersView.as_view(), name="operator-adapters"),
     path("tenants/<slug:tenant>/members", views.TenantMembersView.as_view(), name="operator-members"),
+    path(
+        "tenants/<slug:tenant>/members/<uuid:user_id>/second-factor",
+        views.MemberSecondFactorView.as_view(),
+        name="operator-second-factor",
+    ),
     path("tenants/<slug:tenant>/invitations", views.TenantInvitationsView.as_view(), name="operator-invitations"),
     path("tenants/<slug:tenant>/objectives", views.TenantObjectivesView.as_view(), name="operator-objectives"),
 ]

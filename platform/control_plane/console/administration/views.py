@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -36,6 +37,7 @@ from control_plane.console.administration.serializers import (
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts.confirmation import require_recent
 from control_plane.identity.accounts.mail import is_configured
 from control_plane.identity.members.invitations import invitation_link, invite
 from control_plane.identity.members.serializers import CreatedInvitationSerializer, created_json
@@ -140,6 +142,20 @@ class TenantMembersView(OperatorView):
         page = members_page(get_tenant(tenant), **query)
         # Not `asdict`, which would copy model instances.
         return Response(TenantMemberPageSerializer({"results": page.results, "total": page.total}).data)
+
+
+class MemberSecondFactorView(OperatorView):
+    http_method_names = ["delete", "options"]
+
+    @extend_schema(
+        operation_id="reset_second_factor", request=None, responses={204: None, 404: ErrorResponseSerializer}
+    )
+    def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
+        """Remove the second factors of a member who lost them, and end their sessions. The password then signs in
+        alone, so make sure that it is really them. Needs a recent confirmation of your own identity."""
+        require_recent(request._request)
+        actions.reset_second_factor(operator=self.operator, tenant=get_tenant(tenant), user_id=user_id)
+        return Response(status=204)
 
 
 class TenantAdaptersView(OperatorView):

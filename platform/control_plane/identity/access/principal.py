@@ -28,6 +28,15 @@ class TenantSuspendedError(ForbiddenError):
         )
 
 
+class SecondFactorRequiredError(ForbiddenError):
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(
+            f"The tenant {tenant.slug} requires its members to have a second factor, and you have none.",
+            "Set one up in the console, under Account: an authenticator app or a passkey.",
+            code="second_factor_required",
+        )
+
+
 @dataclass(frozen=True)
 class Principal:
     """An authenticated caller within one tenant: a member by session, or an API key."""
@@ -37,17 +46,22 @@ class Principal:
     user: User | None = None
     api_key: ApiKey | None = None
     role: Role | None = None
+    # True for a member without the second factor that the tenant requires: such a member has no capabilities.
+    lacks_second_factor: bool = False
 
     @classmethod
     def of_member(cls, membership: Membership) -> Principal:
         """Return the principal of a membership loaded with its tenant and user.
 
-        Members of a suspended tenant only read.
+        Members of a suspended tenant only read. Members who lack a required second factor can do nothing.
         """
-        tenant, capabilities = membership.tenant, membership.capabilities
+        tenant, user, capabilities = membership.tenant, membership.user, membership.capabilities
         if tenant.suspended_at is not None:
             capabilities &= OF_SUSPENDED
-        return cls(tenant, capabilities, user=membership.user, role=Role(membership.role))
+        lacks = tenant.second_factor_required and not user.has_second_factor
+        if lacks:
+            capabilities = frozenset()
+        return cls(tenant, capabilities, user=user, role=Role(membership.role), lacks_second_factor=lacks)
 
     @classmethod
     def of_key(cls, key: ApiKey) -> Principal:
@@ -77,6 +91,8 @@ class Principal:
         """Raise ForbiddenError (403) unless the caller has `capability`."""
         if self.may(capability):
             return
+        if self.lacks_second_factor:
+            raise SecondFactorRequiredError(self.tenant)
         if self.tenant.suspended_at is not None:
             raise TenantSuspendedError(self.tenant)
         if self.api_key is not None:

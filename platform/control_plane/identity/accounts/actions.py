@@ -13,6 +13,7 @@ from control_plane.core.events.recheck import recheck_user
 from control_plane.core.http.metrics import SIGN_INS
 from control_plane.core.names import require_name
 from control_plane.identity.access.actor import Actor
+from control_plane.identity.accounts import confirmation
 from control_plane.identity.accounts.addresses import new_address, normalise_email
 from control_plane.identity.accounts.models import User
 from control_plane.identity.accounts.passwords import hashed, require_passwords
@@ -91,24 +92,46 @@ def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
         audit.record(actor, "user.operator", user, tenant=None, label=user.email, operator=operator)
 
 
-def log_in(request: HttpRequest, *, email: str, password: str) -> User:
-    """Start a session (with a new session id). Raises WrongLoginError."""
+def set_name(*, user: User, name: str) -> User:
+    """Change the name that other members see. Raises BadNameError."""
+    with transaction.atomic():
+        user.name = require_name(name)
+        user.save(update_fields=["name"])
+        audit.record(Actor.of(user), "user.rename", user, tenant=None, label=user.email)
+    return user
+
+
+def log_in(request: HttpRequest, *, email: str, password: str) -> tuple[User, bool]:
+    """Check a password, and start a session (with a new session id) unless a second factor has to follow.
+
+    Returns the person, and whether the session started. Raises WrongLoginError.
+    """
     require_passwords()
     user = authenticate(request, username=email, password=password)
     if not isinstance(user, User):
         SIGN_INS.labels("wrong").inc()
         raise WrongLoginError
-    start_session(request, user)
-    return user
+    return user, start_session(request, user)
 
 
-def start_session(request: HttpRequest, user: User, **detail: str) -> None:
-    """Start a session for a person who is authenticated."""
+def start_session(request: HttpRequest, user: User, *, second_factor: str = "", **detail: str) -> bool:
+    """Start a session for a person who is authenticated. `second_factor`: the kind that they showed, if any.
+
+    Returns False, without a session, if they have a second factor and did not show it.
+    """
     with transaction.atomic():
+        # The lock orders this after a concurrent set-up of a second factor, which ends the sessions without it.
+        locked = User.objects.select_for_update().get(pk=user.pk)
+        if locked.has_second_factor and not second_factor:
+            return False
         login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        confirmation.mark(request)
         begin(request, user)
+        if second_factor:
+            detail["second_factor"] = second_factor
         audit.record(Actor.of(user), "session.create", user, tenant=None, **detail)
     SIGN_INS.labels("ok").inc()
+    return True
 
 
 def log_out(request: HttpRequest, user: User) -> None:

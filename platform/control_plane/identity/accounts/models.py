@@ -33,6 +33,9 @@ class User(AbstractBaseUser):
     is_operator = models.BooleanField(default=False, help_text="Runs the installation; sees hosts across tenants.")
     created_at = models.DateTimeField(auto_now_add=True)
     email_verified_at = models.DateTimeField(null=True, help_text="When it was proven that the address is theirs.")
+    second_factor_since = models.DateTimeField(
+        null=True, help_text="Since then every session of theirs began with a second factor."
+    )
 
     objects = UserManager()
 
@@ -50,6 +53,10 @@ class User(AbstractBaseUser):
     def address_proven(self) -> bool:
         """False for an account made from an invitation's link: its maker may not be the reader of the address."""
         return self.email_verified_at is not None
+
+    @property
+    def has_second_factor(self) -> bool:
+        return self.second_factor_since is not None
 
 
 class Identity(models.Model):

@@ -7,6 +7,7 @@ import hmac
 import logging
 import re
 from dataclasses import asdict
+from urllib.parse import urlencode
 
 from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -16,11 +17,13 @@ from django.views.decorators.http import require_GET
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.http.access import public
 from control_plane.core.http.metrics import SIGN_INS
+from control_plane.identity.access.principal import session_user
 from control_plane.identity.accounts import oidc
-from control_plane.identity.accounts.actions import start_session
+from control_plane.identity.accounts.actions import log_out, start_session
 from control_plane.identity.accounts.attempts import PROVIDER, count_address
 from control_plane.identity.accounts.identities import user_of
 from control_plane.identity.accounts.notes import Note
+from control_plane.identity.accounts.pending import begin
 
 logger = logging.getLogger(__name__)
 
@@ -80,10 +83,17 @@ def _come_back(request: HttpRequest) -> HttpResponse:
         count_address("provider", request.META["REMOTE_ADDR"], PROVIDER)
         pending = _pending(request)
         claims = oidc.finish(pending, request.GET.dict())
-        start_session(request, user_of(claims), issuer=claims.issuer)
+        user = user_of(claims)
+        started = start_session(request, user, issuer=claims.issuer)
     except LorikeetError as error:
         return _refused(error)
-    return HttpResponseRedirect(pending.next)
+    if started:
+        return HttpResponseRedirect(pending.next)
+    if before := session_user(request):
+        log_out(request, before)
+    response = HttpResponseRedirect(f"/login?{urlencode({'next': pending.next})}")
+    begin(response, user, issuer=claims.issuer)
+    return response
 
 
 def _pending(request: HttpRequest) -> oidc.Pending:

@@ -32,12 +32,12 @@ class WeakPasswordError(LorikeetError):
 
 
 class WrongPasswordError(LorikeetError):
-    def __init__(self) -> None:
+    def __init__(self, param: str = "current_password") -> None:
         super().__init__(
             "wrong_password",
             "The current password is not correct.",
             "Type it again; if you forgot it, sign out and use the link for a forgotten password.",
-            param="current_password",
+            param=param,
         )
 
 
@@ -83,11 +83,16 @@ def hashed(password: str, user: User) -> str:
     return make_password(password)
 
 
+def require_password(user: User, password: str, param: str) -> None:
+    """Raise WrongPasswordError, naming `param`, unless this is the person's password."""
+    require_passwords()
+    if not user.check_password(password):
+        raise WrongPasswordError(param)
+
+
 def change_password(request: HttpRequest, user: User, *, current_password: str, password: str) -> None:
     """Change the password. The current session gets a new id; all others of the person end."""
-    require_passwords()
-    if not user.check_password(current_password):
-        raise WrongPasswordError
+    require_password(user, current_password, "current_password")
     new = hashed(password, user)
     with transaction.atomic():
         user.password = new

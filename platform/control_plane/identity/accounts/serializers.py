@@ -2,6 +2,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.core.http.serializers import NameField
 from control_plane.identity.tenants.roles import Capability, Role
 
 
@@ -10,6 +11,9 @@ class SessionUserSerializer(serializers.Serializer[Any]):
     email = serializers.EmailField()
     name = serializers.CharField()
     is_operator = serializers.BooleanField()
+    second_factor = serializers.BooleanField(
+        source="has_second_factor", help_text="Whether they sign in with a second factor."
+    )
     has_password = serializers.BooleanField(source="has_usable_password", help_text="Else they come in by provider.")
 
 
@@ -17,6 +21,9 @@ class SessionTenantSerializer(serializers.Serializer[Any]):
     slug = serializers.CharField()
     name = serializers.CharField()
     role = serializers.ChoiceField(choices=Role.choices)
+    second_factor_required = serializers.BooleanField(
+        help_text="Whether members need a second factor; without one they have no capabilities here."
+    )
     capabilities = serializers.ListField(child=serializers.ChoiceField(choices=Capability.choices))
     suspended_at = serializers.DateTimeField(
         allow_null=True, help_text="Since then the tenant's keys are refused and its members only read."
@@ -39,6 +46,9 @@ class SessionSerializer(serializers.Serializer[Any]):
     sign_in_error = SignInErrorSerializer(
         allow_null=True, help_text="Why the last sign-in by provider failed. Told once."
     )
+    second_factor_for = serializers.CharField(
+        allow_null=True, help_text="Address of the person whose sign-in waits for its second factor, if any."
+    )
     user = SessionUserSerializer(allow_null=True)
     tenants = SessionTenantSerializer(many=True)
 
@@ -46,6 +56,10 @@ class SessionSerializer(serializers.Serializer[Any]):
 class LoginSerializer(serializers.Serializer[Any]):
     email = serializers.EmailField(max_length=254)
     password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+
+
+class ProfileSerializer(serializers.Serializer[Any]):
+    name = NameField(max_length=120, allow_blank=True, help_text="Shown to other members.")
 
 
 class ChangePasswordSerializer(serializers.Serializer[Any]):

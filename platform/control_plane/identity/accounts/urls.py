@@ -8,6 +8,7 @@ urlpatterns = [
     path("session", views.SessionView.as_view(), name="session"),
     path("sessions", session_views.SessionsView.as_view(), name="sessions"),
     path("sessions/<uuid:session_id>", session_views.OneSessionView.as_view(), name="one-session"),
+    path("profile", views.ProfileView.as_view(), name="profile"),
     path("password", views.PasswordView.as_view(), name="password"),
     path("password/forgot", views.ForgotPasswordView.as_view(), name="forgot-password"),
     path("password/reset", views.ResetPasswordView.as_view(), name="reset-password"),

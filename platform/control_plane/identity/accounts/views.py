@@ -16,7 +16,7 @@ from control_plane.core.http.api_view import ApiView
 from control_plane.core.http.serializers import validated
 from control_plane.identity.access.principal import Principal, session_user
 from control_plane.identity.access.tenant_access import NotAuthenticatedError
-from control_plane.identity.accounts import actions, mail, passwords
+from control_plane.identity.accounts import actions, mail, passwords, pending
 from control_plane.identity.accounts.attempts import MAILS, count_account, count_address
 from control_plane.identity.accounts.auth import SessionAuthentication, enforce_csrf
 from control_plane.identity.accounts.models import User
@@ -26,6 +26,7 @@ from control_plane.identity.accounts.serializers import (
     ChangePasswordSerializer,
     ForgotPasswordSerializer,
     LoginSerializer,
+    ProfileSerializer,
     ResetPasswordSerializer,
     SessionSerializer,
 )
@@ -78,12 +79,18 @@ class SessionView(PublicView):
         operation_id="log_in", request=LoginSerializer, responses=SessionSerializer, tags=["session"], auth=[]
     )
     def post(self, request: Request) -> Response:
-        """Log in."""
+        """Log in. If the person has a second factor, the session starts with POST /api/session/second-factor."""
         enforce_csrf(request._request)
         body = validated(LoginSerializer, request.data)
         count_account(self.counted_as, body["email"])
-        actions.log_in(request._request, **body)
-        return Response(session_state(request._request))
+        user, started = actions.log_in(request._request, **body)
+        if started:
+            return Response(session_state(request._request))
+        if before := session_user(request._request):
+            actions.log_out(request._request, before)
+        response = Response()
+        response.data = session_state(request._request, awaited=pending.begin(response, user))
+        return response
 
     @extend_schema(operation_id="log_out", request=None, responses={200: SessionSerializer}, tags=["session"], auth=[])
     def delete(self, request: Request) -> Response:
@@ -91,7 +98,9 @@ class SessionView(PublicView):
         enforce_csrf(request._request)
         if user := session_user(request._request):
             actions.log_out(request._request, user)
-        return Response(session_state(request._request))
+        response = Response(session_state(request._request, begun=False))
+        pending.forget(response)
+        return response
 
 
 class PasswordView(PersonView):
@@ -141,8 +150,26 @@ class ResetPasswordView(PublicView):
         return Response(status=204)
 
 
-def session_state(request: HttpRequest, *, sign_in_error: dict[str, Any] | None = None) -> dict[str, Any]:
+class ProfileView(PersonView):
+    @extend_schema(operation_id="change_name", request=ProfileSerializer, responses=SessionSerializer, tags=["session"])
+    def put(self, request: Request) -> Response:
+        """Change the name that other members see."""
+        body = validated(ProfileSerializer, request.data)
+        actions.set_name(user=self.person, **body)
+        return Response(session_state(request._request))
+
+
+def session_state(
+    request: HttpRequest,
+    *,
+    sign_in_error: dict[str, Any] | None = None,
+    awaited: pending.PendingSignIn | None = None,
+    begun: bool = True,
+) -> dict[str, Any]:
+    """Return the session. `awaited`: a sign-in that this request began; `begun` False: that of the cookie has ended."""
     user = session_user(request)
+    if user is None and awaited is None and begun:
+        awaited = pending.find(request)
     session = {
         "authenticated": user is not None,
         "csrf_token": get_token(request),
@@ -150,6 +177,7 @@ def session_state(request: HttpRequest, *, sign_in_error: dict[str, Any] | None 
         "provider": current().oidc_name if is_configured() else None,
         "sends_mail": mail.is_configured(),
         "sign_in_error": sign_in_error,
+        "second_factor_for": awaited.user.email if awaited else None,
         "user": user,
         "tenants": _tenants(user) if user else [],
     }
@@ -163,6 +191,7 @@ def _tenants(user: User) -> list[dict[str, Any]]:
             "slug": membership.tenant.slug,
             "name": membership.tenant.name,
             "role": membership.role,
+            "second_factor_required": membership.tenant.second_factor_required,
             "capabilities": sorted(Principal.of_member(membership).capabilities),
             "suspended_at": membership.tenant.suspended_at,
             "suspended_for": membership.tenant.suspended_for,

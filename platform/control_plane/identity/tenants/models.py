@@ -29,6 +29,9 @@ class Tenant(models.Model):
     name = models.CharField(max_length=120)
     weight = models.FloatField(default=1.0, help_text="Share of the hosts when they are full.")
     created_at = models.DateTimeField(auto_now_add=True)
+    second_factor_required = models.BooleanField(
+        default=False, db_default=False, help_text="Members without a second factor can only set one up."
+    )
     suspended_at = models.DateTimeField(
         null=True, blank=True, help_text="Since then its keys are refused; its members only read."
     )
