@@ -54,6 +54,9 @@ const PAGES = [
   "webhooks",
   "audit",
   "settings",
+  "account",
+  "account?tab=security",
+  "account?tab=appearance",
 ];
 const OPERATOR_PAGES = ["operator", "operator/tenants", "operator/hosts", "operator/audit"];
 // Buttons that ask before they do anything.
@@ -89,7 +92,7 @@ async function pages(page, state) {
   const session = await json(page, "session");
   const tenant = process.env.CONSOLE_TENANT && state !== "empty" ? process.env.CONSOLE_TENANT : session.tenants[0].slug;
   const names = [...PAGES, ...(session.user.is_operator ? [...OPERATOR_PAGES, `operator/tenants/${tenant}`] : [])];
-  const found = names.map((name) => [name.replaceAll("/", "-") || "overview", `/t/${tenant}/${name}`]);
+  const found = names.map((name) => [name.replaceAll(/[/?=]/g, "-") || "overview", `/t/${tenant}/${name}`]);
   const [adapter] = await json(page, `tenants/${tenant}/adapters?limit=1`);
   if (adapter) found.push(["adapter", `/t/${tenant}/adapters/${adapter.name}`]);
   const { results: [request] = [] } = await json(page, `tenants/${tenant}/requests?limit=1`);

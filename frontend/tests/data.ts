@@ -6,6 +6,7 @@ import type {
   Overview,
   Placement,
   RefusalSeries,
+  SecondFactors,
   SeriesReport,
   ValidationReport,
   Session,
@@ -23,12 +24,21 @@ export const session: Session = {
   provider: null,
   sends_mail: true,
   sign_in_error: null,
-  user: { id: "u1", email: "ada@example.org", name: "Ada", is_operator: false, has_password: true },
+  second_factor_for: null,
+  user: {
+    id: "u1",
+    email: "ada@example.org",
+    name: "Ada",
+    is_operator: false,
+    second_factor: false,
+    has_password: true,
+  },
   tenants: [
     {
       slug: "acme",
       name: "Acme",
       role: "owner",
+      second_factor_required: false,
       capabilities: ["view", "infer", "adapters.write", "keys.write", "members.write", "tenant.write"],
       suspended_at: null,
       suspended_for: "",
@@ -43,8 +53,18 @@ export const nobody: Session = {
   provider: null,
   sends_mail: true,
   sign_in_error: null,
+  second_factor_for: null,
   user: null,
   tenants: [],
+};
+
+export const noSecondFactors: SecondFactors = {
+  app: null,
+  passkeys: [],
+  recovery_codes_left: 0,
+  required_by: [],
+  passkeys_available: true,
+  confirmed: true,
 };
 
 export const adapter: AdapterSummary = {

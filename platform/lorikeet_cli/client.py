@@ -6,7 +6,7 @@ import http.client
 import json
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from http.cookies import SimpleCookie
@@ -170,18 +170,34 @@ class Client:
         return {**headers, **page, "Cookie": cookie, "X-CSRFToken": profile.csrf}
 
 
-def log_in(url: str, email: str, password: str) -> tuple[Profile, list[str]]:
-    """Start a session. Returns its profile, with no tenant yet, and the tenants that it may enter."""
+def log_in(url: str, email: str, password: str, read_code: Callable[[], str]) -> tuple[Profile, list[str]]:
+    """Start a session. Returns its profile, with no tenant yet, and the tenants that it may enter.
+
+    `read_code` is called for a code if the account has a second factor.
+    """
     visitor = Client(Profile(url, ""))
     with visitor.send("GET", "/api/session", {}, [], 0) as response:
         csrf = _cookie(response, "lorikeet_csrf")
         visitor.parse(response)
     body = json.dumps({"email": email, "password": password}).encode()
-    headers = {"Content-Type": "application/json"}
-    with Client(Profile(url, "", csrf=csrf)).send("POST", "/api/session", headers, [body], len(body)) as response:
-        session, csrf = _cookie(response, "lorikeet_session"), _cookie(response, "lorikeet_csrf") or csrf
-        tenants = [tenant["slug"] for tenant in visitor.parse(response)["tenants"]]
-    return Profile(url, "", session=session, csrf=csrf), tenants
+    caller, headers = Client(Profile(url, "", csrf=csrf)), {"Content-Type": "application/json"}
+    with caller.send("POST", "/api/session", headers, [body], len(body)) as response:
+        made = _session_of(url, csrf, response)
+        session, step = visitor.parse(response), _cookie(response, "lorikeet_sign_in")
+    if session.get("second_factor_for"):
+        body = json.dumps({"code": read_code()}).encode()
+        cookies = {"lorikeet_sign_in": step, "lorikeet_csrf": csrf}
+        headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
+        with caller.send("POST", "/api/session/second-factor", headers, [body], len(body)) as response:
+            made = _session_of(url, csrf, response)
+            session = visitor.parse(response)
+    return made, [tenant["slug"] for tenant in session["tenants"]]
+
+
+def _session_of(url: str, csrf: str, response: http.client.HTTPResponse) -> Profile:
+    return Profile(
+        url, "", session=_cookie(response, "lorikeet_session"), csrf=_cookie(response, "lorikeet_csrf") or csrf
+    )
 
 
 def _cookie(response: http.client.HTTPResponse, name: str) -> str:

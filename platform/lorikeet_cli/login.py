@@ -138,10 +138,18 @@ def _with_key(url: str, args: Namespace) -> Profile:
 def _with_password(url: str, args: Namespace) -> Profile:
     email = args.email or _read_email()
     password = os.environ.get("LORIKEET_PASSWORD") or read_secret("Password: ")
-    session, tenants = log_in(url, email, password)
+    session, tenants = log_in(url, email, password, _read_code)
     if not args.tenant and len(tenants) != 1:
         raise CliError(f"You are a member of {', '.join(tenants) or 'no tenant'}.", "Choose one with --tenant.")
     return replace(session, tenant=args.tenant or tenants[0])
+
+
+def _read_code() -> str:
+    code = read_secret("Code of your authenticator app, or a recovery code: ").strip()
+    if not code:
+        fix = "Enter a code. Passkeys work only in the console: use a recovery code, or an API key with --key."
+        raise CliError("This account has a second factor, and no code was entered.", fix, code="code_required")
+    return code
 
 
 def _read_email() -> str:

@@ -40,6 +40,9 @@ PAGES = {
     "operator-hosts": "/operator/hosts",
     "operator-audit": "/operator/audit",
     "settings": "/settings",
+    "account": "/account",
+    "account-security": "/account?tab=security",
+    "account-appearance": "/account?tab=appearance",
 }
 DIALOGS = {
     "/keys": ["Create key", "Edit demo", "Rotate demo", "Revoke demo"],

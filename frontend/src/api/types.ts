@@ -4,6 +4,8 @@ import type { components } from "./schema";
 type Schemas = components["schemas"];
 
 export type Session = Schemas["Session"];
+export type SecondFactors = Schemas["SecondFactors"];
+export type AppSetup = Schemas["AppSetup"];
 export type Device = Schemas["Device"];
 export type BudgetReport = Schemas["BudgetReport"];
 export type BudgetsRequest = Schemas["BudgetsRequest"];

@@ -4,6 +4,7 @@ import {
   Building2,
   ChartNoAxesColumn,
   ChartNoAxesCombined,
+  CircleUser,
   Gauge,
   HardDriveDownload,
   KeyRound,
@@ -37,6 +38,7 @@ export interface Destination {
     | "/t/$tenant/audit"
     | "/t/$tenant/webhooks"
     | "/t/$tenant/settings"
+    | "/t/$tenant/account"
     | "/t/$tenant/operator"
     | "/t/$tenant/operator/tenants"
     | "/t/$tenant/operator/hosts"
@@ -75,6 +77,7 @@ export const NAVIGATION: { title: string; items: Destination[] }[] = [
       { to: "/t/$tenant/webhooks", label: "Webhooks", icon: Webhook, needs: "webhooks.write" },
       { to: "/t/$tenant/audit", label: "Audit log", icon: ScrollText, needs: "audit.read" },
       { to: "/t/$tenant/settings", label: "Settings", icon: Settings },
+      { to: "/t/$tenant/account", label: "Your account", icon: CircleUser },
     ],
   },
   {

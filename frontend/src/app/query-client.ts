@@ -8,11 +8,11 @@ export const isGone = (cause: unknown) => cause instanceof ApiError && [403, 404
 
 /**
  * Read the session again when a call was refused for it: it ended (the router then shows the login page), or a login
- * in another tab changed the CSRF token (the next try then works).
+ * in another tab changed the CSRF token (the next try then works), or the tenant now requires a second factor.
  */
 export function refetchSession(client: QueryClient, cause: unknown): void {
   if (!(cause instanceof ApiError)) return;
-  if (cause.status === 401 || cause.code === "csrf_failed")
+  if (cause.status === 401 || ["csrf_failed", "second_factor_required"].includes(cause.code))
     void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" });
 }
 

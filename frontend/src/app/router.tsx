@@ -9,6 +9,7 @@ import {
   type RouterHistory,
 } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
+import { readAccountSearch } from "@/features/account/search";
 import { ADAPTER_TABS, type AdapterTab, readAdaptersSearch } from "@/features/adapters/search";
 import { readAuditSearch } from "@/features/audit/search";
 import { readHostsSearch, readReportSearch, readTenantSearch, readTenantsSearch } from "@/features/operator/search";
@@ -76,13 +77,27 @@ const invitation = createRoute({
   component: lazyPage(() => import("@/features/session/invitation-page"), "InvitationPage"),
 });
 
+const secondFactor = createRoute({
+  getParentRoute: () => root,
+  path: "/second-factor",
+  validateSearch: (search: Record<string, unknown>): { next?: string } => ({ next: text(search.next) }),
+  beforeLoad: async ({ context, location }) => {
+    const session = await context.client.ensureQueryData(sessionQuery);
+    if (!session.authenticated) throw redirect({ to: "/login", search: { next: location.href } });
+  },
+  component: lazyPage(() => import("@/features/account/required-page"), "SecondFactorRequiredPage"),
+});
+
 const tenant = createRoute({
   getParentRoute: () => root,
   path: "/t/$tenant",
   beforeLoad: async ({ context, location, params }) => {
     const session = await context.client.ensureQueryData(sessionQuery);
     if (!session.authenticated) throw redirect({ to: "/login", search: { next: location.href } });
-    if (!session.tenants.some(({ slug }) => slug === params.tenant)) throw redirect({ to: "/" });
+    const entered = session.tenants.find(({ slug }) => slug === params.tenant);
+    if (!entered) throw redirect({ to: "/" });
+    if (entered.second_factor_required && !session.user?.second_factor)
+      throw redirect({ to: "/second-factor", search: { next: location.href } });
   },
   component: lazyPage(() => import("./shell"), "Shell"),
 });
@@ -204,6 +219,13 @@ const settings = createRoute({
   component: lazyPage(() => import("@/features/settings/settings-page"), "SettingsPage"),
 });
 
+const account = createRoute({
+  getParentRoute: () => tenant,
+  path: "account",
+  validateSearch: readAccountSearch,
+  component: lazyPage(() => import("@/features/account/account-page"), "AccountPage"),
+});
+
 const webhooks = createRoute({
   getParentRoute: () => tenant,
   path: "webhooks",
@@ -253,6 +275,7 @@ const tree = root.addChildren([
   forgotPassword,
   resetPassword,
   invitation,
+  secondFactor,
   tenant.addChildren([
     overview,
     playground,
@@ -270,6 +293,7 @@ const tree = root.addChildren([
     audit,
     webhooks,
     settings,
+    account,
     operator,
     operatorTenants,
     operatorTenant,

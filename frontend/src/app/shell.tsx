@@ -114,7 +114,7 @@ function Sidebar({ onPalette, onNavigate }: SidebarProps) {
       <Navigation onNavigate={onNavigate} />
       <div className="mt-auto border-t p-2.5">
         <LiveState />
-        <UserRow />
+        <UserRow onNavigate={onNavigate} />
       </div>
     </>
   );
@@ -209,7 +209,8 @@ function Lost() {
   );
 }
 
-function UserRow() {
+function UserRow({ onNavigate }: { onNavigate?: () => void }) {
+  const tenant = useTenant();
   const { user } = useSession();
   const logout = useLogout();
   usePreferences();
@@ -223,10 +224,17 @@ function UserRow() {
       >
         {name[0]}
       </span>
-      <span className="min-w-0 flex-1" title={user?.email}>
+      <Link
+        to="/t/$tenant/account"
+        params={{ tenant }}
+        onClick={onNavigate}
+        title={user?.email}
+        className="min-w-0 flex-1 rounded-md hover:underline"
+      >
+        <span className="sr-only">Your account: </span>
         <span className="block truncate text-sm leading-4 font-medium">{name}</span>
         {user?.name && <span className="block truncate text-2xs text-ink-3">{user.email}</span>}
-      </span>
+      </Link>
       <Button
         variant="ghost"
         size="icon"

@@ -14,6 +14,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -190,6 +191,7 @@ class Settings(BaseSettings):
             raise SettingsError("LORIKEET_OIDC_ISSUER must begin with https://, as the provider's own pages show it.")
         if self.artifact_url and not self.artifact_url.startswith("s3://"):
             raise SettingsError("LORIKEET_ARTIFACT_URL must look like s3://bucket/prefix; a folder is _ARTIFACT_DIR.")
+        self._require_matching_passkey_origins()
         self._require_tls_to_engines()
         if self.otlp_url and not _has_opentelemetry():
             raise SettingsError(
@@ -212,6 +214,19 @@ class Settings(BaseSettings):
             # A separate value may be set so that rotating the session secret keeps API keys valid.
             self.key_pepper = hmac.new(self.secret_key.encode(), b"lorikeet.key-pepper", hashlib.sha256).hexdigest()
         return self
+
+    def _require_matching_passkey_origins(self) -> None:
+        """Refuse origins at which browsers would not offer the passkeys of the relying party."""
+        if self.passkey_rp_id and not (self.passkey_origins or self.public_url or self.trusted_origins):
+            raise SettingsError("LORIKEET_PASSKEY_RP_ID needs LORIKEET_PUBLIC_URL or LORIKEET_PASSKEY_ORIGINS.")
+        for origin in split_list(self.passkey_origins):
+            host = urlsplit(origin).hostname or ""
+            rp_id = self.passkey_rp_id or host
+            if not origin.startswith(("https://", "http://localhost")) or not f".{host}".endswith(f".{rp_id}"):
+                raise SettingsError(
+                    f'LORIKEET_PASSKEY_ORIGINS holds "{origin}". Write origins such as https://lorikeet.example.org, '
+                    "whose host is LORIKEET_PASSKEY_RP_ID or below it."
+                )
 
     def _require_tls_to_engines(self) -> None:
         """Refuse remote engines without TLS, so that the token, prompts and answers never travel in the clear."""

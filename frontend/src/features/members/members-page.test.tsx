@@ -14,6 +14,7 @@ const ada: Member = {
   name: "Ada",
   role: "owner",
   joined_at: AT,
+  second_factor: true,
   address_proven: true,
 };
 const bob: Member = {
@@ -22,6 +23,7 @@ const bob: Member = {
   name: "",
   role: "viewer",
   joined_at: AT,
+  second_factor: false,
   address_proven: false,
 };
 const open: Invitation = {

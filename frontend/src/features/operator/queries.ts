@@ -162,6 +162,13 @@ export function useTenantActions(tenant: string) {
     objectives: useTenantsMutation((body: LatencyObjectives) =>
       unwrap(api.PUT("/api/operator/tenants/{tenant}/objectives", { params, body })),
     ),
+    resetSecondFactor: useTenantsMutation((id: string) =>
+      unwrap(
+        api.DELETE("/api/operator/tenants/{tenant}/members/{user_id}/second-factor", {
+          params: { path: { tenant, user_id: id } },
+        }),
+      ),
+    ),
     invite: useTenantsMutation((body: { email: string; role: Role }) =>
       unwrap(api.POST("/api/operator/tenants/{tenant}/invitations", { params, body })),
     ),

@@ -12,7 +12,7 @@ import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
-import { Table, Td, Tr } from "@/components/table";
+import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { toastThen } from "@/components/toast";
 import { grantedBudgetsQuery } from "@/features/budgets/queries";
 import { rolesWithin } from "@/features/members/roles";
@@ -28,6 +28,7 @@ import {
   tenantStatementQuery,
   useTenantActions,
 } from "./queries";
+import { ResetSecondFactor } from "./reset-second-factor";
 import type { TenantSearch } from "./search";
 import { TenantLife } from "./tenant-life";
 import { TenantStateBadge } from "./tenants-page";
@@ -314,7 +315,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
         </p>
       )}
       {data && data.total + invitations.length > 0 && (
-        <Table label="Members" columns={["Person", "Role", ["Since", "text-right"]]}>
+        <Table label="Members" columns={["Person", "Role", ["Since", "text-right"], <HiddenTh label="Actions" />]}>
           {data.results.map((person) => (
             <Tr key={person.id}>
               <Td className="max-w-72 truncate">
@@ -324,6 +325,9 @@ function People({ tenant }: { tenant: TenantDetail }) {
               <Td className="capitalize">{person.role}</Td>
               <Td className="text-right text-ink-3">
                 <RelativeTime at={person.joined_at} />
+              </Td>
+              <Td className="py-0 text-right">
+                {person.second_factor && <ResetSecondFactor tenant={tenant.slug} person={person} />}
               </Td>
             </Tr>
           ))}
@@ -336,6 +340,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
               <Td className="text-right text-ink-3">
                 <RelativeTime at={invitation.created_at} />
               </Td>
+              <Td />
             </Tr>
           ))}
         </Table>

@@ -10,6 +10,7 @@ import { ErrorNotice } from "@/components/notices";
 import { useTitle } from "@/lib/use-title";
 import { safePath } from "@/lib/safe-path";
 import { ProviderButton } from "./provider-button";
+import { SecondFactorStep } from "./second-factor-step";
 import { type Credentials, useLogin, useSession } from "./queries";
 
 const SCHEMA = z.object({
@@ -19,19 +20,31 @@ const SCHEMA = z.object({
 
 export function LoginPage() {
   useTitle("Sign in");
+  const awaitsSecondFactor = useSession().second_factor_for !== null;
   return (
     <main id="main" className="grid min-h-dvh lg:grid-cols-[minmax(0,1fr)_minmax(0,1.1fr)]">
       <div className="flex flex-col px-6 py-8 sm:px-12">
         <Wordmark />
         <div className="mx-auto flex w-full max-w-sm flex-1 flex-col justify-center py-10">
-          <h1 className="text-2xl font-semibold tracking-tight">Sign in</h1>
-          <p className="mt-1 mb-6 text-sm text-ink-3">To your organisation's adapters and API keys.</p>
-          <SignInOptions />
+          {awaitsSecondFactor ? (
+            <>
+              <h1 className="mb-6 text-2xl font-semibold tracking-tight">Confirm that it is you</h1>
+              <SecondFactorStep />
+            </>
+          ) : (
+            <>
+              <h1 className="text-2xl font-semibold tracking-tight">Sign in</h1>
+              <p className="mt-1 mb-6 text-sm text-ink-3">To your organisation's adapters and API keys.</p>
+              <SignInOptions />
+            </>
+          )}
         </div>
-        <p className="text-xs text-ink-3">
-          No account? An owner or admin of your organisation can invite you. A fresh installation prints a demo login
-          when it starts.
-        </p>
+        {!awaitsSecondFactor && (
+          <p className="text-xs text-ink-3">
+            No account? An owner or admin of your organisation can invite you. A fresh installation prints a demo login
+            when it starts.
+          </p>
+        )}
       </div>
       <Showcase />
     </main>

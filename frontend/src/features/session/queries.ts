@@ -2,6 +2,7 @@ import { queryOptions, useMutation, useQueryClient, useSuspenseQuery } from "@ta
 import { useParams } from "@tanstack/react-router";
 import { api, setCsrfToken, unwrap } from "@/api/client";
 import type { Capability, Session } from "@/api/types";
+import { getPasskey } from "@/lib/passkeys";
 import { forgetEverywhere } from "@/lib/tab-storage";
 
 function remember(session: Session): Session {
@@ -26,6 +27,64 @@ export function useLogin() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: async (body: Credentials) => remember(await unwrap(api.POST("/api/session", { body }))),
+    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
+  });
+}
+
+/** What completes the sign-in of this browser, or confirms that it is still the same person. */
+export const methodsQuery = (address: "/api/session/second-factor" | "/api/session/confirmation") =>
+  queryOptions({
+    queryKey: ["session-methods", address],
+    queryFn: () => unwrap(address === "/api/session/second-factor" ? api.GET(address) : api.GET(address)),
+    gcTime: 0,
+    staleTime: 0,
+  });
+
+type Proof = { code: string } | { credential: Record<string, unknown> } | { password: string };
+
+/** Asks the browser for a passkey of the person. Returns null if they cancelled. */
+async function passkeyProof() {
+  const options = await unwrap(api.POST("/api/session/passkey"));
+  const credential = await getPasskey(options);
+  return credential && { credential };
+}
+
+function useProof(send: (proof: Proof) => Promise<Session>) {
+  const client = useQueryClient();
+  const onSuccess = (session: Session | null) => {
+    if (session) client.setQueryData(sessionQuery.queryKey, remember(session));
+  };
+  return {
+    code: useMutation({ mutationFn: (code: string) => send({ code }), onSuccess }),
+    password: useMutation({ mutationFn: (password: string) => send({ password }), onSuccess }),
+    passkey: useMutation({
+      mutationFn: async () => {
+        const proof = await passkeyProof();
+        return proof && send(proof);
+      },
+      onSuccess,
+    }),
+  };
+}
+
+export const useSecondStep = () => useProof((body) => unwrap(api.POST("/api/session/second-factor", { body: body })));
+
+export const useConfirmIdentity = () =>
+  useProof((body) => unwrap(api.POST("/api/session/confirmation", { body: body })));
+
+export function useSetName() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async (body: { name: string }) => remember(await unwrap(api.PUT("/api/profile", { body }))),
+    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
+  });
+}
+
+/** Gives up a sign-in that waits for its second factor. Nobody is signed in, so no data of theirs is cached. */
+export function useStartOver() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async () => remember(await unwrap(api.DELETE("/api/session"))),
     onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
   });
 }

@@ -15,11 +15,11 @@ const SCHEMA = z.object({
 });
 const EMPTY = { current_password: "", password: "" };
 
-export function AccountCard() {
+export function PasswordCard() {
   const { user, password_login, provider } = useSession();
   if (!user) return null;
   return (
-    <Card title="Account" note={user.name ? `${user.name}, ${user.email}` : user.email}>
+    <Card title="Password">
       {user.has_password && password_login ? (
         <ChangePassword />
       ) : (

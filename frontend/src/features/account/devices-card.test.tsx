@@ -33,7 +33,7 @@ function serve() {
 describe("devices", () => {
   it("marks this one, and signs out one or all others", async () => {
     serve();
-    openConsole("/t/acme/settings");
+    openConsole("/t/acme/account?tab=security");
     const list = await screen.findByRole("list", { name: "Devices" });
     const thisDevice = within(list).getByText("Firefox on Linux").closest("li") as HTMLElement;
     expect(thisDevice).toHaveTextContent("This device");
