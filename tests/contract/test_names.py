@@ -20,6 +20,7 @@ NO_NAMES = {
     # Secrets, which are compared and never shown.
     "AcceptInvitation.token", "AcceptInvitation.password", "InvitationToken.token", "ResetPassword.token",
     "ResetPassword.password", "ChangePassword.current_password", "ChangePassword.password", "Login.password",
+    "SecondFactor.code", "IdentityConfirmation.code", "IdentityConfirmation.password", "Code.code",
     "Join.token", "Join.certificate_request", "NewPrefix.cache_salt",
     # URLs: http/egress.py, check_url; adapters/imports/bucket.py.
     "WebhookSettings.url", "BucketCredentials.endpoint",

@@ -75,6 +75,9 @@ REDIS = "compares Redis's clock with itself; what is later than now is dropped o
 CLOCK_READERS = {
     "identity/accounts/actions.py": RECORDED,
     "identity/accounts/attempts.py": REDIS,
+    "identity/accounts/confirmation.py": DATABASE,
+    "identity/second_factor/actions.py": "codes of people's devices, by the database's clock; the rest is recorded",
+    "identity/second_factor/recovery_codes.py": RECORDED,
     "identity/accounts/identities.py": DATABASE + "; when an address was proven is only recorded",
     "identity/accounts/oidc.py": "the provider's clock with a web process's, by the leeway of its tokens",
     "identity/accounts/passwords.py": RECORDED,

@@ -3085,16 +3085,6 @@ export interface components {
             /** Format: double */
             store: number | null;
         };
-        /** @description One of the three. The password counts only for people without a second factor. */
-        ConfirmationRequest: {
-            /** @description A code of the authenticator app, or a recovery code. */
-            code?: string;
-            /** @description PublicKeyCredential.toJSON() of navigator.credentials.get. */
-            credential?: {
-                [key: string]: unknown;
-            };
-            password?: string;
-        };
         CreatedApiKey: {
             /** Format: date-time */
             created_at: string;
@@ -3560,6 +3550,16 @@ export interface components {
         };
         HubTokenRequest: {
             token: string;
+        };
+        /** @description A proof of identity: one of the three. The password counts only for people without a second factor. */
+        IdentityConfirmationRequest: {
+            /** @description A code of the authenticator app, or a recovery code. */
+            code?: string;
+            /** @description PublicKeyCredential.toJSON() of navigator.credentials.get. */
+            credential?: {
+                [key: string]: unknown;
+            };
+            password?: string;
         };
         Invitation: {
             /** Format: date-time */
@@ -4703,7 +4703,7 @@ export interface components {
             /** @description Items that the version answered worst, five at most. */
             worst: components["schemas"]["AnsweredItem"][];
         };
-        /** @description One of the two. */
+        /** @description A proof of the second factor: one of the two. */
         SecondFactorRequest: {
             /** @description A code of the authenticator app, or a recovery code. */
             code?: string;
@@ -7302,7 +7302,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["ConfirmationRequest"];
+                "application/json": components["schemas"]["IdentityConfirmationRequest"];
             };
         };
         responses: {

@@ -31,7 +31,7 @@ export function useLogin() {
   });
 }
 
-/** What completes the sign-in of this browser, or confirms that it is still the same person. */
+/** The methods that complete the sign-in of this browser, or confirm that it is still the same person. */
 export const methodsQuery = (address: "/api/session/second-factor" | "/api/session/confirmation") =>
   queryOptions({
     queryKey: ["session-methods", address],

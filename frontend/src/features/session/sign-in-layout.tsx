@@ -6,7 +6,7 @@ import { useTitle } from "@/lib/use-title";
 interface SignInLayoutProps {
   title: string;
   note?: ReactNode;
-  /** For lists, which need more than the width of a form. */
+  /** Makes room for a list, which needs more than the width of a form. */
   wide?: boolean;
   children: ReactNode;
 }

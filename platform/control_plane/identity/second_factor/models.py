@@ -1,4 +1,4 @@
-"""What people prove themselves with besides their password."""
+"""The proofs of identity that people have besides their password."""
 
 from __future__ import annotations
 

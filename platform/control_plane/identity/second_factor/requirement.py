@@ -12,7 +12,7 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Membership, Tenant
 
 
-class OwnSecondFactorError(LorikeetError):
+class NoSecondFactorYetError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "own_second_factor_missing",
@@ -26,14 +26,14 @@ class OwnSecondFactorError(LorikeetError):
 def set_requirement(*, acting: Principal, second_factor_required: bool) -> Tenant:
     """Require a second factor of the tenant's members, or end that. Websockets of members without one close.
 
-    Raises OwnSecondFactorError if the acting member has none.
+    Raises NoSecondFactorYetError if the acting member has none.
     """
     assert acting.user is not None
     with transaction.atomic():
         # The lock on the person orders this before or after the removal of their last second factor.
         user = User.objects.select_for_update().get(pk=acting.user.pk)
         if second_factor_required and not user.has_second_factor:
-            raise OwnSecondFactorError
+            raise NoSecondFactorYetError
         tenant = Tenant.objects.select_for_update().get(pk=acting.tenant.pk)
         tenant.second_factor_required = second_factor_required
         tenant.save(update_fields=["second_factor_required"])

@@ -60,7 +60,7 @@ class NewPasskeySerializer(serializers.Serializer[Any]):
 
 
 class SecondFactorSerializer(serializers.Serializer[Any]):
-    """One of the two."""
+    """A proof of the second factor: one of the two."""
 
     code = serializers.CharField(
         max_length=40, required=False, help_text="A code of the authenticator app, or a recovery code."
@@ -70,8 +70,8 @@ class SecondFactorSerializer(serializers.Serializer[Any]):
     )
 
 
-class ConfirmationSerializer(SecondFactorSerializer):
-    """One of the three. The password counts only for people without a second factor."""
+class IdentityConfirmationSerializer(SecondFactorSerializer):
+    """A proof of identity: one of the three. The password counts only for people without a second factor."""
 
     password = serializers.CharField(max_length=1024, required=False, trim_whitespace=False, write_only=True)
 

@@ -24,7 +24,7 @@ from control_plane.identity.second_factor import actions, passkeys
 from control_plane.identity.second_factor.models import Passkey
 from control_plane.identity.second_factor.queries import has_app, has_passkey
 from control_plane.identity.second_factor.serializers import (
-    ConfirmationSerializer,
+    IdentityConfirmationSerializer,
     MethodsSerializer,
     SecondFactorSerializer,
 )
@@ -91,11 +91,14 @@ class ConfirmationView(PersonView):
         return Response(_methods(request, self.person))
 
     @extend_schema(
-        operation_id="confirm_identity", request=ConfirmationSerializer, responses=SessionSerializer, tags=["session"]
+        operation_id="confirm_identity",
+        request=IdentityConfirmationSerializer,
+        responses=SessionSerializer,
+        tags=["session"],
     )
     def post(self, request: Request) -> Response:
         """Confirm that it is you, for ten minutes, by the second factor, or by the password if there is none."""
-        body = validated(ConfirmationSerializer, request.data)
+        body = validated(IdentityConfirmationSerializer, request.data)
         if "password" in body and not self.person.has_second_factor:
             if len(body) > 1:
                 raise OneProofError("password, code and credential")
