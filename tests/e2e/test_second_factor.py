@@ -223,7 +223,9 @@ def test_an_old_session_confirms_first(browser: Browser, web: WebProcess, addres
 
     def answer(route: Route) -> None:
         asked.append(1)
-        route.fulfill(json={**stale, "passkeys_available": True}) if len(asked) < 3 else route.continue_()
+        route.fulfill(json={**stale, "passkeys_available": True, "confirmed": False}) if len(
+            asked
+        ) < 3 else route.continue_()
 
     page.route("**/api/second-factors", answer)
     page.goto("/t/globex/account?tab=security")
