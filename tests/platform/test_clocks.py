@@ -39,6 +39,7 @@ from control_plane.core.jobs import claims, clock_watch, clocks
 from control_plane.core.jobs.models import ClockRecord
 from control_plane.core.redis_client import client
 from control_plane.fleet.hosts import service_gaps
+from control_plane.fleet.hosts.actions import record_status
 from control_plane.fleet.hosts.leader_election import RedisLease
 from control_plane.fleet.hosts.models import EngineHost, ServiceGap
 from control_plane.fleet.joining.join_tokens import JoinTokenError, create_token, shown_tokens, usable_token
@@ -101,6 +102,7 @@ CLOCK_READERS = {
     "gateway/conversations/actions.py": GUARDED + "; reading: " + READ,
     "adapters/evaluations/actions.py": GUARDED + "; an evaluation does not fail meanwhile",
     "core/events/ring.py": "numbers of a new ring begin at the clock; a client with an unknown number starts over",
+    "fleet/hosts/watcher.py": "tells how far a host's clock is from the database's",
     "fleet/hosts/metrics.py": "ages by the database's clock, of what a watcher's clock wrote; only shown",
     "fleet/hosts/actions.py": RECORDED + "; a restart's deadline by the database's clock",
     "fleet/joining/authority.py": "certificates begin ten minutes ago, for hosts whose clock is behind",
@@ -542,6 +544,34 @@ def test_usage_of_a_host_whose_clock_is_wrong_is_counted(
     assert recovery.recover_usage(SimpleNamespace(name="local")) == 1  # type: ignore[arg-type]
     event = UsageEvent.objects.get(request_id=request_id)
     assert event.created_at <= clocks.database_time() and acknowledged == [request_id]
+
+
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
+def test_usage_from_a_journal_is_dated_by_the_database_if_the_host_s_difference_is_known(
+    acme: Any, host: EngineHost, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    from control_plane.identity.access.principal import Principal
+
+    record_status("local", pb.HostStatus(boot_id="b", unix_time=time.time() + ahead_s), clock_ahead_s=ahead_s)
+    principal, now = Principal.of_key(acme.key()[0]), clocks.database_time().timestamp()
+    kept, left = (request_ids.make(principal, ApiEndpoint.CHAT, streamed=True) for _ in range(2))
+    records = [
+        pb.UsageRecord(
+            request_id=request_id, tenant=str(acme.tenant.pk), prompt_tokens=1, completion_tokens=1, seq=seq,
+            outcome="finished", submitted_unix=now + ahead_s - ago_s - 1, finished_unix=now + ahead_s - ago_s,
+        )
+        for seq, (request_id, ago_s) in enumerate([(kept, 100), (left, 2)], 1)
+    ]  # fmt: skip
+    pages = [records, []]
+
+    @contextmanager
+    def calls(_: object) -> Iterator[Any]:
+        yield SimpleNamespace(pull_usage=lambda *_: pages.pop(0), acknowledge=lambda _: None)
+
+    monkeypatch.setattr(recovery, "engine_calls", calls)
+    assert recovery.recover_usage(SimpleNamespace(name="local")) == 1, "the last one is left to its web process"  # type: ignore[arg-type]
+    event = UsageEvent.objects.get(request_id=kept)
+    assert abs(event.created_at.timestamp() - (now - 101)) < 2
 
 
 # -- Redis -------------------------------------------------------------------------------------------------------------

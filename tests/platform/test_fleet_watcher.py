@@ -17,7 +17,10 @@ from django.utils import timezone
 from lorikeet_testing.fake_engine import FakeEngine
 
 from control_plane.core.db import run_db
+from control_plane.core.metrics.registry import INSTALLATION
 from control_plane.fleet.hosts.actions import record_status
+from control_plane.fleet.hosts.api.queries import clock_ahead_s
+from control_plane.fleet.hosts.host_clock import KEPT, HostClock
 from control_plane.fleet.hosts.host_status import status_json
 from control_plane.fleet.hosts.leader_election import FileLease, Lease, RedisLease
 from control_plane.fleet.hosts.models import EngineHost
@@ -93,6 +96,41 @@ async def test_boots_heartbeats_and_absence(loop_engine: FakeEngine) -> None:
     await loop_engine.start()
     again = await host_when(lambda host: host.state == "online")
     assert again.boot_id == loop_engine.boot_id != host.boot_id
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("watching")
+async def test_the_difference_of_a_host_s_clock_is_measured_and_shown(loop_engine: FakeEngine) -> None:
+    def ahead_s(host: EngineHost) -> float:
+        return float(host.last_status.get("clock_ahead_s") or 0.0)
+
+    await host_when(lambda host: "clock_ahead_s" in host.last_status and abs(ahead_s(host)) < 1)
+    loop_engine.clock_ahead_s = 90.0
+    host = await host_when(lambda host: abs(ahead_s(host) - 90) < 1)
+    assert clock_ahead_s(host) == ahead_s(host)
+    shown = await run_db(INSTALLATION.get_sample_value, "lorikeet_host_clock_ahead_seconds", {"host": "local"})
+    assert shown is not None and abs(shown - 90) < 1
+    loop_engine.clock_ahead_s = -90.0
+    await host_when(lambda host: abs(ahead_s(host) + 90) < 1)
+    await loop_engine.stop()
+    gone = await host_when(lambda host: host.state == "offline")
+    assert clock_ahead_s(gone) is None, "nobody knows it now"
+
+
+def test_delays_of_heartbeats_are_no_difference(caplog: pytest.LogCaptureFixture) -> None:
+    clock = HostClock("gpu1")
+    with caplog.at_level("INFO"):
+        for number, delay_s in enumerate((0.01, 3.0, 1.5, 5.0, 0.02)):
+            assert abs(clock.observe(number, number + delay_s)) < 0.02
+        assert not caplog.records
+        for number in range(2 * KEPT):  # a step back, which is known when the heartbeats before it are forgotten
+            ahead = clock.observe(100 + number - 7.5, 100 + number)
+        assert ahead == -7.5
+        (warning,) = caplog.records
+        assert "gpu1 is 7.5 s behind" in warning.getMessage()
+        clock.forget()
+        assert clock.observe(200, 200.01) == pytest.approx(-0.01)
+        assert "agrees" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -4093,6 +4093,11 @@ export interface components {
             address: string;
             base_digest: string;
             boot_id: string;
+            /**
+             * Format: double
+             * @description How far its clock is ahead of the database's; negative: behind; null while it does not answer.
+             */
+            clock_ahead_s?: number | null;
             device: string;
             /** @description Null of a host of the settings. */
             joined: components["schemas"]["JoinedHost"] | null;

@@ -161,6 +161,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.pinned: list[str] = []
         self.prefixes: list[pb.PinnedPrefix] = []
         self.draining = False
+        self.clock_ahead_s = 0.0
         self._draining_heartbeats: dict[object, int] = {}  # by watcher: consecutive heartbeats that reported draining
         self._wake = asyncio.Event()
 
@@ -370,7 +371,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         adapter = 3 * len(self.resident)
         return pb.HostStatus(
             boot_id=self.boot_id,
-            unix_time=time.time(),
+            unix_time=time.time() + self.clock_ahead_s,
             steps=self.steps_sent,
             running=len(self.running),
             waiting=len(self.waiting),

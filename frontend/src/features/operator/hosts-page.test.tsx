@@ -54,3 +54,26 @@ it("says why an engine was restarted, and nothing of those that were not", async
   expect(screen.getByText(/ended unexpectedly: it was killed\.$/)).toBeVisible();
   expect(screen.getAllByText(/engine was restarted because/)).toHaveLength(2);
 });
+
+it("says by how much a host's clock is wrong, and that the others are in step", async () => {
+  const user = data.session.user && { ...data.session.user, is_operator: true };
+  const hosts = [0.02, -75.26, 0.4, 3600, null].map((ahead, index) => ({
+    ...host,
+    name: `gpu${index}`,
+    clock_ahead_s: ahead,
+  }));
+  server.use(
+    http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
+    http.get("/api/operator/hosts", () => HttpResponse.json(hosts)),
+    http.get("/api/operator/join-tokens", () => HttpResponse.json([])),
+    http.get("/api/operator/staging", () => HttpResponse.json({ results: [], total: 0, phases: {} })),
+    http.get("/api/operator/base-models", () => HttpResponse.json([])),
+  );
+  openConsole("/t/acme/operator/hosts");
+  const row = async (name: string) => (await screen.findAllByLabelText(`Host ${name}`))[0];
+  expect(await row("gpu0")).toHaveTextContent("0 adapters, clock in step");
+  expect(await row("gpu1")).toHaveTextContent("Its clock is 75.3 s behind the database’s.");
+  expect(await row("gpu2")).toHaveTextContent("clock 0.4 s ahead");
+  expect(await row("gpu3")).toHaveTextContent("Its clock is 60 min ahead of the database’s.");
+  expect(await row("gpu4")).not.toHaveTextContent("clock");
+});

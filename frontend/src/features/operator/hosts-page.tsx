@@ -216,6 +216,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
             </>
           )}
           {host.only_here > 0 && `, ${number(host.only_here)} only here`}
+          {clockText(host.clock_ahead_s)}
           {isHeard(host) && host.adapter_readers > 0 && `, gives adapters to ${plural(host.adapter_readers, "host")}`}
         </span>
         {host.service === "drained" && idle && <Badge tone="green">can be stopped</Badge>}
@@ -249,9 +250,35 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
       </span>
       <Joined host={host} />
       {revoked && <p className="basis-full text-xs text-ink-2">{host.quarantine?.fix}</p>}
+      <ClockSkew host={host} />
       <LastEnd host={host} />
       <RestartProgress host={host} />
     </li>
+  );
+}
+
+/** Seconds by which a host's clock may differ before a note says so. */
+const MAX_CLOCK_DIFFERENCE_S = 1;
+/** Seconds of a difference that is not worth a number. */
+const CLOCK_IN_STEP_S = 0.1;
+
+function clockText(ahead: number | null | undefined): string {
+  if (ahead === null || ahead === undefined || Math.abs(ahead) > MAX_CLOCK_DIFFERENCE_S) return "";
+  return Math.abs(ahead) < CLOCK_IN_STEP_S ? ", clock in step" : `, clock ${clockDifference(ahead)}`;
+}
+
+function clockDifference(ahead: number): string {
+  const seconds = Math.abs(ahead);
+  return `${seconds < 120 ? `${seconds.toFixed(1)} s` : `${number(Math.round(seconds / 60))} min`} ${ahead > 0 ? "ahead" : "behind"}`;
+}
+
+/** A note that a host's clock is wrong. */
+function ClockSkew({ host: { clock_ahead_s: ahead } }: { host: OperatorHost }) {
+  if (ahead === null || ahead === undefined || Math.abs(ahead) <= MAX_CLOCK_DIFFERENCE_S) return null;
+  return (
+    <p role="note" className="basis-full text-xs text-ink-2">
+      Its clock is {clockDifference(ahead)} {ahead > 0 && "of "}the database’s. Synchronise the machine with NTP.
+    </p>
   );
 }
 

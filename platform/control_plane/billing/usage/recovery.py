@@ -22,6 +22,7 @@ from control_plane.billing.usage.models import AbandonedTry, Outcome
 from control_plane.billing.usage.request_ids import RequestOrigin
 from control_plane.core.jobs import clocks
 from control_plane.fleet.base_models.models import BaseModel
+from control_plane.fleet.hosts.host_clock import MAX_DIFFERENCE_S
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.transport.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.transport.endpoint import HostEndpoint
@@ -55,7 +56,7 @@ def recover_usage(endpoint: HostEndpoint, *, leave_to_web_s: float = LEAVE_TO_WE
     """
     new = 0
     with engine_calls(endpoint) as engine:
-        after, until = 0, time.monotonic() + LONGEST_S
+        after, until, ahead_s = 0, time.monotonic() + LONGEST_S, _clock_ahead_s(endpoint.name)
         while time.monotonic() < until:  # the next run pulls the rest
             records = engine.pull_usage(after, PAGE)
             if not records:
@@ -63,12 +64,26 @@ def recover_usage(endpoint: HostEndpoint, *, leave_to_web_s: float = LEAVE_TO_WE
             before, after = after, max(record.seq for record in records)
             if after <= before:
                 raise implausible(endpoint.name, "its journal repeats a record")
-            # By the host's clock. A record from the future is not recent: that clock is ahead.
+            for record in records:
+                record.submitted_unix -= ahead_s
+                record.finished_unix -= ahead_s
+            # By the host's clock, less its difference if known. A record from the future is not recent: the clock is
+            # ahead.
             now = clocks.database_time().timestamp()
             since, latest = now - leave_to_web_s, now + AHEAD_S
             settled = [record for record in records if not since <= record.finished_unix <= latest]
             new += _store(engine, endpoint.name, settled)
     return new
+
+
+def _clock_ahead_s(host: str) -> float:
+    """Return how far a host's clock is ahead of the database's, if by more than a second; else 0.
+
+    The ledger's times are the database's. A host's difference is the one that its last heartbeats showed.
+    """
+    status = EngineHost.objects.filter(name=host).values_list("last_status", flat=True).first() or {}
+    ahead_s = status.get("clock_ahead_s") or 0.0
+    return float(ahead_s) if MAX_DIFFERENCE_S < abs(ahead_s) < LATEST_S else 0.0
 
 
 def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int:

@@ -131,12 +131,22 @@ def note_drained(host: EngineHost, *, drained: bool) -> None:
     EngineHost.objects.filter(pk=host.pk).update(drained_boot_id=host.boot_id if drained else "")
 
 
-def record_status(name: str, status: pb.HostStatus, adapters: Mapping[str, pb.AdapterResidency] | None = None) -> None:
-    """Store a heartbeat. ``adapters``, if passed, is the host's complete list and replaces the stored one."""
+def record_status(
+    name: str,
+    status: pb.HostStatus,
+    adapters: Mapping[str, pb.AdapterResidency] | None = None,
+    clock_ahead_s: float | None = None,
+) -> None:
+    """Store a heartbeat. ``adapters``, if passed, is the host's complete list and replaces the stored one.
+
+    ``clock_ahead_s`` is how far the host's clock is ahead of the database's, if that was measured.
+    """
     state = HostState.DRAINING if status.draining else HostState.ONLINE
     with transaction.atomic():
         seen = EngineHost.objects.filter(name=name, revoked_at=None)
-        seen.update(last_status=host_status.status_json(status), last_seen=timezone.now(), state=state)
+        clock = None if clock_ahead_s is None else round(clock_ahead_s, 3)
+        stored = {**host_status.status_json(status), "clock_ahead_s": clock}
+        seen.update(last_status=stored, last_seen=timezone.now(), state=state)
         has_adapters = adapters is not None or not status.adapter_changes or status.adapters or status.adapters_gone
         if has_adapters and (host := seen.only("pk").first()) is not None:
             host_adapters.record(host, status, adapters)

@@ -15,7 +15,7 @@ from control_plane.fleet.base_models.base_model import host_quarantine, served_b
 from control_plane.fleet.hosts.models import EngineHost, HostState
 
 QUARANTINE = "quarantine"
-_TIMES = ("name", "last_seen", "certificate_expires_at")
+_TIMES = ("name", "state", "last_seen", "certificate_expires_at", "last_status__clock_ahead_s")
 
 
 class HostStates(Collector):
@@ -47,7 +47,7 @@ def host_states() -> Counter[str]:
 
 
 class HostTimes(Collector):
-    """A collector of each host's last heartbeat and of the rest of its certificate's life."""
+    """A collector of each host's last heartbeat, its certificate's remaining life, and its clock."""
 
     def describe(self) -> Iterator[Metric]:
         yield from self._gauges()
@@ -58,20 +58,27 @@ class HostTimes(Collector):
             now, hosts = clocks.database_time(), list(EngineHost.objects.filter(active=True).values_list(*_TIMES))
         except DatabaseError:
             return
-        heartbeat, certificate = self._gauges()
-        for name, last_seen, expires_at in hosts:
+        heartbeat, certificate, clock = self._gauges()
+        for name, state, last_seen, expires_at, ahead_s in hosts:
             if last_seen is not None:
                 heartbeat.add_metric([name], max(0.0, (now - last_seen).total_seconds()))
             if expires_at is not None:
                 certificate.add_metric([name], (expires_at - now).total_seconds())
-        yield from (heartbeat, certificate)
+            if ahead_s is not None and state in (HostState.ONLINE, HostState.DRAINING):
+                clock.add_metric([name], ahead_s)
+        yield from (heartbeat, certificate, clock)
 
     @staticmethod
-    def _gauges() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+    def _gauges() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
         text = "Until the certificate of a host that joined expires; negative: since."
         return (
             GaugeMetricFamily("lorikeet_host_heartbeat_age_seconds", "Since a host's last heartbeat.", labels=["host"]),
             GaugeMetricFamily("lorikeet_host_certificate_seconds", text, labels=["host"]),
+            GaugeMetricFamily(
+                "lorikeet_host_clock_ahead_seconds",
+                "How far the clock of a host that answers is ahead of the database's; negative: behind.",
+                labels=["host"],
+            ),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Set
 from functools import partial
 
@@ -13,9 +14,11 @@ from redis.exceptions import RedisError
 
 from control_plane.core.cancellation import end_if_cancelled, to_completion
 from control_plane.core.db import run_db
+from control_plane.core.jobs import clocks
 from control_plane.core.unavailable import as_unavailable
 from control_plane.core.writes import enqueue
 from control_plane.fleet.hosts import actions
+from control_plane.fleet.hosts.host_clock import HostClock
 from control_plane.fleet.hosts.leader_election import Lease
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.hosts.signals import host_changed
@@ -49,6 +52,7 @@ class HostWatcher:
         self._interval_s = interval_s
         self._online: bool | None = None
         self._boot_id = ""
+        self._clock = HostClock(endpoint.name)
 
     async def run(self) -> None:
         try:
@@ -81,14 +85,25 @@ class HostWatcher:
             while True:
                 async with asyncio.timeout(self._interval_s * SILENT_HEARTBEATS):
                     status = await anext(heartbeats)
+                received_s = time.monotonic()
                 if status.boot_id != self._boot_id:  # another engine answers on this connection
                     await self._booted(await self._described())
                 require_plausible(self.name, status)
                 adapters.observe(status)
                 whole = adapters.by_digest if beats % WHOLE_EVERY == 0 else None
-                await run_db(actions.record_status, self.name, status, whole)
+                await run_db(self._record, status, whole, received_s)
                 beats += 1
                 await run_db(partial(host_changed.send, EngineHost, name=self.name))
+
+    def _record(
+        self, status: pb.HostStatus, whole: Mapping[str, pb.AdapterResidency] | None, received_s: float
+    ) -> None:
+        """Store a heartbeat that arrived at ``received_s`` by this process's monotonic clock."""
+        ahead_s = None
+        if status.unix_time:  # older engines send none
+            received_at = clocks.database_time().timestamp() - (time.monotonic() - received_s)
+            ahead_s = self._clock.observe(status.unix_time, received_at)
+        actions.record_status(self.name, status, whole, clock_ahead_s=ahead_s)
 
     async def _described(self) -> pb.EngineDescription:
         description = await self._client.describe()
@@ -102,6 +117,7 @@ class HostWatcher:
             logger.info("host %s is up (boot %s)", self.name, description.boot_id)
             await run_db(enqueue, "placements.reconcile", self.name)
             await run_db(enqueue, "uploads.validate_next")
+        self._clock.forget()
         self._online, self._boot_id = True, description.boot_id
 
     async def _went_offline(self) -> None:

@@ -118,6 +118,7 @@ def hosts_for_operator() -> list[dict[str, Any]]:
             "zone": host.description.get("zone", ""),
             "adapter_readers": host.last_status.get("adapter_readers", 0),
             "joined": _joined(host),
+            "clock_ahead_s": clock_ahead_s(host),
             "only_here": alone[host.pk],
             "last_end": _last_end(host),
             "base_digest": host.description.get("base_digest", ""),
@@ -159,6 +160,11 @@ def _figures(host: EngineHost, bases: ServedBases) -> dict[str, Any]:
         "load_times": load_rates(status),
         "last_seen": host.last_seen.isoformat() if host.last_seen else None,
     }
+
+
+def clock_ahead_s(host: EngineHost) -> float | None:
+    """Return how far a host's clock is ahead of the database's; None if it does not answer, or was not measured."""
+    return host.last_status.get("clock_ahead_s") if host.state in (HostState.ONLINE, HostState.DRAINING) else None
 
 
 def _joined(host: EngineHost) -> dict[str, Any] | None:

@@ -242,6 +242,11 @@ class OperatorHostSerializer(_HostSerializer):
     address = serializers.CharField()
     zone = serializers.CharField(allow_blank=True, help_text="Where it says that it is (`--zone`).")
     adapter_readers = serializers.IntegerField(help_text="Other hosts that read an adapter from this one now.")
+    clock_ahead_s = serializers.FloatField(
+        allow_null=True,
+        required=False,
+        help_text="How far its clock is ahead of the database's; negative: behind; null while it does not answer.",
+    )
     joined = JoinedHostSerializer(allow_null=True, help_text="Null of a host of the settings.")
     only_here = serializers.IntegerField(help_text="Versions that can be called on no other serving host.")
     last_end = LastEndSerializer(
