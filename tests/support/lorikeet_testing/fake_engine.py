@@ -65,6 +65,7 @@ class Behaviour:
     host_token: str = ""
     base_digest: str = BASE_DIGEST
     text_digest: str = ""
+    answers: list[str] = field(default_factory=list)  # of the next chats, whatever their prompts say
     resumes: bool = True  # continues answers that another host began
     reads_effort: bool = True  # its chat template has a place for a reasoning effort
     checks_base: bool = True  # refuses requests for another base model, as engines do
@@ -422,7 +423,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
     def _submit(self, submit: pb.Submit, outbox: Outbox) -> None:
         self.submits.append(submit)
         choices = range(max(1, submit.sampling.n))
-        request = Running(submit, outbox, [script.plan(submit, i) for i in choices], time.time())
+        request = Running(submit, outbox, [script.plan(self._scripted(submit), i) for i in choices], time.time())
         if error := self._refusal(submit):
             self._finish(request, "refused", error)
             return
@@ -466,6 +467,14 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         if len(self.waiting) >= self.behaviour.max_waiting:
             return pb.EngineError(code="overloaded", message="The queue is full.", fix="Retry.", retry_after_ms=2000)
         return None
+
+    def _scripted(self, submit: pb.Submit) -> pb.Submit:
+        if not (self.behaviour.answers and submit.HasField("chat")):
+            return submit
+        scripted = pb.Submit()
+        scripted.CopyFrom(submit)
+        scripted.chat.messages[-1].content = f"say {self.behaviour.answers.pop(0)}"
+        return scripted
 
     def _reject_base(self, wanted: str) -> pb.EngineError | None:
         if wanted in ("", self.behaviour.base_digest) or not self.behaviour.checks_base:

@@ -165,7 +165,9 @@ class _Conversation(RequestBody):
         functions = [tool for tool in self.tools or () if isinstance(tool, MessagesTool)]
         hosted = [tool for tool in self.tools or () if isinstance(tool, HostedMessagesTool)]
         self.note_ignored(f"tools[{tool.type}]"[: unknown_fields.LONGEST_IGNORED] for tool in hosted)
-        messages = [*self._system(), *(chat for message in self.messages for chat in _chat_messages(message))]
+        messages = _system_first(
+            [*self._system(), *(chat for message in self.messages for chat in _chat_messages(message))]
+        )
         body: Json = {"model": self.model, "messages": messages, "reasoning_effort": self._effort()}
         if functions:
             body["tools"] = [_chat_tool(tool) for tool in functions]
@@ -293,6 +295,27 @@ def _chat_messages(message: InputMessage) -> Iterator[Json]:
                 texts.append(block.text)
         if texts or not has_results:
             yield {"role": message.role, "content": "\n".join(texts)}
+
+
+def _system_first(messages: Sequence[Json]) -> list[Json]:
+    """Return the messages with later ones of role system in the user's: many chat templates have that role only at the
+    beginning, and no two messages of the user in a row. The marks are those that Claude Code puts around such texts.
+    """
+    made: list[Json] = []
+    begun = was_system = False
+    for message in messages:
+        begun = begun or message["role"] != "system"
+        is_later = begun and message["role"] == "system"
+        if is_later:
+            text = f"<system-reminder>\n{message['content']}\n</system-reminder>"
+            message = {"role": "user", "content": text}
+        is_user = message["role"] == "user" and bool(made) and made[-1]["role"] == "user"
+        if is_user and (is_later or was_system):
+            made[-1] = {**made[-1], "content": f"{made[-1]['content']}\n{message['content']}"}
+        else:
+            made.append(message)
+        was_system = is_later
+    return made
 
 
 def _assistant_message(blocks: Sequence[Block]) -> Json:
