@@ -187,7 +187,7 @@ function Adapters({ search, onDone }: { search: string; onDone: () => void }) {
           <span className="line-clamp-2 min-w-0 font-medium wrap-anywhere" title={name} dir="auto">
             {name}
           </span>
-          <span className="min-w-0 flex-1 basis-0 truncate text-xs text-ink-3" dir="auto">
+          <span className="min-w-0 flex-1 basis-0 truncate text-xs text-ink-3 max-sm:hidden" dir="auto">
             {description}
           </span>
         </Item>

@@ -125,6 +125,8 @@ interface ConfirmProps {
   description: ReactNode;
   action: string;
   busy?: boolean;
+  /** The action destroys nothing and can be undone: its button is not red. */
+  harmless?: boolean;
   /** True until the required input is entered. */
   disabled?: boolean;
   error?: unknown;
@@ -154,9 +156,21 @@ export function useFocusBefore(otherwise?: RefObject<HTMLElement | null>) {
   };
 }
 
-/** Asks before an action that cannot be undone. The focus starts on Cancel. */
+/** Asks before an action, which is one that cannot be undone unless it is `harmless`. The focus starts on Cancel. */
 export function Confirm(props: ConfirmProps) {
-  const { open = true, onClose, title, description, action, busy, disabled, error, onConfirm, children } = props;
+  const {
+    open = true,
+    onClose,
+    title,
+    description,
+    action,
+    busy,
+    harmless,
+    disabled,
+    error,
+    onConfirm,
+    children,
+  } = props;
   const focus = useFocusBefore();
   return (
     <Alert.Root open={open} onOpenChange={(next) => !next && onClose()}>
@@ -171,7 +185,7 @@ export function Confirm(props: ConfirmProps) {
             <Alert.Cancel asChild>
               <Button>Cancel</Button>
             </Alert.Cancel>
-            <Button variant="danger" busy={busy} disabled={disabled} onClick={onConfirm}>
+            <Button variant={harmless ? "primary" : "danger"} busy={busy} disabled={disabled} onClick={onConfirm}>
               {action}
             </Button>
           </div>

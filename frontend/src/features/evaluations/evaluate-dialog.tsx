@@ -188,7 +188,12 @@ export function RuleDialog({
         <Input inputMode="decimal" value={minimum} onChange={(event) => setMinimum(event.target.value)} />
       </Field>
       <label className="flex items-center gap-2 text-sm">
-        <input type="checkbox" checked={notWorse} onChange={(event) => setNotWorse(event.target.checked)} />
+        <input
+          type="checkbox"
+          checked={notWorse}
+          onChange={(event) => setNotWorse(event.target.checked)}
+          className="size-4 accent-(--accent)"
+        />
         Not worse than the live version
       </label>
     </FormDialog>

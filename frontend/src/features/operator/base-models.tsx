@@ -162,6 +162,7 @@ function Approve({ base, onClose }: StepProps) {
       title={`Approve ${base.name}?`}
       description={`It is listed with the other models, and ${base.hosts.join(", ")} receives its adapters and requests.`}
       action="Approve"
+      harmless
       error={approve.error}
       busy={approve.isPending}
       disabled={name.trim() === ""}
@@ -206,6 +207,7 @@ function Sleep({ base, onClose }: StepProps) {
       title={`Sleep settings of ${base.name}`}
       description="A sleeping base model needs no host, so your autoscaler may stop all of them. A request wakes it and waits until a host has started."
       action="Save"
+      harmless
       error={change.error}
       busy={change.isPending}
       onConfirm={() =>

@@ -332,6 +332,7 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
       title={TITLES[service](host.name)}
       description={CONSEQUENCES[service]}
       action={ACTIONS[service]}
+      harmless={service === "serving"}
       error={set.error}
       busy={set.isPending}
       onConfirm={confirm}

@@ -54,6 +54,7 @@ function Rename({ tenant, onClose }: StepProps) {
       title={`Rename ${tenant.name}?`}
       description={`Only the display name changes. ${tenant.slug} remains in addresses, in the API and on statements.`}
       action="Rename"
+      harmless
       error={rename.error}
       busy={rename.isPending}
       disabled={name.trim() === "" || name.length > 120}
@@ -106,6 +107,7 @@ function Resume({ tenant, onClose }: StepProps) {
       title={`End the suspension of ${tenant.name}?`}
       description="Its API keys and the permissions of its members work again within a second."
       action="End suspension"
+      harmless
       error={resume.error}
       busy={resume.isPending}
       onConfirm={() => resume.mutate(undefined, done(`${tenant.name} is active again`, onClose))}

@@ -142,10 +142,14 @@ describe("playground", () => {
     const { user } = openConsole("/t/acme/playground?model=support");
     await user.selectOptions(await screen.findByTestId("playground-format"), "schema");
     fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: "[{" } });
-    expect(screen.getByText("The tools are not a valid JSON array of functions.")).toBeVisible();
+    expect(
+      screen.getByText("The tools are not a valid JSON array of functions. Correct or clear them under Sampling."),
+    ).toBeVisible();
     expect(screen.getByTestId("playground-code")).toBeDisabled();
     await user.click(screen.getByRole("button", { name: "Clear tools" }));
-    expect(screen.queryByText("The tools are not a valid JSON array of functions.")).toBeNull();
+    expect(
+      screen.queryByText("The tools are not a valid JSON array of functions. Correct or clear them under Sampling."),
+    ).toBeNull();
     fireEvent.change(screen.getByTestId("playground-tools"), { target: { value: '[{"name": "get_weather"}]' } });
     await user.click(screen.getByTestId("playground-code"));
     const code = await within(screen.getByRole("dialog")).findByRole("region", { name: "curl snippet" });

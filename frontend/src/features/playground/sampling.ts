@@ -132,8 +132,10 @@ export const toolsProblem = ({ tools }: Sampling): string | null => {
 };
 
 export const problemOf = (sampling: Sampling): string | null => {
-  if (schemaProblem(sampling)) return "The schema is not a valid JSON object.";
-  return toolsProblem(sampling) ? "The tools are not a valid JSON array of functions." : null;
+  if (schemaProblem(sampling)) return "The schema is not a valid JSON object. Correct or clear it under Sampling.";
+  return toolsProblem(sampling)
+    ? "The tools are not a valid JSON array of functions. Correct or clear them under Sampling."
+    : null;
 };
 
 /** Returns the function of a tool in OpenAI's form, or the tool itself if it is a bare function. */

@@ -176,7 +176,7 @@ function NewExport({ onClose }: { onClose: () => void }) {
         submit();
       }}
     >
-      <Field label="Time">
+      <Field label="Period">
         <Select value={time} onChange={(event) => setTime(event.target.value as typeof time)} options={TIMES} />
       </Field>
       <Field label="One row per">

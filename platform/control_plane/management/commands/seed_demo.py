@@ -72,7 +72,9 @@ class Command(BaseCommand):
                 adapters.upload_to(url, key, adapter) if url else adapters.upload_here(adapter)
             except adapters.DemoServerError as error:
                 raise CommandError(f"The server refused the demo adapter {error}") from error
-        return adapters.wait_until_settled(wait_s if url else 0.0)
+        names = {adapter.name for adapter in self.known}
+        states = adapters.wait_until_settled(wait_s if url else 0.0)
+        return {name: state for name, state in states.items() if name in names}
 
     def _report(self, key: str, states: dict[str, str], *, as_json: bool) -> None:
         model, prompt = self._example(states)
