@@ -1,4 +1,4 @@
-// Opens every page of a running console in both themes and four sizes.
+// Opens every page of a running console, with each of its tabs, in both themes and five sizes.
 //   CONSOLE_URL, CONSOLE_EMAIL, CONSOLE_PASSWORD   where and as whom (an account with at least one tenant)
 //   CONSOLE_TENANT                                 which tenant; the first one otherwise
 //   --axe            run axe-core on each page and fail on any violation
@@ -7,7 +7,7 @@
 //   --states=A,B     "full" as the platform is (the default), "loading" while no answer comes, "failing" when each is an
 //                    error, "cut" when no connection comes about, "forbidden" and "missing" when each is 403 or 404,
 //                    "empty" of a tenant made for this (as an operator)
-//   --only=A,B --sizes=wide,tablet,phone,narrow --themes=light,dark
+//   --only=A,B --sizes=wide,laptop,tablet,phone,narrow --themes=light,dark
 import axe from "axe-core";
 import { mkdir } from "node:fs/promises";
 import { chromium } from "playwright-core";
@@ -25,6 +25,7 @@ const screens = new URL("../../test-results/screens/", import.meta.url).pathname
 
 const SIZES = {
   wide: { width: 1440, height: 900 },
+  laptop: { width: 900, height: 900 },
   tablet: { width: 768, height: 1024 },
   phone: { width: 390, height: 844 },
   narrow: { width: 360, height: 740 },
@@ -135,6 +136,14 @@ async function visitPage(page, name, path, fails = false) {
       .catch(() => fail(`${name}: nothing says that it failed`));
   await page.waitForTimeout(400);
   await look(page, name);
+  const tabs = await page.locator("[role=tablist][aria-label^=Sections] [role=tab]").all();
+  for (const tab of tabs.slice(1)) {
+    const label = await tab.textContent();
+    await tab.click();
+    await page.waitForLoadState("networkidle");
+    await page.waitForTimeout(400);
+    await look(page, `${name}-${label.toLowerCase().replaceAll(" ", "-")}`);
+  }
 }
 
 async function visitDialogs(page, name, path) {

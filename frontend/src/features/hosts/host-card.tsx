@@ -109,7 +109,7 @@ function Figure({ label, value, note }: { label: string; value: string; note?: s
 }
 
 /** Number of adapters of the same content that are named in one row. */
-const MAX_NAMES = 2;
+const MAX_NAMES = 1;
 
 function Names({ names }: { names: string[] }) {
   const more = names.length - MAX_NAMES;
