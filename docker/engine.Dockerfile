@@ -19,6 +19,9 @@ COPY inference_engine ./inference_engine
 COPY kernels ./kernels
 COPY platform ./platform
 RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[engine,join]"
+# The commit, which .git would tell: docker build --build-arg BUILD="$(git describe --tags --always --dirty)"
+ARG BUILD=
+ENV LORIKEET_BUILD=$BUILD
 USER lorikeet
 CMD ["python", "-m", "lora_engine", "--help"]
 
@@ -34,5 +37,8 @@ COPY platform ./platform
 RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[engine,join]"
 # Kernels compiled once are kept beside the adapters, so that a restart is quick.
 ENV TRITON_CACHE_DIR=/var/lib/lorikeet-engine/triton
+# The commit, which .git would tell: docker build --build-arg BUILD="$(git describe --tags --always --dirty)"
+ARG BUILD=
+ENV LORIKEET_BUILD=$BUILD
 USER lorikeet
 CMD ["python", "-m", "lora_engine", "--help"]

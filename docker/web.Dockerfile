@@ -29,6 +29,9 @@ COPY --from=packages /app /app
 COPY manage.py ./
 COPY demo ./demo
 COPY --from=console /app/frontend/dist ./frontend/dist
+# The commit, which .git would tell: docker build --build-arg BUILD="$(git describe --tags --always --dirty)"
+ARG BUILD=
+ENV LORIKEET_BUILD=$BUILD
 USER lorikeet
 EXPOSE 8000
 CMD ["python", "-m", "control_plane.serve", "--host", "0.0.0.0", "--port", "8000"]

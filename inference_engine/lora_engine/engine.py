@@ -13,9 +13,9 @@ from lora_engine.execution.device_time import DeviceTime
 from lora_engine.execution.prompt_reads import is_finite
 from lora_engine.execution.row_runner import RowRunner
 from lora_engine.execution.runner import InFlight, Launched, Runner, Sampled, StepMirror, of_answer, one_token
+from lora_engine.wire.build import build_version
 from lora_kernels.sampling_parameters import OVERFLOWED
 
-from . import __version__
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
 from .adapters.device_tier import DeviceAdapter, DeviceMirror
@@ -292,7 +292,7 @@ class Engine:
         """Return settings and sizes by their names on the wire, for the host's description and the log of the start."""
         geometry = self.pool.geometry
         return {
-            "engine_version": __version__,
+            "engine_version": build_version(),
             "base_model": self.loaded.name,
             "base_digest": self.loaded.digest,
             "model_family": self.model_config.family.model_type,

@@ -4099,6 +4099,8 @@ export interface components {
              */
             clock_ahead_s?: number | null;
             device: string;
+            /** @description The release of its engine, and the commit of the build. */
+            engine_version?: string;
             /** @description Null of a host of the settings. */
             joined: components["schemas"]["JoinedHost"] | null;
             /** @description Why the engine before the one that runs ended; null if that was as it should be. */

@@ -10,9 +10,9 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import get_type_hints
 
-from lora_engine import __version__
 from lora_engine.config import HIGHEST_LORA_RANK, EngineConfig
 from lora_engine.text.output.formats import REASONING_SETTINGS, TOOL_FORMATS
+from lora_engine.wire.build import build_version
 
 TOKEN_VARIABLE = "LORA_ENGINE_HOST_TOKEN"
 JOIN_TOKEN_VARIABLE = "LORA_ENGINE_JOIN_TOKEN"
@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Serves many LoRA adapters of one base model over gRPC.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--version", action="version", version=build_version())
     kinds = get_type_hints(EngineConfig)
     for field in fields(EngineConfig):
         _add(parser, field, kinds[field.name])

@@ -11,9 +11,9 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from lora_engine import __version__
 from lora_engine.request import RequestFinished
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.build import build_version
 
 # Upper bounds of histogram buckets in seconds: of waits and loads, and of the time between two tokens.
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -186,7 +186,7 @@ def _tenant_lines(status: pb.HostStatus) -> Iterator[str]:
 
 
 def _info_lines(description: pb.EngineDescription) -> Iterator[str]:
-    labels = {"base_model": description.base_model, "version": __version__}
+    labels = {"base_model": description.base_model, "version": build_version()}
     yield from _head("lora_engine_info", "gauge", "1, with the engine's version and its base model as labels.")
     yield f"lora_engine_info{_labels(labels)} 1"
 

@@ -61,6 +61,7 @@ it("says by how much a host's clock is wrong, and that the others are in step", 
     ...host,
     name: `gpu${index}`,
     clock_ahead_s: ahead,
+    engine_version: index === 0 ? "0.1.0+gf66acf9d" : "",
   }));
   server.use(
     http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
@@ -71,7 +72,7 @@ it("says by how much a host's clock is wrong, and that the others are in step", 
   );
   openConsole("/t/acme/operator/hosts");
   const row = async (name: string) => (await screen.findAllByLabelText(`Host ${name}`))[0];
-  expect(await row("gpu0")).toHaveTextContent("0 adapters, clock in step");
+  expect(await row("gpu0")).toHaveTextContent("0 adapters, clock in step, version 0.1.0+gf66acf9d");
   expect(await row("gpu1")).toHaveTextContent("Its clock is 75.3 s behind the database’s.");
   expect(await row("gpu2")).toHaveTextContent("clock 0.4 s ahead");
   expect(await row("gpu3")).toHaveTextContent("Its clock is 60 min ahead of the database’s.");

@@ -217,6 +217,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
           )}
           {host.only_here > 0 && `, ${number(host.only_here)} only here`}
           {clockText(host.clock_ahead_s)}
+          {host.engine_version && `, version ${host.engine_version}`}
           {isHeard(host) && host.adapter_readers > 0 && `, gives adapters to ${plural(host.adapter_readers, "host")}`}
         </span>
         {host.service === "drained" && idle && <Badge tone="green">can be stopped</Badge>}

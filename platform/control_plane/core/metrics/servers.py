@@ -1,4 +1,4 @@
-"""Metrics of this process's connections to PostgreSQL and Redis. A scrape makes no connection."""
+"""Metrics of this process: its version, and its connections to PostgreSQL and Redis. A scrape makes none."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from control_plane.core import redis_client
 from control_plane.core.config import current
 from control_plane.core.db import database_breaker, outage_s
+from lora_engine.wire.build import build_version
 
 # The pool's figures by the names of psycopg_pool.
 _GAUGES = (
@@ -28,7 +29,7 @@ _COUNTERS = (
 
 
 class ServerConnections(Collector):
-    """A collector of the database pool, and of outages of PostgreSQL and Redis."""
+    """A collector of the version, the database pool, and outages of PostgreSQL and Redis."""
 
     def describe(self) -> Iterator[Metric]:
         return iter(())
@@ -41,6 +42,9 @@ class ServerConnections(Collector):
         if url := current().redis_url:
             away.add_metric(["redis"], redis_client.breaker_of(url).open_for_s)
         yield away
+        build = GaugeMetricFamily("lorikeet_build_info", "1, with this process's version.", labels=["version"])
+        build.add_metric([build_version()], 1)
+        yield build
         stats = _pool_stats()
         for name, key, text in _GAUGES:
             gauge = GaugeMetricFamily(f"lorikeet_database_pool_{name}", text)

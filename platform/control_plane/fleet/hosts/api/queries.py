@@ -119,6 +119,7 @@ def hosts_for_operator() -> list[dict[str, Any]]:
             "adapter_readers": host.last_status.get("adapter_readers", 0),
             "joined": _joined(host),
             "clock_ahead_s": clock_ahead_s(host),
+            "engine_version": host.description.get("engine_version", ""),
             "only_here": alone[host.pk],
             "last_end": _last_end(host),
             "base_digest": host.description.get("base_digest", ""),

@@ -242,6 +242,9 @@ class OperatorHostSerializer(_HostSerializer):
     address = serializers.CharField()
     zone = serializers.CharField(allow_blank=True, help_text="Where it says that it is (`--zone`).")
     adapter_readers = serializers.IntegerField(help_text="Other hosts that read an adapter from this one now.")
+    engine_version = serializers.CharField(
+        allow_blank=True, required=False, help_text="The release of its engine, and the commit of the build."
+    )
     clock_ahead_s = serializers.FloatField(
         allow_null=True,
         required=False,
