@@ -98,7 +98,7 @@ def engines(folder: Path, options: argparse.Namespace) -> Iterator[dict[str, Eng
     if options.gpus:
         model = random_checkpoint(folder / "model")
         arguments += ("--device", "cuda", "--deterministic", "--pool-mb", "16000", "--host-arena-mb", "4096")
-        arguments += ("--max-context", "2048", "--max-lora-rank", "16")
+        arguments += ("--max-context", "8192", "--max-lora-rank", "16")
     else:
         model = common.ROOT / "demo" / "model"
         arguments += ("--pool-mb", "64")
