@@ -622,6 +622,11 @@ def test_a_conversation_beyond_the_context_is_compacted(openai_client: OpenAI, e
     compacted = openai_client.responses.compact(model="support", input=[*turns, {"role": "assistant", "content": "b"}])
     assert len(compacted.output) == 9
     assert engine.submits[-1].chat.messages[0].content[:2] == "n6"
+    # The engine refuses what does not fit beside the prompt: the summary gets what is left of the context.
+    openai_client.responses.compact(model="support", input="a " * 3000)
+    submit = engine.submits[-1]
+    prompt = sum(len(message.content.split()) + 1 for message in submit.chat.messages)
+    assert submit.sampling.max_tokens == 4096 - prompt < 2048
 
 
 @pytest.mark.parametrize("content", ["", "gAAAAABm", "lorikeet1.é", "lorikeet1.####", "lorikeet1._w==", 5, None])

@@ -70,6 +70,21 @@ response = client.responses.parse(model=MODEL, input="Which city?", text_format=
 assert isinstance(response.output_parsed, City)
 with client.responses.stream(model=MODEL, input="Hi", max_output_tokens=20) as events:
     assert {"response.created", "response.output_text.delta", "response.completed"} <= {event.type for event in events}
+    final = events.get_final_response()
+counted = client.responses.input_tokens.count(model=MODEL, input="Hi")
+assert counted.input_tokens == final.usage.input_tokens
+[asked] = client.responses.input_items.list(final.id)
+referred = client.responses.create(
+    model=MODEL,
+    input=[{"type": "item_reference", "id": item.id} for item in (asked, *final.output)]
+    + [{"role": "user", "content": "Go on."}],
+    max_output_tokens=5,
+)
+assert referred.usage.input_tokens > counted.input_tokens
+compacted = client.responses.compact(model=MODEL, previous_response_id=final.id, input="Go on.")
+assert [item.type for item in compacted.output] == ["message", "message", "compaction"]
+again = [item.model_dump(exclude_none=True, warnings=False) for item in compacted.output]
+client.responses.create(model=MODEL, input=[*again, {"role": "user", "content": "Hi"}], max_output_tokens=5)
 ok("responses")
 
 assert [len(row.embedding) for row in client.embeddings.create(model=MODEL, input=["a", "b"], dimensions=8).data] == [

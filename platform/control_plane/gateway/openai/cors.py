@@ -24,7 +24,8 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 MAX_AGE_S = 600
 ALLOW_ORIGIN = "Access-Control-Allow-Origin"
 EXPOSED = (
-    "X-Request-Id, request-id, X-Lorikeet-Ignored, Retry-After, retry-after-ms, Idempotent-Replayed, "
+    "X-Request-Id, request-id, X-Lorikeet-Ignored, X-Lorikeet-Checked-At-End, Retry-After, retry-after-ms, "
+    "Idempotent-Replayed, "
     "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
     "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

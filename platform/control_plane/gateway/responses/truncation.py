@@ -22,7 +22,7 @@ async def fitting(admission: Admission, chat: ChatCompletionRequest) -> list[Cha
     not fit, the engine refuses the request. Raises ``HostError`` if the engine cannot render the messages.
     """
     messages = chat.messages
-    tokens, context = await _count(admission, chat)
+    tokens, context = await count_chat(admission, chat)
     wanted = chat.max_completion_tokens or min(FREE_TOKENS, int(context * FREE_SHARE))
     room = context - min(wanted, context // 2)
     if tokens <= room:
@@ -33,7 +33,7 @@ async def fitting(admission: Admission, chat: ChatCompletionRequest) -> list[Cha
     while low < high:
         middle = (low + high) // 2
         shorter = chat.model_copy(update={"messages": [*messages[:head], *messages[starts[middle] :]]})
-        tokens, _ = await _count(admission, shorter)
+        tokens, _ = await count_chat(admission, shorter)
         if tokens <= room:
             high = middle
         else:
@@ -41,7 +41,8 @@ async def fitting(admission: Admission, chat: ChatCompletionRequest) -> list[Cha
     return [*messages[:head], *messages[starts[low] :]] if starts else messages
 
 
-async def _count(admission: Admission, chat: ChatCompletionRequest) -> tuple[int, int]:
+async def count_chat(admission: Admission, chat: ChatCompletionRequest) -> tuple[int, int]:
+    """Return the tokens of a chat's prompt, and the model's context. Raises ``HostError``."""
     [submit] = chat.submits()
     submit.chat.reasoning_effort = ""  # the chat template may lack it, which the request itself may not mind
     return await count_tokens(admission, submit)

@@ -28,7 +28,7 @@ from control_plane.gateway.openai.response_writers import Choice, gathered
 from control_plane.gateway.openai.serving import endpoint, idempotent, stream, undispatched
 from control_plane.gateway.openai.tokenizing import count_tokens, counted
 from control_plane.gateway.recording.refusals import Undispatched
-from control_plane.gateway.responses.compaction import compacted, summary_request
+from control_plane.gateway.responses.compaction import SUMMARY_TOKENS, compacted, summary_request
 from control_plane.gateway.responses.conversation import Conversation, page_of, read_conversation
 from control_plane.gateway.responses.request import (
     CompactRequest,
@@ -39,7 +39,7 @@ from control_plane.gateway.responses.request import (
     read_request,
 )
 from control_plane.gateway.responses.response_writers import ResponseEvents, ResponseWriter
-from control_plane.gateway.responses.truncation import fitting
+from control_plane.gateway.responses.truncation import count_chat, fitting
 from control_plane.identity.tenants.models import Tenant
 
 Json = dict[str, Any]
@@ -173,9 +173,10 @@ async def _compact(
     request_id = request_ids.make(admission.principal, chat.endpoint, streamed=False)
     set_request_id(request_id)
     try:
-        if (allowed := admission.limits.max_output_tokens) is not None:
-            chat.max_completion_tokens = min(chat.max_completion_tokens or allowed, allowed)
         chat.messages = await fitting(admission, chat)
+        tokens, context = await count_chat(admission, chat)
+        most = min(SUMMARY_TOKENS, admission.limits.max_output_tokens or SUMMARY_TOKENS, context - tokens)
+        chat.max_completion_tokens = max(1, most)
         generation = await begin(runtime(), admission, chat, streamed=False, request_id=request_id)
         pending.dispatched()
         async with generation:
