@@ -32,6 +32,12 @@ class Migration(migrations.Migration):
                     "email_verified_at",
                     models.DateTimeField(help_text="When it was proven that the address is theirs.", null=True),
                 ),
+                (
+                    "second_factor_since",
+                    models.DateTimeField(
+                        help_text="Since then every session of theirs began with a second factor.", null=True
+                    ),
+                ),
             ],
             options={
                 "constraints": [

@@ -54,6 +54,14 @@ class Migration(migrations.Migration):
                         blank=True, help_text="Then nobody is in it; its usage and its name stay.", null=True
                     ),
                 ),
+                (
+                    "second_factor_required",
+                    models.BooleanField(
+                        db_default=False,
+                        default=False,
+                        help_text="Members without a second factor can only set one up.",
+                    ),
+                ),
             ],
             options={
                 "constraints": [
