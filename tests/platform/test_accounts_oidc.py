@@ -112,6 +112,16 @@ def test_a_second_factor_is_shown_after_the_provider(acme: Any, provider: Provid
     assert row.detail == {"issuer": provider.issuer, "second_factor": "app"}
 
 
+def test_one_from_before_the_address_was_proven_is_removed(acme: Any, provider: Provider) -> None:
+    owner = User.objects.get(email="owner@acme.example")
+    secret = second_factor.begin_app(user=owner).secret
+    first = {"code": totp.code_at(secret, time.time())}
+    assert signed_in(owner).post("/api/second-factors/app/confirm", first, format="json").status_code == 200
+    User.objects.filter(pk=owner.pk).update(email_verified_at=None)
+    assert sign_in(APIClient())["Location"] == "/t/acme", "the owner of the address is not locked out"
+    assert User.objects.get(pk=owner.pk).second_factor_since is None
+
+
 def test_who_has_no_password_confirms_by_signing_in_again(acme: Any, provider: Provider) -> None:
     owner = User.objects.get(email="owner@acme.example")
     owner.set_unusable_password()

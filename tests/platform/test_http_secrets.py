@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from lorikeet_testing.platform_fixtures import signed_in
 from rest_framework.test import APIClient
 
 from control_plane.core.http.logs import JsonFormatter, PlainFormatter, RequestIdFilter, mask
@@ -17,6 +19,7 @@ from control_plane.identity.accounts.passwords import reset_token
 from control_plane.identity.accounts.tasks import mail_reset_link
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.members.tasks import mail_invitation
+from control_plane.identity.second_factor import totp
 from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
@@ -85,6 +88,17 @@ def test_nothing_leaks(acme: Any, logged: list[str], queue: Any, committing: Any
     proof = reset_token(acme.users[Role.OWNER])
     APIClient().post("/api/password/reset", {"token": proof, "password": "a third pass phrase"}, format="json")
     secrets |= {proof, "a third pass phrase"}
+
+    owner = signed_in(acme.users[Role.ADMIN])
+    setup = owner.post("/api/second-factors/app").json()
+    code = totp.code_at(setup["secret"], time.time())
+    made = owner.post("/api/second-factors/app/confirm", {"code": code}, format="json").json()
+    login = {"email": "admin@acme.example", "password": PASSWORD}
+    person.post("/api/session", login, format="json")
+    secrets |= {setup["secret"], *made["recovery_codes"], person.cookies["lorikeet_sign_in"].value}
+    person.post("/api/session/second-factor", {"code": made["recovery_codes"][0]}, format="json")
+    person.post("/api/session/second-factor", {"code": "not-a-code-of-theirs"}, format="json")
+    secrets |= {code.replace("-", "") for code in made["recovery_codes"]} | {"not-a-code-of-theirs"}
 
     # An error that nobody foresaw, with its traceback.
     def fail(**_: Any) -> None:

@@ -9,6 +9,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.core import mail
 from django.core.management import CommandError, call_command
 from django.db import connection
 from lorikeet_testing.authenticator import PAGE, SoftwarePasskey
@@ -17,14 +18,18 @@ from rest_framework.test import APIClient
 
 from control_plane.core.config import Settings
 from control_plane.core.jobs import clocks
+from control_plane.identity.access.principal import SecondFactorRequiredError
 from control_plane.identity.accounts import attempts, pending
 from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.passwords import reset_token
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.second_factor import actions, recovery_codes, totp
 from control_plane.identity.second_factor.attempts import CODES
 from control_plane.identity.second_factor.models import AuthenticatorApp, Passkey, RecoveryCode
+from control_plane.identity.second_factor.tasks import mail_notice
+from control_plane.identity.sockets.identity import SessionCaller
 from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.roles import Role
+from control_plane.identity.tenants.roles import Capability, Role
 
 pytestmark = pytest.mark.django_db
 OWNER = "owner@acme.example"
@@ -249,6 +254,43 @@ def test_the_session_gets_a_new_id(acme: Any, moment: Any) -> None:
     assert browser.cookies["lorikeet_session"].value != "attackersfixedsessionid000000000"
 
 
+def test_a_reset_password_needs_the_second_factor_too(acme: Any, moment: Any) -> None:
+    phone, _ = set_up(acme.client(), moment)
+    link = {"token": reset_token(User.objects.get(email=OWNER)), "password": "a wholly new pass phrase"}
+    assert send(APIClient(), "/api/password/reset", link).status_code == 204
+    browser = APIClient()
+    answer = send(browser, "/api/session", {"email": OWNER, "password": link["password"]})
+    assert answer.json()["second_factor_for"] == OWNER
+    assert show(browser, phone.later()).status_code == 200
+
+
+def test_one_from_before_the_address_was_proven_is_removed(acme: Any, moment: Any) -> None:
+    """Who accepts another person's invitation must not lock the owner of the address out by a second factor."""
+    User.objects.filter(email=OWNER).update(email_verified_at=None)
+    thief = acme.client()
+    set_up(thief, moment)
+    link = {"token": reset_token(User.objects.get(email=OWNER)), "password": "a wholly new pass phrase"}
+    assert send(APIClient(), "/api/password/reset", link).status_code == 204
+    browser = APIClient()
+    assert send(browser, "/api/session", {"email": OWNER, "password": link["password"]}).json()["authenticated"]
+    assert not (AuthenticatorApp.objects.exists() or RecoveryCode.objects.exists())
+    assert not is_in(thief)
+    assert "second-factor.drop" in actions_of()
+
+
+def test_their_owner_gets_a_mail(acme: Any, moment: Any, queue: Any, committing: Any) -> None:
+    browser = acme.client()
+    with committing():
+        set_up(browser, moment)
+        browser.delete("/api/second-factors/app")
+    for task, arguments in queue.calls:
+        assert task == "second_factor.mail_notice"
+        mail_notice(*arguments)
+    assert [message.to for message in mail.outbox] == [[OWNER], [OWNER]]
+    assert "was added: Authenticator app" in mail.outbox[0].body
+    assert "was removed" in mail.outbox[1].body
+
+
 # -- confirmation ----------------------------------------------------------------------------------------------------
 
 CHANGES = [
@@ -394,7 +436,9 @@ def test_the_owner_cannot_lock_himself_out(acme: Any, moment: Any) -> None:
     assert AuthenticatorApp.objects.exists(), "the refusal undoes the removal"
     assert RecoveryCode.objects.count() == 10
     assert AuditEvent.objects.for_tenant(acme.tenant).filter(action="tenant.second-factor").count() == 1
-    owner.put(acme.path("security"), {"second_factor_required": False}, format="json")
+    ending = {"second_factor_required": False}
+    assert error_of(stolen(acme).put(acme.path("security"), ending, format="json")) == (403, "confirmation_required")
+    assert owner.put(acme.path("security"), ending, format="json").status_code == 200
     assert owner.delete("/api/second-factors/app").status_code == 204
 
 
@@ -418,6 +462,16 @@ def test_members_without_one_only_set_one_up(acme: Any, globex: Any, moment: Any
     assert members == {
         OWNER: True, "admin@acme.example": True, "developer@acme.example": False, "viewer@acme.example": False,
     }  # fmt: skip
+
+
+def test_a_websocket_of_a_member_without_one_ends(acme: Any, moment: Any, queue: Any) -> None:
+    admin = acme.client(Role.ADMIN)
+    assert admin.get(acme.path("members")).status_code == 200
+    caller = SessionCaller(acme.users[Role.ADMIN].pk, admin.cookies["lorikeet_session"].value, "acme")
+    caller.principal().require(Capability.VIEW)
+    require(acme, moment)
+    with pytest.raises(SecondFactorRequiredError):
+        caller.principal().require(Capability.VIEW)
 
 
 def test_reset_by_an_operator(acme: Any, globex: Any, operator: APIClient, moment: Any) -> None:

@@ -2194,7 +2194,10 @@ export interface paths {
         };
         /** @description Read whether members must have a second factor. */
         get: operations["read_tenant_security"];
-        /** @description Require a second factor of all members, at once, or end that. You need one yourself. */
+        /**
+         * @description Require a second factor of all members, at once, or end that. You need one yourself, and a recent
+         *     confirmation that it is you.
+         */
         put: operations["set_tenant_security"];
         post?: never;
         delete?: never;

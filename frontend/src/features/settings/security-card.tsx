@@ -9,6 +9,7 @@ import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { toast } from "@/components/toast";
+import { useConfirmed } from "@/features/account/confirm-identity";
 import { sessionQuery, useCan, useSession, useTenant } from "@/features/session/queries";
 import { plural } from "@/lib/format";
 
@@ -74,6 +75,7 @@ function Choose({ required, without }: { required: boolean; without: number }) {
   const set = useSetSecurity(tenant);
   const { user } = useSession();
   const [asking, setAsking] = useState(false);
+  const { run, dialog } = useConfirmed();
   if (!required && !user?.second_factor)
     return (
       <p className="text-ink-2">
@@ -93,11 +95,12 @@ function Choose({ required, without }: { required: boolean; without: number }) {
     <div>
       <Button
         variant={required ? "secondary" : "primary"}
-        onClick={() => setAsking(true)}
+        onClick={() => run(() => setAsking(true))}
         data-testid="require-second-factor"
       >
         {required ? "Make it optional" : "Require it"}
       </Button>
+      {dialog}
       <Confirm
         open={asking}
         onClose={() => setAsking(false)}

@@ -24,7 +24,7 @@ LARGE = 32_768
 PADDING = 100  # bytes
 TYPES = ("application/json", "application/vnd.oai.openapi", "text/")
 # Addresses whose answer holds the CSRF token.
-SECRET_PATHS = ("/api/session",)
+SECRET_PATHS = ("/api/session", "/api/session/second-factor", "/api/session/confirmation", "/api/profile")
 _accepts_gzip = _lazy_re_compile(r"(?i)(?:^|[,\s])gzip(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
 
 

@@ -21,6 +21,7 @@ from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.addresses import normalise_email
 from control_plane.identity.accounts.models import User
 from control_plane.identity.accounts.sign_ins import end_all, rename
+from control_plane.identity.accounts.signals import address_proven
 from control_plane.identity.audit import actions as audit
 
 
@@ -123,8 +124,11 @@ def reset_password(*, token: str, password: str) -> User:
     with transaction.atomic():
         user = _holder(token, lock=True)
         user.password = new
+        is_first_proof = not user.address_proven
         user.email_verified_at = user.email_verified_at or timezone.now()
         user.save(update_fields=["password", "email_verified_at"])
+        if is_first_proof:
+            address_proven.send(User, user=user)
         end_all(user)
         audit.record(Actor.of(user), "password.reset", user, tenant=None, label=user.email)
         recheck_user(user.pk)

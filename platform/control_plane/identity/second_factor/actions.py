@@ -217,10 +217,7 @@ def reset(*, actor: Actor, user: User) -> bool:
     """
     with transaction.atomic():
         had = _lock(user).has_second_factor
-        AuthenticatorApp.objects.filter(user=user).delete()
-        Passkey.objects.filter(user=user).delete()
-        RecoveryCode.objects.filter(user=user).delete()
-        User.objects.filter(pk=user.pk).update(second_factor_since=None)
+        _remove_all(user)
         ended = end_all(user)
         audit.record(
             actor, "second-factor.reset", user, tenant=None, label=user.email, had_one=had, sessions_ended=ended
@@ -229,6 +226,24 @@ def reset(*, actor: Actor, user: User) -> bool:
         if had:
             _notify(user, "An operator removed your second factors.")
     return had
+
+
+def forget_unproven(*, user: User, **_: object) -> None:
+    """Remove the second factors that were set up before the address was proven (a receiver of `address_proven`).
+
+    Somebody who only knew the invitation's link may have set them up, and would lock the owner of the address out.
+    """
+    if _lock(user).has_second_factor:
+        _remove_all(user)
+        user.second_factor_since = None
+        _audit(user, "second-factor.drop")
+
+
+def _remove_all(user: User) -> None:
+    AuthenticatorApp.objects.filter(user=user).delete()
+    Passkey.objects.filter(user=user).delete()
+    RecoveryCode.objects.filter(user=user).delete()
+    User.objects.filter(pk=user.pk).update(second_factor_since=None)
 
 
 def _lock(user: User) -> User:

@@ -167,7 +167,9 @@ class SecurityView(TenantView):
         tags=["members"],
     )
     def put(self, request: Request, tenant: str) -> Response:
-        """Require a second factor of all members, at once, or end that. You need one yourself."""
+        """Require a second factor of all members, at once, or end that. You need one yourself, and a recent
+        confirmation that it is you."""
+        require_recent(request._request)
         body = validated(RequirementSerializer, request.data)
         return Response(_security(set_requirement(acting=self.principal, **body)))
 
