@@ -136,6 +136,7 @@ def test_from_the_first_set_up_to_a_tenant_that_requires_it(
     signed_in_with_a_code(browser, address, secret, saved[0])
     a_member_with_a_passkey(browser, web, page, address, totp.code_at(secret, time.time() + totp.STEP_S))
     the_command_line(web, saved[1], tmp_path)
+    an_operator_resets_it(browser, web, address)
 
 
 def signed_in_with_a_code(browser: Browser, address: str, secret: str, recovery: str) -> None:
@@ -179,6 +180,7 @@ def a_member_with_a_passkey(browser: Browser, web: WebProcess, owner: Page, addr
     page.wait_for_url(re.compile("/t/acme"))
     page.goto("/t/acme/members")
     expect(page.get_by_text("2FA")).to_have_count(2)
+    look(page, "members")
 
     page.get_by_role("button", name="Sign out").first.click()
     page.wait_for_url(re.compile("/login"))
@@ -192,6 +194,25 @@ def a_member_with_a_passkey(browser: Browser, web: WebProcess, owner: Page, addr
     page.get_by_role("button", name="Remove the passkey").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Remove").click()
     expect(page.get_by_role("alertdialog").get_by_role("alert")).to_contain_text("Acme requires one")
+    page.context.close()
+
+
+def an_operator_resets_it(browser: Browser, web: WebProcess, address: str) -> None:
+    web.query("UPDATE accounts_user SET is_operator = TRUE WHERE email = 'owner@globex.example' RETURNING id")
+    page = opened(browser, address)
+    first_step(page, "owner@globex.example")
+    page.wait_for_url(re.compile("/t/globex"))
+    page.goto("/t/globex/operator/tenants/acme")
+    expect(page.get_by_role("button", name="Reset the second factor of")).to_have_count(2)
+    look(page, "operator-tenant")
+    page.get_by_role("button", name=f"Reset the second factor of {MEMBER}").click()
+    look(page, "reset-second-factor")
+    page.get_by_role("alertdialog").get_by_role("button", name="Reset").click()
+    expect(page.get_by_role("button", name="Reset the second factor of")).to_have_count(1)
+    page.context.close()
+    page = opened(browser, address)
+    first_step(page, MEMBER)
+    page.wait_for_url(re.compile("/second-factor"))  # in by the password alone, and asked to set one up again
     page.context.close()
 
 
