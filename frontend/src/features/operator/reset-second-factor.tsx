@@ -17,7 +17,7 @@ export function ResetSecondFactor({ tenant, person }: { tenant: string; person: 
       <Button
         size="sm"
         variant="ghost"
-        aria-label={`Reset the second factor of ${person.email}`}
+        aria-label={`Reset 2FA of ${person.email}`}
         onClick={() => run(() => setAsking(true))}
       >
         Reset 2FA
