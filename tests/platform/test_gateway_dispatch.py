@@ -20,6 +20,7 @@ from control_plane.gateway.dispatch import dispatch as dispatch_module
 from control_plane.gateway.dispatch.dispatch import Dispatch
 from lora_engine.wire import engine_pb2 as pb
 
+ACME = SimpleNamespace(slug="acme")
 REQUEST = "req_1"
 
 
@@ -89,7 +90,7 @@ class Around:
         self.admission_cache = SimpleNamespace(admission=self._admission, remembered=lambda *_: self.admission)
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="",
-                                              principal=SimpleNamespace(tenant=None, api_key=None, user=None),
+                                              principal=SimpleNamespace(tenant=ACME, api_key=None, user=None),
                                               base_model_id=None, base_model="m", budgets=UNBUDGETED)  # fmt: skip
         self.admission.for_request = lambda _name: self.admission
 
@@ -122,7 +123,7 @@ class Around:
     async def dispatch(self, *, streamed: bool = True, **asked: Any) -> Dispatch:
         context = SimpleNamespace(
             streamed=streamed, endpoint="e", created_at=None, ignored=[], optional={}, schemas=None,
-            keep=None, trace_parent="", details=Details(auth_ms=3, quota_ms=2),
+            keep=None, trace_parent="", client_request_id="", details=Details(auth_ms=3, quota_ms=2),
         )  # fmt: skip
         submit = pb.Submit(request_id=REQUEST, **asked)
         made = Dispatch(self, self.admission, context, submit, None)  # type: ignore[arg-type]
