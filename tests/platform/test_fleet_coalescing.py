@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from control_plane.fleet.transport import errors
 from control_plane.fleet.transport.coalescing import WHOLE, Coalescing, RequestBuffer
 from control_plane.fleet.transport.errors import HostError
+from control_plane.fleet.transport.pace import Pace
 from lora_engine.wire import engine_pb2 as pb
 
 POLICY = Coalescing(max_delay_s=1.0, max_tokens=3, stall_tokens=4, stall_bytes=100, stall_s=5.0)
@@ -38,6 +40,52 @@ def test_the_first_token_leaves_at_once_and_the_next_in_company() -> None:
         for text in "def":
             buffer.push(delta(text), now)
         assert [chunk.text for chunk in await buffer.take()] == ["def"]
+
+    run(go())
+
+
+def test_tokens_leave_as_they_come_while_the_loop_has_time() -> None:
+    async def go() -> None:
+        pace = Pace(1.0)
+        buffer, now = RequestBuffer(POLICY, pace=pace), asyncio.get_running_loop().time()
+        for text in "abc":
+            assert not buffer.push(delta(text), now + 0.001)
+            assert [chunk.text for chunk in await buffer.take()] == [text]
+        pace.adapt(late_s=0.0, busy=0.9)
+        buffer.push(delta("d"), now)
+        buffer.make_due(now)
+        await buffer.take()
+        assert buffer.push(delta("e"), asyncio.get_running_loop().time())  # begins a wait
+        whole = RequestBuffer(WHOLE, pace=Pace(1.0))
+        whole.push(delta("a"), now)
+        await whole.take()
+        assert not whole.push(delta("b"), now + 60) and not whole._due
+
+    run(go())
+
+
+def test_the_delay_grows_while_the_loop_is_behind_and_shrinks_to_none() -> None:
+    pace, delays = Pace(0.030), []
+    for late_s, busy in ((0.0, 0.1), *[(0.02, 0.1)] * 5, (0.0, 0.6), (0.006, 0.1), *[(0.0, 0.2)] * 4):
+        pace.adapt(late_s, busy)
+        delays.append(pace.delay_s)
+    assert delays == [0.0, 0.004, 0.008, 0.016, 0.030, 0.030, 0.030, 0.030, 0.015, 0.0075, 0.00375, 0.0]
+
+
+def test_a_busy_loop_is_measured_while_there_are_streams() -> None:
+    async def go() -> None:
+        pace, needed = Pace(0.030, clock=lambda: 0.0), True
+        pace.start(lambda: needed)
+        pace.start(lambda: needed)  # changes nothing
+        for _ in range(3):
+            time.sleep(0.09)  # the loop is late
+            await asyncio.sleep(0)
+        assert pace.delay_s > 0
+        while pace.delay_s:
+            await asyncio.sleep(0.01)
+        needed = False
+        await asyncio.sleep(0.12)
+        assert pace._timer is None
 
     run(go())
 

@@ -42,9 +42,17 @@ async def test_many_requests_share_one_session(client: EngineClient, loop_engine
     assert client.open_requests == 0
 
 
-async def test_first_token_at_once_then_chunks_of_four(loop_engine: FakeEngine) -> None:
+async def test_each_token_leaves_in_its_step(client: EngineClient, loop_engine: FakeEngine) -> None:
+    loop_engine.behaviour.steps_per_second = 400
+    stream = await client.submit(ask("r", "words 41"))
+    sizes = [chunk.tokens async for chunks in stream for chunk in chunks]
+    assert sum(sizes) == 41 and len(sizes) > 30  # some gather where other processes have the processor
+
+
+async def test_first_token_at_once_then_chunks_of_four_behind_a_busy_loop(loop_engine: FakeEngine) -> None:
     loop_engine.behaviour.steps_per_second = 400
     client = EngineClient(HostEndpoint("local", loop_engine.address), coalescing=Coalescing(max_delay_s=60))
+    client.pace.delay_s = 60
     stream = await client.submit(ask("r", "words 41"))
     assert [chunk.tokens async for chunks in stream for chunk in chunks] == [1] + [4] * 10
     await client.close()

@@ -1,8 +1,8 @@
 """The bounded buffer of one request between the engine's steps and its client.
 
-The first token goes out at once. After that a chunk goes out when the last one is ``max_delay_s`` old or
-``max_tokens`` have gathered, whichever comes first. A client that reads slowly gets longer chunks; a request whose
-client stops reading is aborted.
+Tokens go out as they come while the event loop has time (``pace.py``). While it is behind, a chunk goes out when the
+last one is as old as the pace's delay, at most ``max_delay_s``, or ``max_tokens`` have gathered, whichever comes first.
+A client that reads slowly gets longer chunks; a request whose client stops reading is aborted.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from control_plane.fleet.transport.errors import HostError
+from control_plane.fleet.transport.pace import Pace
 from lora_engine.wire import engine_pb2 as pb
 
 
@@ -68,6 +69,7 @@ class RequestBuffer:
         "_interrupted",
         "_last_taken",
         "_max_bytes",
+        "_pace",
         "_patient_until",
         "_pending",
         "_policy",
@@ -77,9 +79,11 @@ class RequestBuffer:
         "_waiter",
     )
 
-    def __init__(self, policy: Coalescing, max_bytes: float = math.inf) -> None:
-        """``max_bytes`` bounds the plausible size of the whole answer."""
+    def __init__(self, policy: Coalescing, max_bytes: float = math.inf, pace: Pace | None = None) -> None:
+        """``max_bytes`` bounds the plausible size of the whole answer. Without a ``pace`` tokens gather always."""
         self._policy = policy
+        # A reader of only the complete answer has no use for parts of it.
+        self._pace = pace if policy.max_delay_s < math.inf else None
         self._max_bytes, self._total_bytes = max_bytes, 0
         self._pending: dict[int, Chunk] = {}
         self._tokens = self._bytes = 0
@@ -136,7 +140,8 @@ class RequestBuffer:
         self._bytes += size
         if self._due:
             return False
-        if self._tokens >= self._policy.max_tokens or now - self._last_taken >= self._policy.max_delay_s:
+        delay_s = self._policy.max_delay_s if self._pace is None else self._pace.delay_s
+        if self._tokens >= self._policy.max_tokens or now - self._last_taken >= delay_s:
             self.make_due(now)
             return False
         return begins and self._policy.max_delay_s < math.inf

@@ -21,6 +21,7 @@ from control_plane.fleet.transport import errors
 from control_plane.fleet.transport.coalescing import Chunk, Coalescing, RequestBuffer
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from control_plane.fleet.transport.errors import HostError, client_too_slow
+from control_plane.fleet.transport.pace import Pace
 from control_plane.fleet.transport.plausible import implausible, max_bytes, require_plausible
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
@@ -54,7 +55,7 @@ class RequestStream(RequestBuffer):
     __slots__ = ("_client", "_closed", "handle", "queued_s", "request_id", "usage")
 
     def __init__(self, client: "EngineClient", submit: pb.Submit, policy: Coalescing) -> None:
-        super().__init__(policy, max_bytes(submit))
+        super().__init__(policy, max_bytes(submit), client.pace)
         self.request_id, self.handle = submit.request_id, submit.handle
         self.usage: pb.UsageRecord | None = None
         self.queued_s = 0.0  # seconds that it waited for a slot of a host
@@ -116,6 +117,7 @@ class EngineClient:
         self._usage_sink = usage_sink
         self._lost_sink = lost_sink
         self._coalescing = coalescing or Coalescing()
+        self.pace = Pace(self._coalescing.max_delay_s)
         self._connect_timeout_s = connect_timeout_s
         self._client_id = f"web-{uuid.uuid4().hex[:12]}"
         self._streams: dict[str, RequestStream] = {}
@@ -163,6 +165,7 @@ class EngineClient:
             self.requests_of[submit.tenant] += 1
         self._unfinished.add(submit.request_id)
         self._outbox.put_nowait(pb.ClientMessage(submit=submit))
+        self.pace.start(lambda: bool(self._streams))
         return stream
 
     def abort(self, request_id: str) -> None:
@@ -356,7 +359,7 @@ class EngineClient:
     def _linger(self, stream: RequestStream) -> None:
         # One timer serves all buffers of the host: those that begin to wait later leave a little early.
         if not self._lingering:
-            asyncio.get_running_loop().call_later(self._coalescing.max_delay_s, self._flush)
+            asyncio.get_running_loop().call_later(self.pace.delay_s, self._flush)
         self._lingering.append(stream)
 
     def _flush(self) -> None:
