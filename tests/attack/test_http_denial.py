@@ -520,7 +520,8 @@ async def test_a_strangers_refused_request_counts_as_several() -> None:
 
     async def ask(status: int) -> float:
         """What is left of its address's allowance."""
-        scope = {"type": "http", "path": f"/{status}", "query_string": b"", "headers": [(b"host", b"localhost")]}
+        scope = {"type": "http", "method": "GET", "path": f"/{status}", "query_string": b""}
+        scope["headers"] = [(b"host", b"localhost")]
 
         async def send(message: Any) -> None: ...
 

@@ -179,7 +179,7 @@ def test_whatever_strangers_may_post_is_counted() -> None:
     posts = [address.declared for address in every_address() if "post" in address.methods]
     views = [view for view in posts if getattr(view, "access", None) in (Access.PUBLIC, Access.SESSION)]
     views = [view for view in views if isinstance(view, type)]
-    assert len(views) == 7
+    assert len(views) == 15
     # What a new host shows is a secret of 256 bits, which nobody guesses.
     assert [view.__name__ for view in views if not issubclass(view, CountedView)] == ["JoinView"]
 

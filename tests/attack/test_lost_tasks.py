@@ -22,6 +22,7 @@ FOUND_BY = {
     # forgot a password asks again. A mail that came hours later would only puzzle.
     "members.mail_invitation": "the inviter, who has the link too",
     "accounts.mail_reset_link": "the person, who asks again",
+    "second_factor.mail_notice": "the person, on whose page the change stands, and in the audit log",
 }
 
 

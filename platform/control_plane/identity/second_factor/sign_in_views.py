@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.core.errors import LorikeetError
-from control_plane.core.http.serializers import validated
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
 from control_plane.identity.access.principal import session_user
 from control_plane.identity.accounts import confirmation, pending
 from control_plane.identity.accounts.actions import start_session
@@ -46,7 +46,7 @@ class SecondStepView(PublicView):
     @extend_schema(
         operation_id="log_in_with_second_factor",
         request=SecondFactorSerializer,
-        responses=SessionSerializer,
+        responses={200: SessionSerializer, 409: ErrorResponseSerializer},
         tags=["session"],
         auth=[],
     )
@@ -67,7 +67,11 @@ class PasskeyRequestView(PublicView):
     counted_as = "second-factor"
 
     @extend_schema(
-        operation_id="request_passkey", request=None, responses=OpenApiTypes.OBJECT, tags=["session"], auth=[]
+        operation_id="request_passkey",
+        request=None,
+        responses={200: OpenApiTypes.OBJECT, 409: ErrorResponseSerializer},
+        tags=["session"],
+        auth=[],
     )
     def post(self, request: Request) -> Response:
         """Make the options of navigator.credentials.get, to complete a log-in or to confirm one's identity."""
@@ -93,7 +97,7 @@ class ConfirmationView(PersonView):
     @extend_schema(
         operation_id="confirm_identity",
         request=IdentityConfirmationSerializer,
-        responses=SessionSerializer,
+        responses={200: SessionSerializer, 409: ErrorResponseSerializer},
         tags=["session"],
     )
     def post(self, request: Request) -> Response:

@@ -74,7 +74,7 @@ class AppView(ConfirmedView):
 
     @extend_schema(
         operation_id="remove_authenticator_app",
-        responses={204: None, 409: ErrorResponseSerializer},
+        responses={204: None, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
         tags=["session"],
     )
     def delete(self, request: Request) -> Response:
