@@ -73,11 +73,20 @@ def test_vllms_forms_and_completions(client: openai.OpenAI) -> None:
 
 
 def test_what_cannot_be_enforced_is_named(client: openai.OpenAI) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
-    strict: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
+    """Some keywords are checked when the answer has ended; what cannot be judged even then is refused."""
+
+    def strict(items: dict[str, Any]) -> Any:
+        schema = {"type": "object", "properties": {"a": {"type": "array", **items}}, "required": ["a"]}
+        return {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
+
+    checked = strict({"items": {"enum": [1, 2]}, "contains": {"const": 3}})
+    answer = client.chat.completions.with_raw_response.create(
+        model="json-answers", messages=MESSAGES, response_format=checked, max_tokens=100, temperature=0
+    )
+    assert "contains" in answer.headers["X-Lorikeet-Checked-At-End"]
     with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(model="pirate", messages=MESSAGES, response_format=strict)
-    assert refused.value.param == "response_format.json_schema.schema.properties.a.uniqueItems"
+        client.chat.completions.create(model="pirate", messages=MESSAGES, response_format=strict({"$dynamicRef": "#x"}))
+    assert refused.value.param == "response_format.json_schema.schema.properties.a.$dynamicRef"
 
 
 async def test_on_a_websocket(access: Access) -> None:
