@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import uuid
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -154,9 +155,9 @@ def lines_of(topology: Topology, client_id: str) -> list[dict[str, Any]]:
 
 
 def test_a_request_has_one_line_with_the_id_that_its_client_sent(topology: Topology, client: httpx.Client) -> None:
-    sent = "proxy-0123456789abcdef"
+    sent = f"proxy-{uuid.uuid4().hex}"
     for stream in (False, True):
-        body = {"model": "lorikeet-demo", "prompt": "Hello", "max_tokens": 5, "stream": stream}
+        body = {"model": "lorikeet-demo", "prompt": "Hello", "max_tokens": 5, "stream": stream, "ignore_eos": True}
         answer = client.post("/v1/completions", json=body, headers={"X-Request-Id": f"{sent}-{stream}"})
         assert answer.headers["x-request-id"] == f"{sent}-{stream}"
         (line,) = topology.eventually("the line is written", partial(lines_of, topology, f"{sent}-{stream}"))
