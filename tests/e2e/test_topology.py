@@ -150,8 +150,8 @@ def logged(topology: Topology, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def lines_of(topology: Topology, client_id: str) -> list[dict[str, Any]]:
-    return [one for one in logged(topology, "web") if one.get("client_request_id") == client_id]
+def lines_of(topology: Topology, value: str, field: str = "client_request_id") -> list[dict[str, Any]]:
+    return [one for one in logged(topology, "web") if one.get(field) == value]
 
 
 def test_a_request_has_one_line_with_the_id_that_its_client_sent(topology: Topology, client: httpx.Client) -> None:
@@ -166,7 +166,7 @@ def test_a_request_has_one_line_with_the_id_that_its_client_sent(topology: Topol
         assert (line["outcome"], line["streamed"], line["completion_tokens"]) == ("finished", stream, 5)
         assert line["first_token_ms"] >= 0
     assert client.get("/api/tenants/acme/keys", headers={"X-Request-Id": sent}).status_code == 200
-    (line,) = [one for one in logged(topology, "web") if one["request_id"] == sent]
+    (line,) = topology.eventually("the line is written", partial(lines_of, topology, sent, "request_id"))
     assert (line["status"], line["route"], line["tenant"]) == (200, "api/tenants/<slug:tenant>/keys", "acme")
 
 
