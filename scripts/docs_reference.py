@@ -4,7 +4,7 @@ API          frontend/openapi.json, which `make schema` keeps current
 command line the argument parsers of `lorikeet` and of the engine
 errors       every call in the sources that gives a code, a message and a fix
 metrics      the registries of the web process and of an engine
-settings     the fields of `control_plane/core/config.py`, with their purposes from docs/operations.md
+settings     the fields of `control_plane/core/config.py`, with their purposes from docs/operations/settings.md
 """
 
 from __future__ import annotations
@@ -210,14 +210,13 @@ def settings_page() -> str:
     sys.path[:0] = [str(ROOT / "platform")]
     from control_plane.core.config import Settings
 
-    text = (ROOT / "docs" / "operations.md").read_text()
-    table = text.split("## Settings of the control plane")[1].split("\n## ")[0]
+    table = (ROOT / "docs" / "operations" / "settings.md").read_text()
     purposes = dict(re.findall(r"^\| `(LORIKEET_\w+)` \| .*? \| (.*?) \|$", table, re.MULTILINE))
     rows = []
     for name, field in Settings.model_fields.items():
         variable = f"LORIKEET_{name.upper()}"
         bounds = ", ".join(_bound(rule) for rule in field.metadata if _bound(rule))
-        purpose = purposes.get(variable, "").replace("](#", "](operations.md#").replace("](", "](../")
+        purpose = re.sub(r"\]\((?!\.\./|https?:)", "](../operations/", purposes.get(variable, ""))
         default = field.get_default(call_default_factory=True)
         shown = str(default).replace(f"{ROOT}/", "") if default not in ("", None, {}) else ""
         rows.append(

@@ -1,4 +1,4 @@
-"""The settings table of docs/operations.md is the settings class, neither more nor less."""
+"""The settings table of docs/operations/settings.md is the settings class, neither more nor less."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pydantic_core import PydanticUndefined
 
 from control_plane.core.config import REPOSITORY, Settings
 
-DOCUMENT = REPOSITORY / "docs" / "operations.md"
+DOCUMENT = REPOSITORY / "docs" / "operations" / "settings.md"
 ROW = re.compile(r"^\| `LORIKEET_([A-Z_]+)` \| (.*?) \|", re.MULTILINE)
 
 
 def documented() -> dict[str, str]:
-    section = DOCUMENT.read_text().split("## Settings of the control plane")[1].split("\n## ")[0]
-    return {name.lower(): default for name, default in ROW.findall(section)}
+    return {name.lower(): default for name, default in ROW.findall(DOCUMENT.read_text())}
 
 
 def shown(default: object) -> str:

@@ -7,7 +7,8 @@ Comments directly above a block, which no reader of the page sees:
     <!-- file: NAME -->         it is saved as this file, as the page asks the reader to do
     <!-- output: exact -->      it is the whole output of the block before it
 
-Other blocks of `bash` and `python` are run.
+Other blocks of `bash` and `python` are run, except on the pages for operators and the incidents: those need an
+installation of several processes, and tests only check their syntax, commands and options.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _FENCE = re.compile(r"((?:^<!-- [^\n]* -->\n)*)^```([^\n]*)\n(.*?)^```$", re.MUL
 _MARK = re.compile(r"^<!-- (not run|prints|file|output): (.+) -->$", re.MULTILINE)
 _SPAN = re.compile(r"`(lorikeet [^`]+)`")
 RUNNABLE = ("bash", "python")
+# Folders of pages with code that needs more than the demo.
+FOR_OPERATORS = ("docs/operations/", "docs/incidents/")
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        return self.language in RUNNABLE and "not run" not in self.marks and "file" not in self.marks
+        is_kept = "not run" in self.marks or "file" in self.marks or self.page.startswith(FOR_OPERATORS)
+        return self.language in RUNNABLE and not is_kept
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -49,7 +53,8 @@ def guides() -> list[str]:
 
 def pages() -> list[str]:
     """Return all pages with code for readers: the guides, and the reference pages that are written by hand."""
-    others = (path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/*.md")))
+    patterns = ("docs/*.md", "docs/operations/*.md", "docs/incidents/*.md")
+    others = [path.relative_to(ROOT).as_posix() for pattern in patterns for path in sorted(ROOT.glob(pattern))]
     return [*guides(), *(page for page in others if page not in ("docs/tutorial.md", "docs/LOG.md"))]
 
 
