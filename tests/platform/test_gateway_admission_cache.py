@@ -11,17 +11,18 @@ import pytest
 from django.db import transaction
 
 from control_plane.adapters.imports.hub_models import HubModelLoadingError
+from control_plane.adapters.registry.archiving import archive_as
 from control_plane.adapters.registry.models import Alias
 from control_plane.core.db import run_db
 from control_plane.core.errors import LorikeetError
 from control_plane.core.events import waiting
 from control_plane.fleet.hosts.models import EngineHost, HostService, StagingPhase
 from control_plane.fleet.placements.models import Placement
-from control_plane.gateway.dispatch import admission_cache
+from control_plane.gateway.dispatch import admission, admission_cache
 from control_plane.gateway.dispatch.admission import Admission
 from control_plane.gateway.dispatch.admission_cache import AdmissionCache
 from control_plane.identity import single_flight as fresh_module
-from control_plane.identity.access.actor import ActorKind
+from control_plane.identity.access.actor import SYSTEM, ActorKind
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.keys.actions import revoke_key
@@ -262,6 +263,24 @@ async def called(acme: Any, ready_version: Any) -> Any:
     await run_db(lambda: Placement.objects.update(phase=StagingPhase.READY, boot_id="boot"))
     await run_db(lambda: EngineHost.objects.filter(active=True).update(boot_id="boot"))
     return version, await AdmissionCache().caller((await run_db(acme.key))[1])
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_model_that_is_archived_during_an_admission_is_not_found(
+    called: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query for hosts runs after the archiving, and finds none: the answer is not that a host will come."""
+    version, caller = called
+
+    def hosts_with(*arguments: Any) -> frozenset[int] | None:
+        archive_as(SYSTEM, version.adapter)
+        return real_hosts_with(*arguments)
+
+    real_hosts_with = admission._hosts_with
+    monkeypatch.setattr(admission, "_hosts_with", hosts_with)
+    with pytest.raises(LorikeetError) as refused:
+        await AdmissionCache().admission(caller, "support")
+    assert refused.value.code == "model_not_found"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -25,13 +25,8 @@ PREFIXES, PREFIX_TOKENS = 24, 64  # beginnings of prompts, each of which many ad
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 # Seconds in which an upload is decided, or a restored adapter is restored.
 PATIENCE_S = 60.0
-# Codes that a request may get while its adapter or version is archived, or is being restored. The hosts may have
-# dropped it when a request is admitted by what was known a moment before: then no host is ready.
-REFUSALS = frozenset(
-    {
-        "adapter_not_found", "model_archived", "model_not_found", "model_not_live", "model_not_ready", "no_ready_host",
-    }
-)  # fmt: skip
+# Codes that a request may get while its adapter or version is archived, or is being restored.
+REFUSALS = frozenset({"adapter_not_found", "model_archived", "model_not_found", "model_not_live", "model_not_ready"})
 # Failures of each kind that are described.
 MAX_DESCRIBED = 20
 

@@ -187,20 +187,17 @@ def place(principal: Principal, model: str, serving: Serving) -> Placed:
     The first use of a Hub repository starts its import; the first use of an adapter that is in the artifact store only
     starts its staging. Raises ``LorikeetError``: the model is unknown to the tenant, or not ready.
     """
-    resolved, canary = _resolve(principal, model or _only_base(serving.bases))
+    name = model or _only_base(serving.bases)
+    resolved, canary = _resolve(principal, name)
     base = base_of(resolved, serving.bases)
     if canary is not None and base_of(canary.model, serving.bases) != base:
         canary = None  # its base model was withdrawn or returned in the meantime
     canary_hosts = _hosts_with(canary.model, base, serving) if canary else None
     hosts = _hosts_with(resolved, base, serving)
-    if (
-        hosts is not None
-        and not hosts
-        and base
-        and demand.is_on()
-        and demand.bring_for_request(resolved.versions, base)
-    ):
-        raise AdapterLoadingError(resolved.display_name)
+    if hosts is not None and not hosts and base:
+        _resolve(principal, name)  # raises if it was archived between the two queries above
+        if demand.is_on() and demand.bring_for_request(resolved.versions, base):
+            raise AdapterLoadingError(resolved.display_name)
     return Placed(resolved, base, hosts, canary, canary_hosts)
 
 
