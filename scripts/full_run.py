@@ -41,7 +41,7 @@ ON_EMBEDDED_DEFAULTS = f"{NO_SERVICES} and (embedded or also_embedded)"
 END_TO_END = "e2e and not gpu and not long and not alone"
 END_TO_END_ALONE = "e2e and not gpu and not long and alone"
 UNITS = ("tests/scripts", "tests/fuzz", "tests/engine")
-PLATFORM = ("tests/platform", "tests/attack")
+PLATFORM = ("tests/platform", "tests/attack", "tests/operations")
 # Tests that load torch, which takes longer than most files' tests and would happen in each of the platform's workers.
 WITH_TORCH = ("tests/attack/test_open_ports.py", "tests/attack/test_poisoned_pools.py")
 # Costly tests of the engine that neither measure time nor wait: answers against transformers and peft.

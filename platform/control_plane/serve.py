@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 import os
 import resource
+import socket
 import sys
 from collections.abc import Sequence
 
 import uvicorn
 
 GRACEFUL_S = 20  # for answers in progress at a stop
+# Seconds that a connection waits for its next request: longer than load balancers keep theirs.
+KEEP_ALIVE_S = 75
 # File descriptors that connections leave for the database, Redis, engines and files.
 SPARE_FILES = 256
 MAX_FILES = 1 << 16  # descriptors that the process requests
@@ -24,6 +27,8 @@ MAX_FILES = 1 << 16  # descriptors that the process requests
 # switches: ten of them beside two busy threads take 32 ms with Python's 5 ms, 2.9 with half a millisecond, 1.7 with
 # this value. The threads then do a sixth less than with half a millisecond.
 SWITCH_S = 0.0002
+# Seconds between the end of listening and the end of idle connections: requests that were sent before are read by then.
+LAST_REQUESTS_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +51,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=GRACEFUL_S,
         help="seconds that answers may still take once the process is to stop (default %(default)s)",
     )
+    parser.add_argument(
+        "--keep-alive-s",
+        type=int,
+        default=KEEP_ALIVE_S,
+        help="seconds that a connection waits for its next request (default %(default)s): more than a balancer in"
+        " front keeps idle connections",
+    )
     return parser.parse_args(arguments)
 
 
@@ -59,13 +71,41 @@ class Server(uvicorn.Server):
             sweep(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop without a connection that the kernel has accepted and nobody answers: balancers would report 502."""
+        await self._stop_listening()
+        if not self.force_exit:
+            await asyncio.sleep(LAST_REQUESTS_S)
+        await super().shutdown(sockets)
+
+    async def _stop_listening(self) -> None:
+        """Accept what waits, and close at once. The event loop's own close would drop what waits."""
+        loop = asyncio.get_running_loop()
+        listeners = [socket.socket(fileno=os.dup(each.fileno())) for server in self.servers for each in server.sockets]
+        for server in self.servers:
+            server.close()
+        for listener in listeners:
+            accepted = []
+            with listener, contextlib.suppress(BlockingIOError):
+                listener.setblocking(False)
+                while True:
+                    accepted.append(listener.accept()[0])
+            for connection in accepted:
+                await loop.connect_accepted_socket(self._protocol, connection)
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
 
 def make_server(options: argparse.Namespace) -> Server:
     from control_plane.asgi import application  # sets Django up, logging too
     from control_plane.core.config import current
     from control_plane.core.http.connections import ConnectionTable
     from control_plane.core.http.logs import log_uncaught
-    from control_plane.core.http.protocol import KEEP_ALIVE_S, BoundedConfig
+    from control_plane.core.http.protocol import BoundedConfig
 
     log_uncaught()
     settings = current()
@@ -83,7 +123,7 @@ def make_server(options: argparse.Namespace) -> Server:
         lifespan="on",
         interface="asgi3",
         ws_max_size=settings.socket_max_message_bytes,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=options.keep_alive_s,
         timeout_graceful_shutdown=options.graceful_s,
         # A proxy's headers are read in one place, http/edge.py, and only where the settings say so.
         proxy_headers=False,

@@ -59,6 +59,13 @@ def postgres_binaries() -> Path | None:
     return Path(on_path).resolve().parent if on_path else None
 
 
+def server_program(name: str) -> str | None:
+    """Return a program's path. Debian has servers in a folder that is not on the path of an ordinary account."""
+    return shutil.which(
+        name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    )
+
+
 PROGRAMS = (
     Program("PostgreSQL", "postgresql", postgres_binaries),
     Program("Redis", "redis-server", lambda: shutil.which("redis-server")),
@@ -67,12 +74,16 @@ PROGRAMS = (
     Program("jq", "jq", lambda: shutil.which("jq")),
     # Checks the alert rules; Debian and Homebrew have it in Prometheus' package.
     Program("promtool", "prometheus", lambda: shutil.which("promtool")),
+    # The balancers of deploy/balancers, behind which the tests restart web processes.
+    Program("HAProxy", "haproxy", lambda: server_program("haproxy")),
+    Program("nginx", "nginx", lambda: server_program("nginx")),
+    Program("Caddy", "caddy", lambda: server_program("caddy")),
 )
 
 
 def install_test_programs(progress: Progress) -> None:
     """Install missing programs with apt-get (Debian, Ubuntu, as root). Raises Stop with what to install elsewhere."""
-    with progress.step("PostgreSQL, Redis, Chromium, jq, promtool") as note:
+    with progress.step("PostgreSQL, Redis, Chromium, jq, promtool, balancers") as note:
         missing = [program for program in PROGRAMS if program.find() is None]
         if missing and _may_use_apt():
             note.text = f"installed {', '.join(program.name for program in missing)}"

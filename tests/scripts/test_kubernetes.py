@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +113,11 @@ def test_there_is_a_host_for_every_engine_that_can_be_started() -> None:
 
 def test_a_web_process_has_time_to_drain() -> None:
     drain_s = int(named("ConfigMap", "lorikeet-settings")["data"]["LORIKEET_DRAIN_S"])
-    sleep = shlex.join(container("web")["lifecycle"]["preStop"]["exec"]["command"])
-    assert pod("web")["terminationGracePeriodSeconds"] >= drain_s + int(sleep.split()[1]) + 20
+    notice_s = next(int(e["value"]) for e in container("web")["env"] if e["name"] == "LORIKEET_DRAIN_NOTICE_S")
+    command = container("web")["command"]
+    graceful_s = int(command[command.index("--graceful-s") + 1])
+    assert pod("web")["terminationGracePeriodSeconds"] >= max(drain_s, notice_s) + graceful_s + 20
+    assert notice_s > 0
 
 
 def selected(selector: dict[str, str]) -> set[str]:

@@ -162,6 +162,7 @@ class Settings(BaseSettings):
     otlp_url: str = ""
     trace_share: float = Field(default=1.0, ge=0, le=1)
     drain_s: int = Field(default=30, ge=0)
+    drain_notice_s: int = Field(default=0, ge=0)
     login_rate: Annotated[Rate, NoDecode] = Rate(10, 60)
     login_account_rate: Annotated[Rate, NoDecode] = Rate(30, 60)
     password_hashes: int = Field(default=2, gt=0)

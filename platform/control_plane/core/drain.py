@@ -1,8 +1,9 @@
 """Graceful shutdown: drains running requests and sockets.
 
 On SIGTERM a web process first reports that it is not ready, asks the clients of its sockets to reconnect, and lets
-generations on sockets end for up to ``LORIKEET_DRAIN_S``; then the server stops. The server itself waits for answers
-over HTTP. A second SIGTERM stops at once.
+generations on sockets end for up to ``LORIKEET_DRAIN_S``; then the server stops. It accepts requests for at least
+``LORIKEET_DRAIN_NOTICE_S``, in which balancers notice, and closes each connection after its answer. The server itself
+waits for answers over HTTP. A second SIGTERM stops at once.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def _begin(stop: Callable[[], Any]) -> None:
 
 async def _drain(stop: Callable[[], Any]) -> None:
     logger.info("Draining.", extra={"sockets": len(_sockets), "running": _running})
+    notice = asyncio.ensure_future(asyncio.sleep(current().drain_notice_s))
     try:
         await asyncio.gather(*(socket.move() for socket in list(_sockets)), return_exceptions=True)
         async with asyncio.timeout(current().drain_s):
@@ -89,4 +91,5 @@ async def _drain(stop: Callable[[], Any]) -> None:
     except TimeoutError:
         logger.warning("%d generations on sockets did not end in %d s.", _running, current().drain_s)
     finally:
+        await notice
         stop()

@@ -202,7 +202,9 @@ class WebProcess:
         env: Mapping[str, str] | None = None,
         *,
         installation: Mapping[str, str] | None = None,
+        graceful_s: int = 2,
     ) -> None:
+        self._graceful_s = graceful_s
         self.installation = new_installation() if installation is None else installation
         self.var = var
         self.port = free_port()
@@ -237,7 +239,7 @@ class WebProcess:
         self.tenants = {slug: TenantAccess(**access) for slug, access in json.loads(printed).items()}
 
     def start(self) -> None:
-        command = ["control_plane.serve", "--port", str(self.port), "--graceful-s", "2"]
+        command = ["control_plane.serve", "--port", str(self.port), "--graceful-s", str(self._graceful_s)]
         with self.log.open("ab") as log:
             if "PYTEST_VERSION" in os.environ:
                 self.process = ForkedProcess(command, env=self.env, folder=ROOT, log=log)

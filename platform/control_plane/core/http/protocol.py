@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from control_plane.core.drain import is_draining
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.connections import RETRY_S, SLOT, ConnectionTable, Slot
 from control_plane.core.http.errors import error_body
@@ -31,8 +32,6 @@ HEADERS = 100
 HEAD_S = 15.0
 # Seconds that a body may take, and bytes for each further second.
 BODY_GRACE_S, BODY_BYTES_PER_S = 20.0, 500
-# Seconds that a connection waits for its next request: longer than load balancers keep theirs.
-KEEP_ALIVE_S = 75
 # Requests on one connection before it is closed, so that no client stays with one process for ever.
 REQUESTS = 1000
 # Requests that may wait behind the one in progress.
@@ -232,7 +231,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._begin(Phase.BODY)
         super().on_headers_complete()
         self._requests += 1
-        if self._requests >= REQUESTS and self.cycle is not None:
+        if (self._requests >= REQUESTS or is_draining()) and self.cycle is not None:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:

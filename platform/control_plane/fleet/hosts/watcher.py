@@ -145,7 +145,7 @@ class FleetWatcher:
                     await self._lead_or_step_back()
                 except Exception:
                     end_if_cancelled()
-                logger.exception("The watcher continues after an error.")
+                    logger.exception("The watcher continues after an error.")
                 await asyncio.sleep(LEASE_CHECK_S)
         finally:
             await self._step_back()
