@@ -9,8 +9,8 @@ The platform's tests run on PostgreSQL and Redis. Those that concern differences
 
 The platform's tests and the end-to-end tests wait for other processes a third of their time. Stages that only
 compute and measure no time (the checks, the console's units, the kernels in the interpreter, the engine against
-transformers, the cases of the API's schema) run in the background at the lowest priority. Their output is printed when
-each of them ends. A run that took longer than its budget says so; CONTRIBUTING.md says what to do then.
+transformers, the cases of the API's schema) run in the background at the lowest priority, two at a time. Their output
+is printed when each of them ends. A run that took longer than its budget says so; CONTRIBUTING.md says what to do then.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +73,8 @@ WAITING_THREADS = {"OMP_WAIT_POLICY": "passive"}
 # Seconds that `make test` may take on two cores that nothing else uses, without installing. It is no bound: a slow or
 # busy machine must not fail a run.
 BUDGET_S = 900
+# Stages in the background at a time: one alone leaves a core idle while the stages before it wait.
+BACKGROUND_STAGES = 2
 
 
 @dataclass
@@ -144,9 +147,8 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         return pytest_stage(name, *workers, "-m", marks, *folders, env=env, reports=reports)
 
     return [
+        # Those of one process come first: the last one uses both processors.
         Stage("checks", [sys.executable, "-m", "scripts.check"], background=True),
-        Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path, background=True),
-        # One process: it comes before the stage whose workers use both processors at the end.
         pytest_stage(
             "every operation of the API",
             "-m",
@@ -156,6 +158,7 @@ def stages(running: Services, reports: Path) -> list[Stage]:
             reports=reports,
             background=True,
         ),
+        Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path, background=True),
         pytest_stage("kernels and answers", *STEALING, "-m", NO_SERVICES, *CPU_BOUND, reports=reports, background=True),
         # Stages that wait come first: the background stages have the processor meanwhile and end before the last one.
         tests(
@@ -201,44 +204,58 @@ def report_end(stage: Stage, code: int, started: float, progress: Progress) -> b
 
 
 class BackgroundStages:
-    """Stages that run one after the other at the lowest priority. The output of each is printed when it ends."""
+    """Stages that run at the lowest priority, two at a time. The output of each is printed when it ends."""
 
     def __init__(self, stages: Sequence[Stage], progress: Progress) -> None:
         self.failed: list[str] = []
-        self._stages, self._progress = stages, progress
-        self._running: subprocess.Popen[str] | None = None
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="background stages", daemon=True)
+        self._waiting, self._progress = list(stages), progress
+        self._running: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"background stages {number}", daemon=True)
+            for number in range(BACKGROUND_STAGES)
+        ]
 
     def __enter__(self) -> BackgroundStages:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def wait(self) -> None:
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def __exit__(self, *_: object) -> None:
-        """Stop the running stage, if any: nothing continues after an interrupt."""
-        self._stopped = True
-        running = self._running
-        if running is not None and running.poll() is None:
-            os.killpg(running.pid, signal.SIGTERM)
-        self._thread.join()
+        """Stop the running stages, if any: nothing continues after an interrupt."""
+        with self._lock:
+            self._waiting.clear()
+            for running in self._running:
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.killpg(running.pid, signal.SIGTERM)
+        self.wait()
 
-    def _run(self) -> None:
-        for stage in self._stages:
-            if self._stopped:
-                return
-            started = time.monotonic()
-            self._running = subprocess.Popen(
+    def _start_next(self) -> tuple[Stage, subprocess.Popen[str]] | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            stage = self._waiting.pop(0)
+            running = subprocess.Popen(
                 [sys.executable, "-m", "scripts.lowest_priority", str(stage.cwd), *stage.command],
                 cwd=ROOT, env=environment(stage), text=True, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
-            output = self._running.communicate()[0]
-            self._progress.say(f"\n━━ {stage.name}, in the background ━━\n{output.rstrip()}")
-            if not report_end(stage, self._running.returncode, started, self._progress):
-                self.failed.append(stage.name)
+            self._running.add(running)
+            return stage, running
+
+    def _run(self) -> None:
+        while (started := self._start_next()) is not None:
+            (stage, running), began = started, time.monotonic()
+            output = running.communicate()[0]
+            with self._lock:
+                self._running.discard(running)
+                self._progress.say(f"\n━━ {stage.name}, in the background ━━\n{output.rstrip()}")
+                if not report_end(stage, running.returncode, began, self._progress):
+                    self.failed.append(stage.name)
 
 
 def run_all(progress: Progress, make_stages: Callable[[Services, Path], list[Stage]]) -> int:

@@ -136,30 +136,43 @@ def background_stage(name: str, code: str) -> full_run.Stage:
     return full_run.Stage(name, [sys.executable, "-c", code], background=True)
 
 
-def test_a_background_stage_is_printed_when_it_ends() -> None:
+def test_background_stages_are_printed_when_they_end() -> None:
     stages = [
         background_stage("first", "import os; print('at', os.nice(0))"),
         background_stage("second", "print('bad'); raise SystemExit(3)"),
+        background_stage("third", "print('good')"),
     ]
     out = io.StringIO()
     with full_run.BackgroundStages(stages, Progress(out)) as running:
         running.wait()
-    said = out.getvalue()
-    assert f"at {min(19, os.nice(0) + 19)}" in said
-    assert said.index("✓ first") < said.index("bad") < said.index("✗ second")
+    printed = out.getvalue()
+    assert f"at {min(19, os.nice(0) + 19)}" in printed and "✓ first" in printed
+    assert printed.index("━━ second") < printed.index("bad") < printed.index("✗ second")
+    assert printed.index("━━ third") < printed.index("good") < printed.index("✓ third")
     assert running.failed == ["second"]
 
 
+def test_as_many_background_stages_run_at_once_as_stated(tmp_path: Path) -> None:
+    """Each stage waits for the other, so neither would end alone."""
+    code = "import pathlib, time\nmine, other = map(pathlib.Path, {}); mine.touch()\nwhile not other.exists(): time.sleep(.01)"
+    files = [str(tmp_path / name) for name in ("first", "second")]
+    stages = [background_stage(each[0], code.format(each)) for each in (files, files[::-1])]
+    with full_run.BackgroundStages(stages, Progress()) as running:
+        running.wait()
+    assert running.failed == []
+
+
 def test_who_gives_up_leaves_nothing_running(tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    endless = background_stage(
-        "endless", f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)"
-    )
-    with pytest.raises(KeyboardInterrupt), full_run.BackgroundStages([endless, endless], Progress()) as running:
-        while not started.exists():
+    def endless(number: int) -> full_run.Stage:
+        code = f"import pathlib, time; pathlib.Path({str(tmp_path)!r}, '{number}').touch(); time.sleep(600)"
+        return background_stage(f"endless {number}", code)
+
+    stages = [endless(number) for number in range(full_run.BACKGROUND_STAGES + 1)]
+    with pytest.raises(KeyboardInterrupt), full_run.BackgroundStages(stages, Progress()) as running:
+        while len(list(tmp_path.iterdir())) < full_run.BACKGROUND_STAGES:
             time.sleep(0.01)
         raise KeyboardInterrupt
-    assert running.failed == ["endless"]  # the second did not begin
+    assert sorted(running.failed) == ["endless 0", "endless 1"]  # the last did not begin
 
 
 def test_files_with_a_mark() -> None:
