@@ -154,9 +154,10 @@ def test_background_stages_are_printed_when_they_end() -> None:
 
 def test_as_many_background_stages_run_at_once_as_stated(tmp_path: Path) -> None:
     """Each stage waits for the other, so neither would end alone."""
-    code = "import pathlib, time\nmine, other = map(pathlib.Path, {}); mine.touch()\nwhile not other.exists(): time.sleep(.01)"
+    code = "import pathlib, time\nmine, other = map(pathlib.Path, {})\nmine.touch()\n"
+    waiting = code + "while not other.exists():\n    time.sleep(0.01)"
     files = [str(tmp_path / name) for name in ("first", "second")]
-    stages = [background_stage(each[0], code.format(each)) for each in (files, files[::-1])]
+    stages = [background_stage(each[0], waiting.format(each)) for each in (files, files[::-1])]
     with full_run.BackgroundStages(stages, Progress()) as running:
         running.wait()
     assert running.failed == []
