@@ -3,12 +3,12 @@
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import dj_database_url
 from kombu.entity import Queue
 
 from control_plane.core import redis_client
 from control_plane.core.config import REPOSITORY, Settings, SettingsError, split_list
 from control_plane.core.jobs import queues
+from control_plane.core.postgres.url import parse_database_url
 
 LORIKEET = Settings()
 
@@ -110,7 +110,7 @@ def _database() -> dict[str, Any]:
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
             },
         }
-    database: dict[str, Any] = dict(dj_database_url.parse(LORIKEET.database_url, engine="control_plane.core.postgres"))
+    database = parse_database_url(LORIKEET.database_url)
     # Options in the URL after "?" take precedence.
     options = database["OPTIONS"] = {**_NOTICE_A_LOST_SERVER, **database.get("OPTIONS", {})}
     if LORIKEET.database_pool:

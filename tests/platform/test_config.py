@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from control_plane.core.config import Settings, SettingsError, parse_engine_hosts, read_or_create_secret
+from control_plane.core.postgres.url import parse_database_url
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +56,12 @@ def test_one_secret_for_processes_that_start_together(tmp_path: Path) -> None:
     first = read_or_create_secret(path)
     assert read_or_create_secret(path) == first
     assert [entry.name for entry in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_database_url_may_name_several_servers() -> None:
+    both = parse_database_url("postgres://u:p%40@10.0.0.1:5433,[::1],db.example.org/name?target_session_attrs=any")
+    assert (both["HOST"], both["PORT"]) == ("10.0.0.1,::1,db.example.org", "5433,5432,5432")
+    assert (both["USER"], both["PASSWORD"], both["NAME"]) == ("u", "p@", "name")
+    assert both["OPTIONS"] == {"target_session_attrs": "any"}
+    one = parse_database_url("postgres://u:p@10.0.0.1:5433/name")
+    assert (one["HOST"], one["PORT"], one["ENGINE"]) == ("10.0.0.1", 5433, "control_plane.core.postgres")
