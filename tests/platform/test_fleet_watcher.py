@@ -134,6 +134,13 @@ def test_delays_of_heartbeats_are_no_difference(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("watching")
+async def test_a_watcher_without_errors_logs_none(caplog: pytest.LogCaptureFixture) -> None:
+    await host_when(lambda host: host.state == "online")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_only_the_leader_follows(loop_engine: FakeEngine, tmp_path: Path) -> None:
     taken = FileLease(tmp_path / "l")
     assert taken.hold()

@@ -142,8 +142,8 @@ def require_cryptography() -> None:
         import cryptography  # noqa: F401
     except ImportError:
         raise StartupError(
-            "--join needs the package cryptography: pip install 'lorikeet[join]', or listen with --tls-certificate, "
-            "--tls-key and LORA_ENGINE_HOST_TOKEN."
+            "--join needs the package cryptography: run pip install '.[join]' in the checkout, or listen with "
+            "--tls-certificate, --tls-key and LORA_ENGINE_HOST_TOKEN."
         ) from None
 
 

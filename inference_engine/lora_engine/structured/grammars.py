@@ -100,7 +100,7 @@ class Grammars:
             raise RequestError(
                 "structured_outputs_unavailable",
                 "This host cannot constrain answers to a schema or grammar: llguidance is not installed on it.",
-                'Ask the operator to install it (pip install "lorikeet[engine]").',
+                'Ask the operator to install it (pip install ".[engine]").',
             ) from None
         mask = np.empty((self._vocab_size + 31) // 32, dtype=np.int32)
         matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)

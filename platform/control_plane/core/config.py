@@ -196,13 +196,13 @@ class Settings(BaseSettings):
         self._require_tls_to_engines()
         if self.otlp_url and not _has_opentelemetry():
             raise SettingsError(
-                "LORIKEET_OTLP_URL is set, but OpenTelemetry is not installed. Run pip install 'lorikeet[otel]', or "
-                "leave the setting out."
+                "LORIKEET_OTLP_URL is set, but OpenTelemetry is not installed. Run pip install '.[otel]' in the "
+                "checkout, or leave the setting out."
             )
         if self.migration != "off" and importlib.util.find_spec("highspy") is None:
             raise SettingsError(
                 "LORIKEET_MIGRATION is set, but the solver HiGHS is not installed. Run pip install "
-                "'lorikeet[migration]', or leave the setting out."
+                "'.[migration]' in the checkout, or leave the setting out."
             )
         if not self.password_login and not (self.oidc_issuer and self.oidc_client_id):
             raise SettingsError(

@@ -14,12 +14,14 @@ installation of several processes, and tests only check their syntax, commands a
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-_FENCE = re.compile(r"((?:^<!-- [^\n]* -->\n)*)^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A fence, indented where it belongs to a step of a list.
+_FENCE = re.compile(r"((?:^<!-- [^\n]* -->\n)*)^( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"^<!-- (not run|prints|file|output): (.+) -->$", re.MULTILINE)
 _SPAN = re.compile(r"`(lorikeet [^`]+)`")
 RUNNABLE = ("bash", "python")
@@ -64,8 +66,8 @@ def blocks(page: str) -> list[Block]:
         Block(
             page,
             text.count("\n", 0, match.start(2)) + 1,
-            match[2].strip(),
-            match[3],
+            match[3].strip(),
+            textwrap.dedent(match[4]),
             dict(_MARK.findall(match[1])),
         )
         for match in _FENCE.finditer(text)

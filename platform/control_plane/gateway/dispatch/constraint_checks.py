@@ -148,7 +148,7 @@ def _verdict(constraint: Constraint) -> ConstraintVerdict:
             503,
             "structured_outputs_unavailable",
             "This server cannot constrain answers to a schema or grammar: llguidance is not installed on it.",
-            'Ask the operator to install it (pip install "lorikeet[platform]").',
+            'Ask the operator to install it (pip install ".[platform]").',
         ) from None
     return ConstraintVerdict(None, tuple(check.path for check in compiled.checks), compiled.ignored)
 
