@@ -12,7 +12,7 @@ ENV PATH=/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /app
 COPY constraints.txt ./
 RUN pip install --constraint constraints.txt hatchling editables
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml build_hook.py README.md LICENSE ./
 COPY platform ./platform
 COPY inference_engine ./inference_engine
 COPY kernels ./kernels
@@ -29,9 +29,12 @@ COPY --from=packages /app /app
 COPY manage.py ./
 COPY demo ./demo
 COPY --from=console /app/frontend/dist ./frontend/dist
-# The commit, which .git would tell: docker build --build-arg BUILD="$(git describe --tags --always --dirty)"
+# `python -m scripts.release` gives both. By hand: docker build --build-arg BUILD="$(git describe --tags --always --dirty)"
+ARG VERSION=
 ARG BUILD=
 ENV LORIKEET_BUILD=$BUILD
+LABEL org.opencontainers.image.title="lorikeet" org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version=$VERSION org.opencontainers.image.revision=$BUILD
 USER lorikeet
 EXPOSE 8000
 CMD ["python", "-m", "control_plane.serve", "--host", "0.0.0.0", "--port", "8000"]

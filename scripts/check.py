@@ -14,7 +14,13 @@ from scripts.launch.paths import ROOT, VENV
 from scripts.launch.progress import Progress, Stop
 
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels")
-PACKAGES = ("platform/control_plane", "platform/lorikeet_cli", "inference_engine/lora_engine", "kernels/lora_kernels")
+PACKAGES = (
+    "platform/control_plane",
+    "platform/lorikeet_cli",
+    "inference_engine/lora_engine",
+    "inference_engine/lorikeet_version",
+    "kernels/lora_kernels",
+)
 TOOLS = (
     "scripts",
     "benchmarks/rest_throughput.py",

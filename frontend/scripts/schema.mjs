@@ -9,12 +9,14 @@ const HEADER = "// Generated from openapi.json by `npm run gen`. Do not edit.\n\
 const text = HEADER + astToString(await openapiTS(await readSchema(), { alphabetize: true }));
 
 /**
- * The part of the document that the console uses: the paths of its own API, their successful answers (`errorFrom` reads
+ * The part of the document that the console uses: the paths of its own API and the version, their successful answers (`errorFrom` reads
  * errors), and the schemas that these refer to or that src/api/types.ts names.
  */
 async function readSchema() {
   const schema = JSON.parse(await readFile(source, "utf8"));
-  schema.paths = Object.fromEntries(Object.entries(schema.paths).filter(([path]) => path.startsWith("/api/")));
+  schema.paths = Object.fromEntries(
+    Object.entries(schema.paths).filter(([path]) => path.startsWith("/api/") || path === "/version"),
+  );
   for (const path of Object.values(schema.paths))
     for (const { responses = {} } of Object.values(path))
       for (const status of Object.keys(responses)) if (status >= "400") delete responses[status];

@@ -6,6 +6,7 @@ const tenant = "/api/tenants/acme";
 
 /** A tenant with one ready adapter; tests replace the answers they are about. */
 export const server = setupServer(
+  http.get("/version", () => HttpResponse.json({ version: "0.1.0+gf66acf9d" })),
   http.get("/api/session", () => HttpResponse.json(data.session)),
   http.get(`${tenant}/budgets`, () => HttpResponse.json(data.noBudgets)),
   http.get("/api/operator/tenants/:slug/budgets", () => HttpResponse.json(data.noBudgets)),

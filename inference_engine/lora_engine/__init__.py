@@ -3,5 +3,3 @@
 Importing this package loads nothing heavy: ``wire`` and ``peft_format`` are shared with the
 control plane and must stay free of torch.
 """
-
-__version__ = "0.1.0"

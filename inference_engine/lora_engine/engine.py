@@ -13,8 +13,8 @@ from lora_engine.execution.device_time import DeviceTime
 from lora_engine.execution.prompt_reads import is_finite
 from lora_engine.execution.row_runner import RowRunner
 from lora_engine.execution.runner import InFlight, Launched, Runner, Sampled, StepMirror, of_answer, one_token
-from lora_engine.wire.build import build_version
 from lora_kernels.sampling_parameters import OVERFLOWED
+from lorikeet_version import build_version
 
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable

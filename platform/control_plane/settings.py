@@ -9,6 +9,7 @@ from control_plane.core import redis_client
 from control_plane.core.config import REPOSITORY, Settings, SettingsError, split_list
 from control_plane.core.jobs import queues
 from control_plane.core.postgres.url import parse_database_url
+from lorikeet_version import release
 
 LORIKEET = Settings()
 
@@ -292,7 +293,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Lorikeet",
     "DESCRIPTION": "Serve thousands of LoRA adapters of one base model, for many tenants, on your own GPUs.",
-    "VERSION": "0.1.0",
+    "VERSION": release(),
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": "/api",

@@ -13,8 +13,9 @@ from control_plane.console.administration import urls as administration
 from control_plane.console.overview.views import OverviewView
 from control_plane.core.http.access import public
 from control_plane.core.http.errors import read_only
-from control_plane.core.http.health import health, livez, readyz, readyz_inference, version
+from control_plane.core.http.health import health, livez, readyz, readyz_inference
 from control_plane.core.http.metrics import metrics
+from control_plane.core.http.version import ServerVersionView
 from control_plane.fleet.base_models.api import urls as base_models
 from control_plane.fleet.hosts.api import urls as hosts
 from control_plane.fleet.joining import urls as joining
@@ -74,7 +75,7 @@ docs = read_only(SpectacularSwaggerSplitView.as_view(url_name="schema", permissi
 urlpatterns = [
     path("health", health),
     path("ping", health),
-    path("version", version),
+    path("version", ServerVersionView.as_view()),
     path("livez", livez),
     path("readyz", readyz),
     path("readyz/inference", readyz_inference),

@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
 from lorikeet_cli import (
     adapters,
@@ -35,6 +34,7 @@ from lorikeet_cli.client import Client
 from lorikeet_cli.commands import Commands, Parser
 from lorikeet_cli.errors import EXIT_CODES, INTERRUPTED, CliError
 from lorikeet_cli.output import Output, say
+from lorikeet_version import build_version
 
 _ENVIRONMENT = """environment:
   LORIKEET_URL, LORIKEET_KEY  a server and an API key, instead of `lorikeet login`
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
         examples=("lorikeet login https://lorikeet.example.org --tenant acme --key", "lorikeet upload ./support"),
     )
     top.set_defaults(json=False, profile="", run=None)
-    top.add_argument("--version", action="version", version=f"lorikeet {_version()}")
+    top.add_argument("--version", action="version", version=f"lorikeet {build_version()}")
     commands = Commands(top)
     for title, modules in _GROUPS.items():
         commands.group(title)
@@ -69,13 +69,6 @@ def parser() -> argparse.ArgumentParser:
     top.description = f"{top.description} `lorikeet COMMAND --help` explains a command.\n\n{commands.listing()}"
     top.epilog = f"{top.epilog}\n\n{_ENVIRONMENT}\n\nexit codes:\n{codes}"
     return top
-
-
-def _version() -> str:
-    try:
-        return metadata.version("lorikeet")
-    except metadata.PackageNotFoundError:
-        return "of a source tree"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from lorikeet_testing.web import WebProcess, eventually
 from openai import AzureOpenAI
 
 from lora_engine.wire import engine_pb2 as pb
+from lorikeet_version import build_version
 
 SUPPORT = digest_of("acme", "support")
 PAGE = "https://app.example.org"
@@ -43,8 +44,11 @@ def test_health_and_version(web: WebProcess) -> None:
     for path in ("/health", "/ping"):
         answer = httpx.get(web.url + path, trust_env=False, timeout=30)
         assert (answer.status_code, answer.content) == (200, b"")
-    version = httpx.get(f"{web.url}/version", trust_env=False, timeout=30).json()["version"]
-    assert version[0].isdigit()
+    answer = httpx.get(f"{web.url}/version", trust_env=False, timeout=30)
+    assert answer.json() == {"version": build_version()}, "it tells no more than the version"
+    assert httpx.head(f"{web.url}/version", trust_env=False, timeout=30).status_code == 200
+    refused = httpx.get(f"{web.url}/version?verbose=1", trust_env=False, timeout=30)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "verbose")
     for path in ("/health", "/ping", "/version", "/livez", "/readyz", "/api/docs", "/api/schema"):
         for method in ("POST", "OPTIONS"):
             answer = httpx.request(method, web.url + path, trust_env=False, timeout=30)

@@ -2502,6 +2502,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/version": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The version of this server. No key is needed. */
+        get: operations["get_version"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -4840,6 +4857,10 @@ export interface components {
             outcomes: components["schemas"]["Outcomes"];
             prompt_tokens: number;
             requests: number;
+        };
+        ServerVersion: {
+            /** @description The release and the commit, such as 0.1.0+gf66acf9d. */
+            version: string;
         };
         /** @description The gap in service between two tenants that waited and could have run: the widest of all pairs. */
         ServiceGap: {
@@ -10600,6 +10621,25 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Delivery"];
+                };
+            };
+        };
+    };
+    get_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerVersion"];
                 };
             };
         };

@@ -4,7 +4,7 @@ import { Dialog as Radix } from "radix-ui";
 import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import { Button } from "@/components/button";
 import { Mark } from "@/components/logo";
-import { useLogout, useSession, useTenant } from "@/features/session/queries";
+import { useLogout, useSession, useTenant, versionQuery } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { loaded } from "@/lib/lazy-part";
 import type { PaletteMode } from "./command-palette";
@@ -12,6 +12,7 @@ import { LiveProvider, useConnectionState } from "./live-connection";
 import { useDestinations } from "./destinations";
 import { NotRefreshed } from "./not-refreshed";
 import { isDark, rememberTenant, setPreferences, usePreferences } from "./preferences";
+import { useQuery } from "./use-query";
 
 const CommandPalette = lazy(() => loaded(() => import("./command-palette")));
 
@@ -115,6 +116,7 @@ function Sidebar({ onPalette, onNavigate }: SidebarProps) {
       <div className="mt-auto border-t p-2.5">
         <LiveState />
         <UserRow onNavigate={onNavigate} />
+        <ServerVersion />
       </div>
     </>
   );
@@ -206,6 +208,17 @@ function Lost() {
     <span role="status" className="ml-2 text-2xs text-amber-text">
       {lost && LINK_LABELS[state]}
     </span>
+  );
+}
+
+/** The version of the server that serves this page, and nothing while it is not known. */
+function ServerVersion() {
+  const { data } = useQuery(versionQuery);
+  if (!data) return null;
+  return (
+    <p className="truncate px-2.5 pt-1 text-2xs text-ink-3" title={`Lorikeet ${data.version}`}>
+      Lorikeet {data.version}
+    </p>
   );
 }
 

@@ -12,7 +12,7 @@ from typing import get_type_hints
 
 from lora_engine.config import HIGHEST_LORA_RANK, EngineConfig
 from lora_engine.text.output.formats import REASONING_SETTINGS, TOOL_FORMATS
-from lora_engine.wire.build import build_version
+from lorikeet_version import build_version
 
 TOKEN_VARIABLE = "LORA_ENGINE_HOST_TOKEN"
 JOIN_TOKEN_VARIABLE = "LORA_ENGINE_JOIN_TOKEN"

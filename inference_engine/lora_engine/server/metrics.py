@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lora_engine.request import RequestFinished
 from lora_engine.wire import engine_pb2 as pb
-from lora_engine.wire.build import build_version
+from lorikeet_version import build_version
 
 # Upper bounds of histogram buckets in seconds: of waits and loads, and of the time between two tokens.
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

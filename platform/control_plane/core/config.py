@@ -19,8 +19,13 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from lorikeet_version import is_checkout
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 GIB = 1 << 30
+# The data folder and the built console: in a checkout below it, else in the home folder and in the installed package.
+_VAR_DIR = REPOSITORY / "var" if is_checkout() else Path("~/.local/share/lorikeet")
+_CONSOLE_DIR = REPOSITORY / "frontend" / "dist" if is_checkout() else Path(__file__).parents[1] / "console_files"
 
 
 class SettingsError(ValueError):
@@ -78,11 +83,11 @@ class Settings(BaseSettings):
     mail_url: str = ""
     mail_from: str = "Lorikeet <lorikeet@localhost>"
 
-    var_dir: Path = REPOSITORY / "var"
+    var_dir: Path = _VAR_DIR
     artifact_dir: Path | None = None
     artifact_url: str = ""
     artifact_signed_s: int = Field(default=3600, gt=0, le=604_800)
-    console_dir: Path = REPOSITORY / "frontend" / "dist"
+    console_dir: Path = _CONSOLE_DIR
     demo_dir: Path = REPOSITORY / "demo"
 
     database_url: str = ""

@@ -18,6 +18,12 @@ export const sessionQuery = queryOptions({
 
 export const useSession = () => useSuspenseQuery(sessionQuery).data;
 
+export const versionQuery = queryOptions({
+  queryKey: ["version"],
+  queryFn: () => unwrap(api.GET("/version")),
+  staleTime: Infinity,
+});
+
 export interface Credentials {
   email: string;
   password: string;

@@ -55,7 +55,10 @@ class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
         """Return index.html, never cached, as it names the bundle's current files."""
         if not self.index.is_file():
             return error_response(
-                404, "console_not_built", "The console has not been built.", "Run `make run`, or `make console`."
+                404,
+                "console_not_built",
+                "The console has not been built.",
+                "Run `make run`, or install a release.",
             )
         return HttpResponse(
             self.index.read_bytes(), content_type="text/html; charset=utf-8", headers={"Cache-Control": "no-cache"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from django.conf import settings
 from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
@@ -28,12 +27,6 @@ async def health(request: HttpRequest) -> HttpResponse:
     """Answer `/health` and `/ping`, as vLLM, LoRAX and SageMaker do: 200 without a body, or 503."""
     inference = await readyz_inference(request)
     return HttpResponse() if inference.status_code == 200 else inference
-
-
-@public
-@read_only
-def version(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({"version": settings.SPECTACULAR_SETTINGS["VERSION"]})
 
 
 @public

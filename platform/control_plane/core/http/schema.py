@@ -47,7 +47,7 @@ def complete(result: Json, **_of_the_generator: object) -> Json:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
     result["components"]["responses"] = {"Error": {"content": error, "description": "What happened, and what to do."}}
     for path, method, operation in _operations(result):
-        if path.startswith("/api/"):
+        if path.startswith("/api/") or path == "/version":
             _add_statuses(path, method, operation)
         for parameter in operation.get("parameters", []):
             if parameter["in"] == "path" and parameter["schema"].get("type") == "integer":

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from control_plane.core import redis_client
 from control_plane.core.config import current
 from control_plane.core.db import database_breaker, outage_s
-from lora_engine.wire.build import build_version
+from lorikeet_version import build_version
 
 # The pool's figures by the names of psycopg_pool.
 _GAUGES = (
