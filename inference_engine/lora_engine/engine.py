@@ -13,6 +13,7 @@ from lora_engine.execution.device_time import DeviceTime
 from lora_engine.execution.prompt_reads import is_finite
 from lora_engine.execution.row_runner import RowRunner
 from lora_engine.execution.runner import InFlight, Launched, Runner, Sampled, StepMirror, of_answer, one_token
+from lora_engine.wire.versions import WIRE_VERSION
 from lora_kernels.sampling_parameters import OVERFLOWED
 from lorikeet_version import build_version
 
@@ -293,6 +294,7 @@ class Engine:
         geometry = self.pool.geometry
         return {
             "engine_version": build_version(),
+            "wire_version": WIRE_VERSION,
             "base_model": self.loaded.name,
             "base_digest": self.loaded.digest,
             "model_family": self.model_config.family.model_type,

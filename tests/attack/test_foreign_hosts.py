@@ -42,6 +42,7 @@ from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import create_user, set_operator
 from control_plane.identity.audit.models import AuditEvent
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.versions import SUPPORTED, WIRE_VERSION
 
 pytestmark = pytest.mark.django_db
 OTHER = "sha256:" + "0bad" * 16
@@ -464,3 +465,34 @@ def test_many_failures_are_tried_a_few_at_a_time(
     failed = [Placement(version=version, host=host, phase=StagingPhase.FAILED) for version in versions]
     Placement.objects.bulk_create(failed)
     assert [actions.requeue_failed(host) for _ in range(3)] == [3, 2, 0]
+
+
+# -- a host of another release --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "is_used"), [(0, True), (WIRE_VERSION + 1, True), (WIRE_VERSION + 2, False)])
+def test_engines_one_release_away_are_used_and_others_say_why_not(
+    engines: SimpleNamespace, acme: Org, version: int, is_used: bool
+) -> None:
+    assert 0 in SUPPORTED, "with version 2, engines that state none are too old: change this test to WIRE_VERSION - 1"
+    engines.two.stop()
+    engines.two.engine.behaviour.base_digest = BASE_DIGEST
+    engines.two.engine.behaviour.wire_version = version
+    engines.two.start()
+    see("one", "two")
+    add_version(acme.tenant, "support", 1)
+    stage_all()
+    assert shown(acme)["two"] == (None if is_used else "unsupported_engine")
+    assert {host for host, _ in placed()} == ({"one", "two"} if is_used else {"one"})
+    if not is_used:
+        (host,) = [host for host in acme.client().get(acme.path("hosts")).json() if host["name"] == "two"]
+        assert f"version {version} of the engine protocol" in host["quarantine"]["message"]
+        assert host["quarantine"]["fix"].startswith("Upgrade this side first")
+
+
+def test_the_first_host_s_base_model_is_not_adopted_from_a_release_that_is_not_supported(names: Any) -> None:
+    names("one")
+    fleet_actions.record_boot("one", describe(wire_version=WIRE_VERSION + 2))
+    assert not served_bases()
+    fleet_actions.record_boot("one", describe(boot="later", wire_version=WIRE_VERSION))
+    assert served_bases()

@@ -36,6 +36,7 @@ from lora_engine.errors import StartupError
 from lora_engine.server import joining
 from lora_engine.server.identity import Identity, expiry
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.versions import WIRE_VERSION
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("api", "queue")]
 
@@ -257,3 +258,14 @@ def test_the_settings_come_first(machine: Machine, tmp_path: Path, settings: Any
     assert list(known_endpoints()) == ["local", "gpu1", "gpu0"]
     settings.LORIKEET = current().model_copy(update={"engine_hosts": {"gpu1": "unix:/x.sock"}})
     assert known_endpoints()["gpu1"].address == "unix:/x.sock"
+
+
+def test_an_engine_of_a_release_that_is_not_supported_is_refused_and_keeps_its_token(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join_token = token()
+    monkeypatch.setattr(joining, "WIRE_VERSION", WIRE_VERSION + 2)
+    with pytest.raises(StartupError, match="409 unsupported_engine"):
+        machine.join(join_token)
+    monkeypatch.setattr(joining, "WIRE_VERSION", WIRE_VERSION + 1)
+    machine.join(join_token)

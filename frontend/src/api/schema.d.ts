@@ -3634,6 +3634,8 @@ export interface components {
             certificate_request: string;
             name: string;
             token: string;
+            /** @description The version of the protocol between the control plane and engines that the engine speaks. By default 0. */
+            wire_version?: number;
         };
         JoinToken: {
             /** Format: date-time */
@@ -4487,10 +4489,11 @@ export interface components {
          * @description * `other_base_model` - other_base_model
          *     * `other_tokenizer` - other_tokenizer
          *     * `base_model_undecided` - base_model_undecided
+         *     * `unsupported_engine` - unsupported_engine
          *     * `revoked` - revoked
          * @enum {string}
          */
-        QuarantineCode: "other_base_model" | "other_tokenizer" | "base_model_undecided" | "revoked";
+        QuarantineCode: "other_base_model" | "other_tokenizer" | "base_model_undecided" | "unsupported_engine" | "revoked";
         /**
          * @description * `none` - none
          *     * `minimal` - minimal

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from lora_engine.config import EngineConfig
 from lora_engine.errors import StartupError
+from lora_engine.wire.versions import WIRE_VERSION
 
 from .identity import (
     BadCertificateError,
@@ -88,6 +89,7 @@ def _exchange(config: EngineConfig, files: IdentityFiles, token_hash: str) -> Id
             "name": config.host_name or socket.gethostname(),
             "address": advertised(config),
             "certificate_request": certificate_request(private).decode(),
+            "wire_version": WIRE_VERSION,
         },
     )
     try:
@@ -123,7 +125,7 @@ def _outgoing_address(url: str) -> str:
     return f"[{local}]" if ":" in local else local
 
 
-def _post(url: str, body: dict[str, str]) -> dict[str, Any]:
+def _post(url: str, body: dict[str, str | int]) -> dict[str, Any]:
     """Post JSON and return the answer. Raises ``StartupError`` with the control plane's message."""
     local = _require_https(url)
     request = urllib.request.Request(

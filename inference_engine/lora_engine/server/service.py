@@ -18,6 +18,7 @@ from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 from lora_engine.wire.adapter_list import AdapterChanges
+from lora_engine.wire.versions import reject_version, upgrade_text
 
 from .host import HostServer
 from .identity import BadCertificateError, HostIdentity
@@ -52,6 +53,8 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         try:
             async for message in session.messages():
                 await context.write(message)
+            if session.refusal:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, session.refusal)
         finally:
             reader.cancel()
             self._host.requests.close_session(session)
@@ -179,6 +182,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             elif kind == "abort":
                 self._host.requests.abort(session, message.abort.request_id)
             elif kind == "hello":
+                if reason := reject_version("this control plane", message.hello.wire_version):
+                    session.refuse(f"{reason} {upgrade_text(message.hello.wire_version)}")
+                    return
                 session.client_id = message.hello.client_id
                 session.welcome(self._host.lifecycle.boot_id, self._host.description.base_digest)
                 log.info("session of %s began", session.client_id)

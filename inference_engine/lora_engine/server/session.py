@@ -16,6 +16,8 @@ class ClientSession:
 
     def __init__(self) -> None:
         self.client_id = ""
+        # Why the session ends before its greeting.
+        self.refusal = ""
         self.requests: set[str] = set()
         self._welcome: pb.Welcome | None = None
         self._pending: pb.StepDeltas | None = None
@@ -52,6 +54,11 @@ class ClientSession:
         """Add a request's last message. A session that is ending ends with its last request."""
         self._outbox(step).finished.append(finished)
         self.requests.discard(finished.request_id)
+
+    def refuse(self, reason: str) -> None:
+        """End the session instead of greeting."""
+        self.refusal = reason
+        self.end_when_idle()
 
     def end_when_idle(self) -> None:
         """End once the open requests have ended: the client will send no more."""

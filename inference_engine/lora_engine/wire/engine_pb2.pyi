@@ -15,7 +15,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class EngineDescription(_message.Message):
-    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest", "zone", "last_end", "added_tokens")
+    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest", "zone", "last_end", "wire_version", "added_tokens")
     class PoliciesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class EngineDescription(_message.Message):
     TEXT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     LAST_END_FIELD_NUMBER: _ClassVar[int]
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     engine_version: str
@@ -64,8 +65,9 @@ class EngineDescription(_message.Message):
     text_digest: str
     zone: str
     last_end: LastEnd
+    wire_version: int
     added_tokens: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ..., zone: _Optional[str] = ..., last_end: _Optional[_Union[LastEnd, _Mapping]] = ..., added_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ..., zone: _Optional[str] = ..., last_end: _Optional[_Union[LastEnd, _Mapping]] = ..., wire_version: _Optional[int] = ..., added_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LastEnd(_message.Message):
     __slots__ = ("reason", "unix_time")
@@ -130,10 +132,12 @@ class ClientMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("client_id",)
+    __slots__ = ("client_id", "wire_version")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     client_id: str
-    def __init__(self, client_id: _Optional[str] = ...) -> None: ...
+    wire_version: int
+    def __init__(self, client_id: _Optional[str] = ..., wire_version: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
     __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "so_far", "handle", "cache_salt", "is_beginning", "constraint", "model", "suffix")

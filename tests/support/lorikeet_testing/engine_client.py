@@ -13,6 +13,7 @@ import grpc.aio
 
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
+from lora_engine.wire.versions import WIRE_VERSION
 
 _numbers = itertools.count(1)
 
@@ -56,7 +57,7 @@ class EngineSession:
         self._writing = asyncio.Lock()  # gRPC allows one write at a time
 
     async def hello(self) -> None:
-        await self._write(pb.ClientMessage(hello=pb.Hello(client_id="test")))
+        await self._write(pb.ClientMessage(hello=pb.Hello(client_id="test", wire_version=WIRE_VERSION)))
         while not self.boot_id:
             await asyncio.sleep(0.001)
 

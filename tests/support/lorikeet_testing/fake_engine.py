@@ -27,6 +27,7 @@ from lora_engine.text.output import ChatOutput, ChoiceParser, ToolFormat
 from lora_engine.text.output.formats import REASONING_FORMATS
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
+from lora_engine.wire.versions import WIRE_VERSION
 from lorikeet_testing import script
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ class Behaviour:
     host_token: str = ""
     base_digest: str = BASE_DIGEST
     text_digest: str = ""
+    wire_version: int = WIRE_VERSION
     answers: list[str] = field(default_factory=list)  # of the next chats, whatever their prompts say
     resumes: bool = True  # continues answers that another host began
     reads_effort: bool = True  # its chat template has a place for a reasoning effort
@@ -218,6 +220,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             base_model=self.base_model,
             base_digest=self.behaviour.base_digest,
             text_digest=self.behaviour.text_digest,
+            wire_version=self.behaviour.wire_version,
             model_family="fake",
             device="cpu",
             dtype="float32",

@@ -22,6 +22,7 @@ from control_plane.fleet.transport.errors import HostError
 from control_plane.identity.access.actor import SYSTEM, Actor
 from control_plane.identity.audit import actions as audit
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.versions import SUPPORTED
 
 logger = logging.getLogger(__name__)
 LONGEST_NAME = 200
@@ -237,7 +238,7 @@ def adopt_first(host: str, description: pb.EngineDescription) -> None:
 
     Later calls only complete a row that an earlier version stored without its text digest.
     """
-    if host != next(iter(known_endpoints()), None):
+    if host != next(iter(known_endpoints()), None) or description.wire_version not in SUPPORTED:
         return
     rows = _locked()
     if not rows:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts.models import EngineHost, HostService
 from lora_engine.peft_format import BaseGeometry
+from lora_engine.wire.versions import SUPPORTED, reject_version, upgrade_text
 
 # Base models that an error message names before it only counts the rest.
 MAX_NAMED = 3
@@ -57,7 +58,8 @@ class ServedBase:
     may_sleep: bool
 
     def is_served_by(self, description: Description) -> bool:
-        return description.get("base_digest") == self.digest and not self._differs_in_text(description)
+        is_same = description.get("base_digest") == self.digest and not self._differs_in_text(description)
+        return is_same and description.get("wire_version", 0) in SUPPORTED
 
     def _differs_in_text(self, description: Description) -> bool:
         """Compare the text digests, if both sides have one: older engines report none."""
@@ -175,6 +177,9 @@ def quarantine(bases: ServedBases, description: Description) -> Quarantine | Non
     """Return why a host with this description is not used; None if it is used, or has never been seen."""
     if not description or bases.is_served_by(description):
         return None
+    version = description.get("wire_version", 0)
+    if reason := reject_version("this host's engine", version):
+        return Quarantine("unsupported_engine", reason, upgrade_text(version))
     model, digest = description.get("base_model", ""), description.get("base_digest", "")
     if not bases:
         return Quarantine(

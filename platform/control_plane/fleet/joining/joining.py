@@ -24,6 +24,7 @@ from control_plane.fleet.transport.blocking_client import engine_calls
 from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
 from control_plane.identity.access.actor import SYSTEM, Actor
 from control_plane.identity.audit import actions as audit
+from lora_engine.wire.versions import WIRE_VERSION, reject_version, upgrade_text
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +43,18 @@ class Joined:
     expires_at: str
 
 
-def join(*, token: str, name: str, address: str, request: str) -> Joined:
+def join(*, token: str, name: str, address: str, request: str, wire_version: int = WIRE_VERSION) -> Joined:
     """Make the machine that presents the token a host. ``request`` is its certificate request (PKCS #10, PEM).
 
-    Raises JoinTokenError (403), LorikeetError (400 for the request, 409 for the name).
+    Raises JoinTokenError (403), LorikeetError (400 for the request, 409 for the name or the engine's version).
     """
     key = _fingerprint(request)
     with transaction.atomic():
         row = usable_token(token, key)
+        if reason := reject_version("this engine", wire_version):
+            raise LorikeetError(
+                "unsupported_engine", reason, upgrade_text(wire_version), param="wire_version", status=409
+            )
         name = row.host_name or name
         again = row.used_by if row.used_key == key else None
         host = again or _free(name, row)

@@ -64,6 +64,12 @@ class JoinSerializer(serializers.Serializer[Any]):
         max_length=300,
         help_text="Where the control plane reaches the engine: host:port.",
     )
+    wire_version = serializers.IntegerField(
+        min_value=0,
+        max_value=1_000_000,
+        default=0,
+        help_text="The version of the protocol between the control plane and engines that the engine speaks.",
+    )
     certificate_request = serializers.CharField(max_length=8000, help_text="PKCS #10, PEM, of a key of P-256.")
 
 

@@ -92,5 +92,6 @@ class JoinView(ApiView):
             name=body["name"],
             address=body["address"],
             request=body["certificate_request"],
+            wire_version=body["wire_version"],
         )
         return Response(JoinedSerializer(joined).data, status=201)

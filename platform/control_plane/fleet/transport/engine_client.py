@@ -25,6 +25,7 @@ from control_plane.fleet.transport.pace import Pace
 from control_plane.fleet.transport.plausible import implausible, max_bytes, require_plausible
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
+from lora_engine.wire.versions import WIRE_VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -298,7 +299,7 @@ class EngineClient:
         call = self._stub().Session(metadata=self.endpoint.metadata)
         writer: asyncio.Task[None] | None = None
         try:
-            await call.write(pb.ClientMessage(hello=pb.Hello(client_id=self._client_id)))
+            await call.write(pb.ClientMessage(hello=pb.Hello(client_id=self._client_id, wire_version=WIRE_VERSION)))
             async for message in call:
                 if message.HasField("step"):
                     self._deliver(message.step)

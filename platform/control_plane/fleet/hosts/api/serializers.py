@@ -15,7 +15,7 @@ PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "state", "ot
 TIERS = ["device", "host", "disk"]
 PLACES = [*TIERS, "store"]
 RESTART_PHASES = ["asked", "ending", "starting"]
-QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided", "revoked"]
+QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided", "unsupported_engine", "revoked"]
 
 
 _FIELDS: dict[int, type[serializers.Field[Any, Any, Any, Any]]] = {
