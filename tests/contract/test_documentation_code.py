@@ -120,7 +120,8 @@ def on_no_server(text: str) -> str:
     """Return commands without their files and folders on a server: nothing is written there."""
     text = re.sub(r"(>>?) ?/[\w/.@-]+", r"\1 /dev/null", text)
     text = re.sub(r"\bcd /\S+", "cd .", text)
-    return re.sub(r"/opt/lorikeet/env |/opt/lorikeet/(?=run )|(?:/opt/lorikeet/)?\.venv/bin/", "", text)
+    text = re.sub(r"/opt/lorikeet[-.\d]*/", "", text)
+    return re.sub(r"\benv (?=\w)|\.venv/bin/", "", text)
 
 
 def check(command: Sequence[str], may_name_any: bool = False) -> None:
