@@ -129,7 +129,7 @@ class Balancer:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def log(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")[-3000:]
+        return (self.folder / "log").read_text(errors="replace")
 
     def stop(self) -> None:
         if self._process.poll() is None:

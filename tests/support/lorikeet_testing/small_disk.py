@@ -90,14 +90,29 @@ def small_disk(folder: Path) -> Iterator[Disk]:
         try:
             yield Disk(folder)
         finally:
-            subprocess.run(["umount", "--lazy", folder], check=True)
+            _unmount(folder)
         return
     with pytest.MonkeyPatch.context() as patch:
         yield PretendedDisk(folder, patch)
 
 
-def _mounted(folder: Path) -> bool:
+@contextmanager
+def mounted_disk(folder: Path, size: int) -> Iterator[Disk]:
+    """A small disk for other processes, which a pretended one would not reach. Only root can mount it."""
+    folder.mkdir()
+    assert _mounted(folder, size), "This test mounts a small tmpfs: run it as root, in a container with SYS_ADMIN."
+    try:
+        yield Disk(folder)
+    finally:
+        _unmount(folder)
+
+
+def _unmount(folder: Path) -> None:
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _mounted(folder: Path, size: int = SIZE) -> bool:
     if os.geteuid() != 0:
         return False
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", folder]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
