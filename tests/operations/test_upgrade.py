@@ -123,7 +123,7 @@ class Installation:
             **{name: Versioned(command, env, folder / f"{name}.log") for name, command in PROGRAMS.items()},
         }
         self._seed(self.versions["previous"], env)
-        for name, process in self.processes.items():
+        for process in self.processes.values():
             stack.callback(process.stop)
             process.run(self.versions["previous"])
         for port in self.ports:
