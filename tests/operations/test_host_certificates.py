@@ -108,7 +108,7 @@ def test_certificates_expire(fleet: Fleet) -> None:
     report(
         "host_certificate_expires",
         {"": load},
-        "certificates of 100 s: renewed twice; one expires while its host stands still; the host joins again",
+        "certificates of 100 s: renewed in time; one expires while its host stands still; the host joins again",
         engine="demo model",
     )
     assert load.failures == []
