@@ -86,12 +86,13 @@ class Server(uvicorn.Server):
             server.close()
         for listener in listeners:
             accepted = []
-            with listener, contextlib.suppress(BlockingIOError):
+            with listener, contextlib.suppress(OSError):  # nothing waits any more, or no descriptor is left
                 listener.setblocking(False)
                 while True:
                     accepted.append(listener.accept()[0])
             for connection in accepted:
-                await loop.connect_accepted_socket(self._protocol, connection)
+                with contextlib.suppress(OSError):  # its client has gone
+                    await loop.connect_accepted_socket(self._protocol, connection)
 
     def _protocol(self) -> asyncio.Protocol:
         made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
