@@ -1,4 +1,4 @@
-"""``python -m lora_engine`` and ``lora-engine``: start an engine host."""
+"""``python -m lora_engine`` and ``lora-engine``: start an engine host, or check the health of one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import logging
 import os
 import sys
 
-from lora_engine.server.process import main
+from lora_engine import healthcheck
 
 
 def run() -> None:
+    if sys.argv[1:2] == [healthcheck.FLAG]:
+        sys.exit(healthcheck.main(sys.argv[2:]))
+    from lora_engine.server.process import main  # loads torch, which a health check would do every few seconds
+
     status = main()
     # Everything is written and closed by now. A thread that still waits for an artifact store's answer
     # would otherwise keep the process for as long as its network timeout.

@@ -3,13 +3,14 @@
 import os
 from typing import Any
 
-from celery.signals import beat_init, celeryd_init, setup_logging
+from celery.signals import beat_init, celeryd_init, heartbeat_sent, setup_logging
 
 from control_plane.core.broker import App, Broker
 from control_plane.core.config import current
 from control_plane.core.http.logs import log_uncaught
 from control_plane.core.jobs import task_metrics  # noqa: F401
 from control_plane.core.jobs.task import PatientTask
+from control_plane.core.metrics import heartbeat
 from control_plane.core.metrics.endpoint import serve_metrics
 
 NICE = 5  # of a `celery worker` process; web processes with embedded workers keep their priority
@@ -49,6 +50,12 @@ def show_metrics(**_: object) -> None:
     if not current().is_embedded:
         log_uncaught()
         serve_metrics()
+
+
+@heartbeat_sent.connect  # type: ignore[untyped-decorator]
+def note_heartbeat(**_: object) -> None:
+    """Note that a worker's event loop runs: it sends a heartbeat every two seconds while it reaches the broker."""
+    heartbeat.beat()
 
 
 app = make_app()

@@ -11,6 +11,8 @@ from lorikeet_testing.compose import COMPOSE, MissingVariableError, load_compose
 
 from control_plane.core.config import Settings
 from control_plane.core.jobs.queues import QUEUES
+from lora_engine.healthcheck import FLAG
+from lorikeet_version import release
 
 ROOT = COMPOSE.parent
 SECRETS = {"POSTGRES_PASSWORD": "p", "LORIKEET_SECRET_KEY": "s"}
@@ -48,11 +50,47 @@ def test_every_variable_is_in_the_example_and_no_other() -> None:
     assert variables_in(COMPOSE.read_text()) == set(env_example())
 
 
-def test_every_setting_is_one_the_code_reads(compose: dict[str, Any]) -> None:
-    known = {f"LORIKEET_{name.upper()}" for name in Settings.model_fields}
+# Paths within the image and its volumes, and what a topology of several processes cannot have.
+NOT_PASSED = {"CONSOLE_DIR", "DEMO_DIR", "ARTIFACT_DIR", "EMBEDDED", "DEBUG"}
+
+
+def test_every_setting_is_passed_and_is_one_the_code_reads(compose: dict[str, Any]) -> None:
+    known = {f"LORIKEET_{name.upper()}" for name in Settings.model_fields if name.upper() not in NOT_PASSED}
     known |= {"AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"}  # read by the S3 client
     for name in PLATFORM:
-        assert set(compose["services"][name]["environment"]) <= known
+        assert set(compose["services"][name]["environment"]) == known
+
+
+def test_logs_rotate_and_memory_is_limited_everywhere(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["logging"] == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "5"}}, name
+        assert re.fullmatch(r"\d+[mg]", service["mem_limit"]), name
+    redis = compose["services"]["redis"]
+    assert redis["command"][redis["command"].index("--maxmemory") + 1] == "512mb" and redis["mem_limit"] == "1g"
+
+
+def test_whatever_runs_on_has_a_health_check_of_its_own_work(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert {name for name, service in services.items() if "healthcheck" not in service} == {"migrate"}
+    port = services["web"]["environment"]["LORIKEET_METRICS_PORT"]
+    for name in (*WORKERS, "beat", "watcher"):
+        assert f"http://127.0.0.1:{port}/livez" in services[name]["healthcheck"]["test"][-1]
+    for name in ENGINES:
+        test, command = services[name]["healthcheck"]["test"], services[name]["command"]
+        assert test[1:] == ["python", "-m", "lora_engine", FLAG, command[command.index("--metrics-port") + 1]]
+
+
+def test_images_of_others_are_pinned_to_an_exact_version(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        if "build" not in service:
+            assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+(\.\d+)?[\w.-]*(@sha256:[0-9a-f]{64})?", service["image"]), name
+
+
+def test_our_images_have_the_version_of_the_release(compose: dict[str, Any]) -> None:
+    for name in (*PLATFORM, *ENGINES):
+        service = compose["services"][name]
+        assert service["image"].partition(":")[2].removesuffix("-cpu").removesuffix("-cuda") == release()
+        assert service["build"]["args"]["VERSION"] == release()
 
 
 def test_platform_processes_differ_only_in_their_command(compose: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from control_plane.identity.access.actor import SYSTEM
 from lora_engine.server import arguments
 from lora_engine.server.metrics import HostMetrics
 from lora_engine.wire import engine_pb2 as pb
+from lorikeet_version import release
 
 VERSIONS = ("1.33", "1.37")
 FOLDER = REPOSITORY / "deploy" / "kubernetes"
@@ -132,7 +133,7 @@ def selected(selector: dict[str, str]) -> set[str]:
 def test_selectors_select_what_they_mean() -> None:
     assert selected(named("Service", "web")["spec"]["selector"]) == {"web"}
     assert selected(named("Service", "engines")["spec"]["selector"]) == {"engine"}
-    for name in ("web", "watcher", "engine"):
+    for name in ("web", *workers(), "watcher", "engine"):  # beat runs once: a budget could only block a drain
         assert selected(named("PodDisruptionBudget", name)["spec"]["selector"]["matchLabels"]) == {name}
     for name in (*PLATFORM[1:], "engine"):
         assert selected(workload(name)["spec"]["selector"]["matchLabels"]) == {name}
@@ -141,6 +142,20 @@ def test_selectors_select_what_they_mean() -> None:
     policies = (("web-from-proxy", "web"), ("web-from-monitoring", "web"), ("engines-from-platform", "engine"))
     for name, meant in policies:
         assert selected(named("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]) == {meant}
+
+
+@pytest.mark.parametrize("name", [*PLATFORM[1:], "engine"])
+def test_a_process_that_hangs_is_started_anew(name: str) -> None:
+    probe = container(name)["livenessProbe"]["httpGet"]
+    assert probe["path"] == "/livez" and probe["port"] == ("http" if name == "web" else "metrics")
+
+
+def test_images_have_the_version_of_the_release() -> None:
+    tags = {image["name"]: image["newTag"] for image in KUSTOMIZATION["images"]}
+    assert tags == {"lorikeet/web": release(), "lorikeet/engine": f"{release()}-cuda"}
+    for name in (*PLATFORM, "engine"):
+        image, _, tag = container(name)["image"].partition(":")
+        assert tags[image] == tag
 
 
 @pytest.mark.parametrize("name", [*PLATFORM, "engine"])

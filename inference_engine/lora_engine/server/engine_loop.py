@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -48,6 +49,7 @@ class EngineLoop:
         self._stopping = False
         self._requests: dict[str, GenerationRequest] = {}
         self._iterations, self._in_step = 0, False
+        self._iterated_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="engine-steps")
 
     def start(self) -> None:
@@ -63,6 +65,12 @@ class EngineLoop:
     def progress(self) -> tuple[int, bool]:
         """Number that changes with each step, and whether a step runs now. Any thread may read it."""
         return self._iterations, self._in_step
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds for which a step has run, or something has waited for one. Any thread may read it."""
+        is_waiting = self._in_step or bool(self._inbox)
+        return time.monotonic() - self._iterated_at if is_waiting else 0.0
 
     def submit(self, request: GenerationRequest) -> None:
         """Pass a request to the engine. A refusal comes back as its ``RequestFinished``."""
@@ -84,6 +92,8 @@ class EngineLoop:
             self._wakeup.notify()
 
     def _post(self, command: Callable[[StepOutput], None]) -> None:
+        if not self._inbox and not self._in_step:
+            self._iterated_at = time.monotonic()  # the thread may have slept for long
         self._inbox.append(command)
         self.wake()
 
@@ -98,6 +108,7 @@ class EngineLoop:
                 self._sleep(_RETRY_AFTER_ERROR_S)
 
     def _iterate(self) -> None:
+        self._iterated_at = time.monotonic()
         output = self._run_commands()
         if self._engine.failure and not self._failed:
             self._failed = True

@@ -73,6 +73,11 @@ class HostServer:
         return self._engine.progress
 
     @property
+    def stalled_s(self) -> float:
+        """Seconds for which work has waited for a step, for health checks."""
+        return self._engine.stalled_s
+
+    @property
     def may_restart(self) -> bool:
         """True once a requested restart no longer waits for requests."""
         return self.requests.idle or self.lifecycle.restart_is_due

@@ -15,6 +15,9 @@ _REFUSED = (
     "The metrics are for callers with the token. Send Authorization: Bearer and the value of "
     "LORA_ENGINE_METRICS_TOKEN, which callers on other machines always need.\n"
 )
+# Seconds without a step, while there is work, after which an engine counts as hung. On a CPU one step with a long
+# prompt of a large model takes seconds; on a GPU --step-timeout-s ends the process, after a minute by default.
+HUNG_AFTER_S = 120.0
 
 
 class _Server(ThreadingHTTPServer):
@@ -41,6 +44,8 @@ class Pages:
     def __init__(self, progress: StartProgress, token: str = "", *, open_metrics: bool = False) -> None:
         self._progress, self._token, self._open = progress, token, open_metrics
         self.metrics: Callable[[], str] = lambda: ""
+        # Seconds for which the step thread has made no step although it has work.
+        self.stalled_s: Callable[[], float] = lambda: 0.0
 
     def get(self, path: str, address: str = "127.0.0.1", authorization: str = "") -> tuple[int, str]:
         """Return the HTTP status and the text of a page, for a caller's address and ``Authorization`` header."""
@@ -48,10 +53,20 @@ class Pages:
         if path == "/metrics":
             return (200, self.metrics()) if self._may_read(address, authorization) else (401, _REFUSED)
         if path == "/livez":
-            return 200, "ok\n"
+            return self._stall() or (200, "ok\n")
         if path == "/readyz":
-            return 200 if self._progress.is_ready else 503, self._progress.text() + "\n"
+            return self._stall() or self._readiness()
         return 404, "see /metrics, /readyz and /livez\n"
+
+    def _readiness(self) -> tuple[int, str]:
+        return 200 if self._progress.is_ready else 503, self._progress.text() + "\n"
+
+    def _stall(self) -> tuple[int, str] | None:
+        """Return the answer of an engine that hangs; None from one that makes steps, or has no work."""
+        seconds = self.stalled_s()
+        if seconds < HUNG_AFTER_S:
+            return None
+        return 503, f"no step has been made for {seconds:.0f} s although requests wait: the engine hangs\n"
 
     def _may_read(self, address: str, authorization: str) -> bool:
         if self._token:

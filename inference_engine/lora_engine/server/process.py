@@ -162,6 +162,7 @@ async def _serve(
             watchdog = StepWatchdog(lambda: host.step_progress, config.step_timeout_s, on_end=note.write)
             watchdog.start()
             stack.callback(watchdog.stop)
+        pages.stalled_s = lambda: host.stalled_s
         if config.metrics_port:
             await stack.enter_async_context(_metrics(pages, host))
         await server.start()

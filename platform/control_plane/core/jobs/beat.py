@@ -16,6 +16,7 @@ from celery.beat import Scheduler
 from celery.schedules import schedule
 
 from control_plane.core.jobs.expiry import broker_clock
+from control_plane.core.metrics import heartbeat
 
 # Seconds from beat's start to the first run of tasks with a longer interval: a beat that is restarted daily must still
 # send what is due once a day.
@@ -39,6 +40,10 @@ class MonotonicScheduler(Scheduler):  # type: ignore[misc]
             entry.schedule.nowfun = monotonic_now
             early = max(timedelta(0), entry.schedule.run_every - timedelta(seconds=FIRST_RUN_S))
             entry.last_run_at = monotonic_now() - early
+
+    def tick(self, *args: Any, **kwargs: Any) -> Any:
+        heartbeat.beat()
+        return super().tick(*args, **kwargs)
 
     def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
         if life_s := entry.options.get("expires"):

@@ -10,6 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from control_plane.core.config import current
+from control_plane.core.metrics import heartbeat
 from control_plane.core.metrics.registry import CONTENT_TYPE, process_text
 
 logger = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ _REFUSED = b"Send Authorization: Bearer and the value of LORIKEET_METRICS_TOKEN,
 
 
 class ProcessMetricsServer(ThreadingHTTPServer):
-    """A web server with the one page `/metrics`, on a thread."""
+    """A web server with the pages `/metrics` and `/livez`, on a thread."""
 
     daemon_threads = True
 
@@ -49,8 +50,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10.0  # seconds until a silent connection releases its thread
 
     def do_GET(self) -> None:  # the library's name
-        if self.path.partition("?")[0] != "/metrics":
-            self._answer(404, b"See /metrics.\n")
+        path = self.path.partition("?")[0]
+        if path == "/livez":
+            self._answer(*_health())
+        elif path != "/metrics":
+            self._answer(404, b"See /metrics and /livez.\n")
         elif self.server.may_read(self.client_address[0], self.headers.get("Authorization", "")):
             self._answer(200, process_text(), CONTENT_TYPE)
         else:
@@ -67,6 +71,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: there is a scrape every few seconds."""
+
+
+def _health() -> tuple[int, bytes]:
+    """Return the status and text of `/livez`, which needs no token: health checks have none."""
+    age_s = heartbeat.age_s()
+    if age_s < heartbeat.HUNG_AFTER_S:
+        return 200, b"ok\n"
+    return 503, f"The main loop of this process has not run for {age_s:.0f} s: it hangs.\n".encode()
 
 
 def serve_metrics() -> ProcessMetricsServer | None:

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from control_plane.core.cancellation import end_if_cancelled, to_completion
 from control_plane.core.db import run_db
 from control_plane.core.jobs import clocks
+from control_plane.core.metrics import heartbeat
 from control_plane.core.unavailable import as_unavailable
 from control_plane.core.writes import enqueue
 from control_plane.fleet.hosts import actions
@@ -141,6 +142,7 @@ class FleetWatcher:
         """Lead whenever the lease can be acquired, until cancelled. Outages and errors do not end it."""
         try:
             while True:
+                heartbeat.beat()
                 try:
                     await self._lead_or_step_back()
                 except Exception:
