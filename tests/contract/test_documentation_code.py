@@ -121,7 +121,7 @@ def on_no_server(text: str) -> str:
     text = re.sub(r"(>>?) ?/[\w/.@-]+", r"\1 /dev/null", text)
     text = re.sub(r"\bcd /\S+", "cd .", text)
     text = re.sub(r"/opt/lorikeet[-.\d]*/", "", text)
-    return re.sub(r"\benv (?=\w)|\.venv/bin/", "", text)
+    return re.sub(r"\benv (?=\w)|\S+/bin/", "", text)
 
 
 def check(command: Sequence[str], may_name_any: bool = False) -> None:
