@@ -49,6 +49,7 @@ INSTALLED_APPS = [
     "control_plane.billing.quotas",
     "control_plane.billing.slo",
     "control_plane.identity.audit",
+    "control_plane.billing.archives",
     "control_plane.gateway.transcripts",
     "control_plane.gateway.api_settings",
     "control_plane.identity.origins",
@@ -268,6 +269,9 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "forget-refusals": {"task": "refusals.forget", "schedule": 86_400.0},
     "forget-abandoned": {"task": "usage.forget_abandoned", "schedule": 86_400.0},
     "forget-series": {"task": "usage.forget_series", "schedule": 3600.0, "options": {"expires": 3600}},
+    "forget-hours": {"task": "usage.forget_hours", "schedule": 86_400.0},
+    "archive-ledger": {"task": "usage.archive_ledger", "schedule": 3600.0, "options": {"expires": 3600}},
+    "archive-audit": {"task": "archives.archive_audit", "schedule": 3600.0, "options": {"expires": 3600}},
     "clear-deleted": {"task": "administration.clear_deleted", "schedule": 300.0, "options": {"expires": 300}},
     "forget-webhooks": {"task": "webhooks.forget", "schedule": 86_400.0},
 }

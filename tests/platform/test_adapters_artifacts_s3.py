@@ -29,10 +29,10 @@ from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, f
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    s3._bucket.cache_clear()
+    s3.bucket_client.cache_clear()
     with bucket() as address:
         yield address
-    s3._bucket.cache_clear()
+    s3.bucket_client.cache_clear()
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_cut_short_between_the_files(store: S3Store, folder: Path, monkeypatch: 
 
 def test_away(store: S3Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    s3._bucket.cache_clear()
+    s3.bucket_client.cache_clear()
     gone = S3Store("s3://adapters/elsewhere", 60)
     with pytest.raises(BucketError) as caught:
         gone.put(folder, digest_of(folder))

@@ -137,6 +137,10 @@ class Settings(BaseSettings):
     evaluation_max_items: int = Field(default=500, gt=0)
     evaluation_wait_s: int = Field(default=86_400, gt=0)
 
+    ledger_months: int = Field(default=6, ge=0)
+    audit_months: int = Field(default=13, ge=0)
+    hourly_usage_days: int = Field(default=400, ge=92)
+
     upload_max_bytes: int = Field(default=2 * GIB, gt=0)
     upload_max_files: int = Field(default=16, gt=0)
     upload_expire_s: int = Field(default=86_400, gt=0)
@@ -197,6 +201,12 @@ class Settings(BaseSettings):
             raise SettingsError("LORIKEET_OIDC_ISSUER must begin with https://, as the provider's own pages show it.")
         if self.artifact_url and not self.artifact_url.startswith("s3://"):
             raise SettingsError("LORIKEET_ARTIFACT_URL must look like s3://bucket/prefix; a folder is _ARTIFACT_DIR.")
+        for name in ("ledger_months", "audit_months"):
+            if getattr(self, name) == 1:
+                raise SettingsError(
+                    f"LORIKEET_{name.upper()} is 1. Set at least 2, so that a month is settled before it is archived, or 0 "
+                    "to keep all rows."
+                )
         self._require_matching_passkey_origins()
         self._require_tls_to_engines()
         if self.otlp_url and not _has_opentelemetry():

@@ -55,6 +55,7 @@ UNAUDITED = {
     "conversations_storedresponse": "the text of a request that asked to have it stored; its deletion is audited",
     "batches_batchline": "the work of a batch, whose beginning and end are audited",
     "batches_filepart": "the content of a file",
+    "archives_archiverun": "a lock, and when a table was last archived",
     "jobs_queue": "a lock",
     "jobs_clockrecord": "readings of the database's clock",
     "jobs_queueposition": "the order of tenants in a queue",

@@ -46,7 +46,7 @@ class S3Store:
     def __init__(self, url: str, signed_s: int) -> None:
         self._url = url.rstrip("/")
         self._signed = timedelta(seconds=signed_s)
-        self._bucket = _bucket(self._url)
+        self._bucket = bucket_client(self._url)
 
     def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact:
         """Store a folder's files. Raises ArtifactDamagedError if they are not the validated ones, BucketError."""
@@ -119,7 +119,7 @@ class S3Store:
 
 
 @lru_cache(maxsize=4)
-def _bucket(url: str) -> Bucket:
+def bucket_client(url: str) -> Bucket:
     """Return the process's client of a bucket, which keeps its connections."""
     in_the_clear = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
     return Bucket.from_url(

@@ -136,7 +136,7 @@ class FolderStore:
     def _publish(self, temporary: Path, digest: str) -> None:
         final = self._folder(digest)
         final.parent.mkdir(parents=True, exist_ok=True)
-        _sync_folder(temporary)
+        sync_folder(temporary)
         try:
             temporary.rename(final)
         except OSError:
@@ -145,7 +145,7 @@ class FolderStore:
             if not _is_right(final, digest):  # the disk damaged the stored files: replace them
                 self.remove(digest)
                 temporary.rename(final)
-        _sync_folder(final.parent)
+        sync_folder(final.parent)
 
 
 def _is_right(folder: Path, digest: str) -> bool:
@@ -171,7 +171,8 @@ def flush(files: Iterable[Path]) -> None:
             os.fsync(opened.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,6 +15,7 @@ from control_plane.adapters.registry.versions import mark_version_overflowed
 from control_plane.billing.usage import watermark
 from control_plane.billing.usage.costs import RequestCosts
 from control_plane.billing.usage.counters import NO_DETAILS, Counts, Details
+from control_plane.billing.usage.ledger_archive import ArchivedMeanwhileError, LateRequests
 from control_plane.billing.usage.models import AbandonedTry, Outcome, UsageEvent
 from control_plane.billing.usage.payloads import base_names_of, request_json
 from control_plane.core.jobs import clocks
@@ -65,13 +67,24 @@ class Ended:
 def record_events(ended: Sequence[Ended]) -> int:
     """Append each request's usage once, however often it is reported. Returns the number of new rows.
 
-    The rows need no audit rows: they are a record themselves.
+    The rows need no audit rows: they are a record themselves. Raises OSError if one is so old that it may be archived,
+    and the archive cannot be read.
     """
+    while True:
+        with suppress(ArchivedMeanwhileError):
+            return _record(ended)
+
+
+def _record(ended: Sequence[Ended]) -> int:
     by_id = {one.request_id: one for one in ended}
+    late = LateRequests({one.request_id: one.created_at for one in ended})
+    archived = late.recorded()
     with transaction.atomic():
         watermark.announce_writer()
         known = UsageEvent.objects.filter(request_id__in=by_id).values_list("request_id", flat=True)
-        rows = [by_id[request_id].row() for request_id in by_id.keys() - set(known)]
+        new = by_id.keys() - set(known) - archived
+        late.require_current()
+        rows = [by_id[request_id].row() for request_id in new]
         # Another process may be storing the same request from the host's journal: the first row counts.
         UsageEvent.objects.bulk_create(rows, ignore_conflicts=True)
         costs, base_names = RequestCosts(rows), base_names_of(rows)

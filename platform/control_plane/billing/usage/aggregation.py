@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection, models, transaction
@@ -33,9 +33,13 @@ from control_plane.billing.usage.models import (
 )
 from control_plane.billing.usage.rollup_sql import OF_BASE, base_as_text, bucket, identity, latencies, upsert
 from control_plane.billing.usage.watermark import last_settled_id
+from control_plane.core.config import current
+from control_plane.core.jobs import clocks
 
 # Ledger rows of one transaction.
 BATCH = 100_000
+# Old hours that one transaction deletes.
+FORGOTTEN = 10_000
 # Settings with which PostgreSQL groups a batch in memory; its defaults suit short queries. Statistics of the temporary
 # tables need few samples.
 _FOR_A_BATCH = "SET LOCAL work_mem = '64MB'; SET LOCAL default_statistics_target = 10"
@@ -160,6 +164,22 @@ def _add(events: QuerySet[UsageEvent]) -> int:
     for counts in latency_counts(events):
         upsert(DailyLatency, counts, _COUNTS, added=("requests",))
     return events.count()
+
+
+def first_hour(now: datetime) -> datetime:
+    """Return the first hour that is kept, at the beginning of a day."""
+    day = (now - timedelta(days=current().hourly_usage_days)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return day.astimezone(UTC)
+
+
+def forget_hours() -> int:
+    """Delete hours that are no longer kept; their days stay. Returns their number. Raises DeletionPausedError."""
+    oldest, deleted = first_hour(clocks.deletion_time()), 0
+    while True:
+        old = list(HourlyUsage.objects.filter(start__lt=oldest).values_list("id", flat=True)[:FORGOTTEN])
+        deleted += HourlyUsage.objects.filter(id__in=old).delete()[0]
+        if len(old) < FORGOTTEN:
+            return deleted
 
 
 def _add_activity(events: QuerySet[UsageEvent]) -> int:

@@ -125,7 +125,8 @@ def _last_scanned(all_rows: QuerySet[UsageEvent], since: datetime, begins: int |
     rows = all_rows if begins is None else all_rows.filter(id__lt=begins)
     # Only ids, which an index has.
     ids = list(rows.order_by("-id").values_list("id", flat=True)[MAX_SCANNED - 1 : MAX_SCANNED])
-    if not ids or UsageEvent.objects.get(pk=ids[0]).created_at < since - MAX_DELAY:
+    last = UsageEvent.objects.filter(pk__in=ids).first()
+    if last is None or last.created_at < since - MAX_DELAY:  # no row, or it was archived meanwhile
         return None
     return ids[0]
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, date, datetime, time
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, F, Model, QuerySet, Sum, UUIDField, Value
+from django.db.models import Count, F, Model, Q, QuerySet, Sum, UUIDField, Value
 from django.db.models.functions import Coalesce, TruncDate, TruncHour
 from django.utils import timezone
 
-from control_plane.billing.usage.aggregation import latency_counts
+from control_plane.billing.archives import reading
+from control_plane.billing.archives.tables import Sums, added, bounds
+from control_plane.billing.usage.aggregation import first_hour, latency_counts
 from control_plane.billing.usage.counters import SUMMED
+from control_plane.billing.usage.ledger_archive import LEDGER_NAME, rollup_totals
 from control_plane.billing.usage.models import (
     BASE_MODEL_ITSELF,
     DailyActivity,
@@ -29,7 +34,7 @@ from control_plane.billing.usage.models import (
 )
 from control_plane.billing.usage.rollup_sql import bucket, latencies
 from control_plane.billing.usage.sums import price_columns
-from control_plane.billing.usage.time_series import GRAINS, WITHOUT_LATENCIES, latencies_of, of_kind
+from control_plane.billing.usage.time_series import GRAINS, WITHOUT_LATENCIES, latencies_of, minute_of, of_kind
 
 _ROLLUPS: tuple[type[Model], ...] = (
     HourlyUsage, DailyUsage, DailyTotals, DailyActivity, DailyLatency, OverallTotals, OverallLatency,
@@ -39,11 +44,20 @@ _OF_ALL = ("start", "metric", "bucket")
 _OF_STEP = ("start", "outcome", "batch")
 
 
+class ArchivedLedgerError(RuntimeError):
+    """The rollups of archived months cannot be made from the ledger's rows."""
+
+
 def differences() -> list[str]:
-    """Return a sentence for each sum and each count of latencies that differs. Reads the whole ledger."""
+    """Return a sentence for each sum and each count of latencies that differs. Reads the whole ledger.
+
+    Archived months are compared as a whole, by the sums of their parts and of rows that came later.
+    """
     mark = Watermark.objects.values_list("event_id", flat=True).first() or 0
-    ledger = UsageEvent.objects.filter(id__lte=mark)
-    result = []
+    kept = _first_kept()
+    ledger = UsageEvent.objects.filter(id__lte=mark, created_at__gte=kept)
+    hours = max(kept, first_hour(timezone.now()))
+    result = _archive_differences(mark)
     hour, day = TruncHour("created_at", tzinfo=UTC), TruncDate("created_at", tzinfo=UTC)
     for noun, rollup, outcome, start, apart in (
         ("hour", HourlyUsage.objects.all(), "series__outcome", hour, ("start", "tenant_id")),
@@ -52,26 +66,54 @@ def differences() -> list[str]:
         ("all of", OverallTotals.objects.all(), "outcome", day, ("start",)),
     ):
         batch, base = price_columns(rollup.model)
-        dated = ledger.annotate(start=start, base=Coalesce("base_model_id", 0))
+        since = hours if noun == "hour" else kept
+        dated = ledger.filter(created_at__gte=since).annotate(start=start, base=Coalesce("base_model_id", 0))
         right = _sums(dated, (*apart, "outcome", "batch", "base"), Count("id"))
-        based = rollup.annotate(base=Coalesce(base, 0))
+        based = rollup.filter(start__gte=since if noun == "hour" else since.date()).annotate(base=Coalesce(base, 0))
         result += _compared(noun, right, _sums(based, (*apart, outcome, batch, "base"), Sum("requests")))
     counts = latency_counts(ledger.order_by())
     of_days = [row for rows in counts for row in rows.values_list("tenant_id", *_OF_ALL, "requests")]
-    shown = DailyLatency.objects.values_list("tenant_id", *_OF_ALL, "requests")
+    shown = DailyLatency.objects.filter(start__gte=kept.date()).values_list("tenant_id", *_OF_ALL, "requests")
     result += _compared("latency of", _counted(of_days), _counted(shown))
     overall = _counted(row[1:] for row in of_days)
-    result += _compared(
-        "latency of all of", overall, _counted(OverallLatency.objects.values_list(*_OF_ALL, "requests"))
-    )
+    shown_overall = OverallLatency.objects.filter(start__gte=kept.date()).values_list(*_OF_ALL, "requests")
+    result += _compared("latency of all of", overall, _counted(shown_overall))
     return result + _activity_differences() + _series_differences()
+
+
+def _first_kept() -> datetime:
+    """Return the first moment after the archived months."""
+    until = reading.archived_until(LEDGER_NAME)
+    return datetime.combine(until or date.min, time(), UTC)
+
+
+def _archive_differences(mark: int) -> list[str]:
+    result = []
+    for month in sorted({part.month for part in reading.parts(LEDGER_NAME)}):
+        first, end = bounds(month)
+        totals: Sums = {}
+        for part in reading.parts(LEDGER_NAME, month):
+            totals = added(totals, {"requests": part.rows, **part.sums})
+        # Rows of a part whose deletion was interrupted are in its file too.
+        ranges = [Q(id__range=(p.first_id, p.last_id)) for p in reading.parts(LEDGER_NAME, month) if not p.deleted_at]
+        later = UsageEvent.objects.filter(id__lte=mark, created_at__gte=first, created_at__lt=end)
+        later = later.exclude(reduce(or_, ranges)) if ranges else later
+        sums = {f"sum_{name}": Sum(name, default=0) for name in SUMMED}
+        totals = added(totals, later.order_by().aggregate(requests=Count("id"), **sums))
+        expected = (totals["requests"], *(totals[f"sum_{name}"] for name in SUMMED))
+        for model in (DailyUsage, DailyTotals, OverallTotals):
+            if (shown := rollup_totals(model, month)) != expected:
+                result.append(f"{model.__name__} of {month:%Y-%m}: the archive has {expected}, the rollup {shown}")
+    return result
 
 
 def _activity_differences() -> list[str]:
     mark = Watermark.objects.values_list("activity_event_id", flat=True).first() or 0
     used = Coalesce("adapter_id", Value(BASE_MODEL_ITSELF), output_field=UUIDField())
-    ledger = UsageEvent.objects.filter(id__lte=mark).annotate(start=TruncDate("created_at", tzinfo=UTC), used=used)
-    shown = _activity(DailyActivity.objects.all(), "adapter_id", Sum("requests"))
+    kept = _first_kept()
+    rows = UsageEvent.objects.filter(id__lte=mark, created_at__gte=kept)
+    ledger = rows.annotate(start=TruncDate("created_at", tzinfo=UTC), used=used)
+    shown = _activity(DailyActivity.objects.filter(start__gte=kept.date()), "adapter_id", Sum("requests"))
     return _compared("activity of", _activity(ledger, "used", Count("id")), shown)
 
 
@@ -85,10 +127,12 @@ def _series_differences() -> list[str]:
     now, result = timezone.now(), []
     mark = Watermark.objects.values_list("series_event_id", flat=True).first() or 0
     ledger = UsageEvent.objects.filter(id__lte=mark).order_by()
+    kept_from = max(minute_of(_first_kept()), 0) if reading.parts(LEDGER_NAME) else 0
     for kind in SeriesKind:
         for grain in GRAINS:
-            rows = of_kind(ledger, kind, grain.first(now)).annotate(start=F("minute") / grain.step * grain.step)
-            kept = grain.sums._default_manager.filter(series__kind=kind, start__gte=grain.first(now))
+            first = max(grain.first(now), kept_from)
+            rows = of_kind(ledger, kind, first).annotate(start=F("minute") / grain.step * grain.step)
+            kept = grain.sums._default_manager.filter(series__kind=kind, start__gte=first)
             noun = grain.sums._meta.verbose_name
             result += _compared(f"{noun} of", _sums(rows, ("identity", *_OF_STEP), Count("id")), _shown(kept))
             if kind not in WITHOUT_LATENCIES:
@@ -144,7 +188,14 @@ def _sums(rows: QuerySet[Any], by: Sequence[str], requests: Count | Sum) -> dict
 
 
 def forget_rollups() -> None:
-    """Delete all rollups; the next aggregation makes them anew from the ledger's start."""
+    """Delete all rollups; the next aggregation makes them anew from the ledger's start.
+
+    Raises ArchivedLedgerError if months of the ledger are archived: their rollups could not be made again.
+    """
+    if until := reading.archived_until(LEDGER_NAME):
+        raise ArchivedLedgerError(
+            f"The ledger before {until} is archived, so its rollups cannot be made from it again."
+        )
     with transaction.atomic():
         Watermark.objects.select_for_update().get_or_create(pk=1)
         for model in _ROLLUPS:

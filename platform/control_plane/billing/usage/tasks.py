@@ -6,7 +6,9 @@ import logging
 
 from celery import shared_task
 
+from control_plane.billing.archives import archiving
 from control_plane.billing.usage import actions, aggregation, storage, time_series
+from control_plane.billing.usage.ledger_archive import LEDGER
 from control_plane.billing.usage.recovery import recover_usage
 from control_plane.core.unavailable import as_unavailable
 from control_plane.fleet.hosts.models import EngineHost, HostState
@@ -52,3 +54,15 @@ def forget_abandoned() -> None:
 def forget_series() -> None:
     """Delete minutes and hours that are no longer kept."""
     time_series.forget()
+
+
+@shared_task(name="usage.archive_ledger")
+def archive_ledger() -> None:
+    """Archive the months of the ledger that are no longer kept, then delete their rows."""
+    archiving.run(LEDGER)
+
+
+@shared_task(name="usage.forget_hours")
+def forget_hours() -> None:
+    """Delete sums by the hour that are no longer kept."""
+    aggregation.forget_hours()

@@ -1,4 +1,5 @@
-"""Ledgers: rows that are added and read, and neither changed nor removed."""
+"""Ledgers: rows that are added and read, and neither changed nor removed, except by `billing.archives` once they are in
+an archive."""
 
 from __future__ import annotations
 

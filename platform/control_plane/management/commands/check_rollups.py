@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from control_plane.billing.usage.aggregation import aggregate
-from control_plane.billing.usage.rollup_check import differences, forget_rollups
+from control_plane.billing.usage.rollup_check import ArchivedLedgerError, differences, forget_rollups
 
 
 class Command(BaseCommand):
@@ -18,7 +18,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["rebuild"]:
-            forget_rollups()
+            try:
+                forget_rollups()
+            except ArchivedLedgerError as error:
+                raise CommandError(f"{error} Restore a back-up, or correct the days that differ by hand.") from error
         added = aggregate()
         wrong = differences()
         for line in wrong[:20]:

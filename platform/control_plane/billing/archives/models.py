@@ -1,0 +1,53 @@
+"""The parts of archives, and the state of the runs that write them."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from control_plane.core.jobs.models import Claimable
+
+
+class ArchivePart(models.Model):
+    """A Parquet file with rows of one table and one month (UTC). Rows that come late are in a further part.
+
+    It is inserted once the file in the store has been read back and compared with the rows; only then rows are deleted.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    table = models.CharField(max_length=16)
+    month = models.DateField(help_text="Its first day.")
+    number = models.PositiveIntegerField(help_text="1, 2, … within the month.")
+    name = models.CharField(max_length=200, help_text="Of the file in the store.")
+    digest = models.CharField(max_length=71)
+    bytes = models.BigIntegerField()
+    rows = models.BigIntegerField()
+    sums = models.JSONField(help_text="Of columns, over the rows; with the lowest and highest id.")
+    created_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, help_text="When the last of its rows left the table.")
+
+    class Meta:
+        ordering = ["table", "month", "number"]
+        constraints = [models.UniqueConstraint(fields=["table", "month", "number"], name="archive_part_once")]
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.month:%Y-%m} part {self.number}"
+
+    @property
+    def first_id(self) -> int:
+        return int(self.sums["first_id"])
+
+    @property
+    def last_id(self) -> int:
+        return int(self.sums["last_id"])
+
+
+class ArchiveRun(Claimable):
+    """The state of a table's runs. Its row is the lock: one worker at a time archives a table."""
+
+    table = models.CharField(max_length=16, unique=True)
+    finished_at = models.DateTimeField(null=True, help_text="When a run last came to its end without a failure.")
+    failed_at = models.DateTimeField(null=True)
+    failure = models.TextField(default="", blank=True, help_text="Of the last run; empty after one without.")
+
+    def __str__(self) -> str:
+        return self.table
