@@ -1,6 +1,6 @@
 """Figures of growth: bytes a request, and the cost of rollups, pages and retention at ten million requests a month.
 
-    python benchmarks/growth.py [--events 10000000] [--stages fill,rollups,pages,retention,partitions] [--database URL]
+    python benchmarks/growth.py [--events 10000000] [--stages fill,rollups,pages,partitions,retention] [--database URL]
 
 Starts a throw-away PostgreSQL that flushes as in production, and fills last month with so many requests, and this month
 with a tenth of that, in the shapes that the product writes: 500 tenants, 2,000 adapters of the largest, ids of their
@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 for folder in ("platform", "inference_engine", ".", "tests/support"):
     sys.path.insert(0, str(ROOT / folder))
 RESULTS = ROOT / "benchmarks" / "results" / "growth.jsonl"
-STAGES = ("fill", "rollups", "pages", "retention", "partitions")
+STAGES = ("fill", "rollups", "pages", "partitions", "retention")
 # As in production, unlike the servers of tests.
 DURABLE = {
     "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "shared_buffers": "1GB",
@@ -222,6 +224,140 @@ def pages(figures: Figures, options: Any, suffix: str = "") -> None:
     }.items():
         median, worst = response_ms(lambda address=address: client.get(address), options.rounds)
         figures.add(f"page{suffix}: {name}", "median", median, "ms", worst_ms=worst)
+
+
+def retention(figures: Figures, options: Any) -> None:
+    """Archive last month's ledger while requests are recorded, then vacuum, and measure the pages again."""
+    from django.core.management import call_command
+    from django.db import connection
+
+    from control_plane.adapters.artifacts.file_store import FolderFiles
+    from control_plane.billing.archives import archiving, parquet
+    from control_plane.billing.archives.models import ArchivePart
+    from control_plane.billing.archives.tables import ArchivedTable
+    from control_plane.billing.usage.ledger_archive import LEDGER
+
+    with figures.timed("retention: migrate, which builds the index by time and drops one"):
+        call_command("migrate", verbosity=0)
+    sizes(figures, "usage_usageevent", options.events * 11 // 10)
+
+    class LastMonth(ArchivedTable):
+        """The ledger, of which only the present month is kept."""
+
+        def cutoff(self, now: Any) -> date:
+            return months()[1]
+
+    table = LastMonth(**{**vars(LEDGER), "kept_months": lambda: 1})
+    for owner, name, step in (
+        (archiving, "_in_database", "sum up in the database"),
+        (parquet, "write", "write the file"),
+        (FolderFiles, "put", "copy it into the store"),
+        (parquet, "count", "read it back"),
+        (archiving, "_delete", "delete the rows in batches"),
+    ):
+        setattr(owner, name, measured(figures, f"retention: {step}", getattr(owner, name)))
+    report_latency(figures, "before the retention run", 100)
+    with Recorder() as recorder, figures.timed("retention: whole run", rows=options.events):
+        archiving.run(table)
+    figures.add("record a request during the run", "median", statistics.median(recorder.taken), "ms",
+                p99_ms=percentile(recorder.taken, 0.99), worst_ms=round(max(recorder.taken), 1))  # fmt: skip
+    part = ArchivePart.objects.get()
+    figures.add("archive of the ledger", "bytes a request", part.bytes / part.rows, "B", rows=part.rows)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures.add("retention: peak memory of the process", "memory", peak, "MiB")
+    with connection.cursor() as cursor, figures.timed("retention: vacuum"):
+        cursor.execute("VACUUM (ANALYZE) usage_usageevent")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_total_relation_size('usage_usageevent'), count(*) FROM usage_usageevent")
+        size, rows = cursor.fetchone()
+    figures.add("ledger after the retention run and vacuum", "size", size / 1e9, "GB", rows=rows)
+    pages(figures, options, " after retention")
+
+
+def measured(figures: Figures, case: str, function: Any) -> Any:
+    """Return the function with its time as a figure."""
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        with figures.timed(case):
+            return function(*args, **kwargs)
+
+    return timed
+
+
+def record_one(number: int) -> float:
+    """Append one request as the web process does. Returns the milliseconds."""
+    from django.utils import timezone
+    from lorikeet_testing.ledger import record_event
+
+    from control_plane.billing.usage.counters import Counts
+    from control_plane.identity.tenants.models import Tenant
+
+    tenant, began = Tenant.objects.get(slug="t1"), time.perf_counter()
+    record_event(
+        request_id=f"req_live_{os.urandom(8).hex()}_{number}", tenant=tenant, model="m", endpoint="completions",
+        outcome="finished", created_at=timezone.now(), counts=Counts(prompt_tokens=1, completion_tokens=1),
+    )  # fmt: skip
+    return (time.perf_counter() - began) * 1000
+
+
+def report_latency(figures: Figures, case: str, count: int) -> None:
+    taken = [record_one(number) for number in range(count)]
+    figures.add(f"record a request {case}", "median", statistics.median(taken), "ms",
+                p99_ms=percentile(taken, 0.99), worst_ms=round(max(taken), 1))  # fmt: skip
+
+
+def percentile(taken: list[float], share: float) -> float:
+    return round(sorted(taken)[int(len(taken) * share) - 1], 1)
+
+
+class Recorder(threading.Thread):
+    """A thread that records a request every 100 ms while the block runs."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.taken: list[float] = []
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.1):
+            self.taken.append(record_one(len(self.taken)))
+
+    def __enter__(self) -> Recorder:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+
+
+def partitions(figures: Figures, options: Any) -> None:
+    """Compare a table by months with one that is deleted from in batches: two million rows, with two unique indexes."""
+    from django.db import connection
+
+    last, this = months()
+    rows = min(2_000_000, options.events // 5)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE by_month (LIKE usage_usageevent) PARTITION BY RANGE (created_at)")
+        cursor.execute(f"CREATE TABLE by_month_1 PARTITION OF by_month FOR VALUES FROM ('{last}') TO ('{this}')")
+        cursor.execute("CREATE UNIQUE INDEX ON by_month (id, created_at)")
+        # Not what the ledger needs: it lets the same request in twice, with two times.
+        cursor.execute("CREATE UNIQUE INDEX ON by_month (request_id, created_at)")
+        cursor.execute("CREATE TABLE in_one (LIKE usage_usageevent)")
+        cursor.execute("CREATE UNIQUE INDEX ON in_one (id)")
+        cursor.execute("CREATE UNIQUE INDEX ON in_one (request_id)")
+        chosen = f"SELECT * FROM usage_usageevent WHERE created_at < '{this}' LIMIT {rows}"
+        for table in ("by_month", "in_one"):
+            with figures.timed(f"partitions: fill {table}", rows=rows):
+                cursor.execute(f"INSERT INTO {table} {chosen}")
+        with figures.timed("partitions: drop a month", rows=rows):
+            cursor.execute("DROP TABLE by_month_1")
+        with figures.timed("partitions: delete a month in batches of 5,000", rows=rows):
+            cursor.execute("SELECT id FROM in_one")
+            ids = [number for (number,) in cursor.fetchall()]
+            for start in range(0, len(ids), 5000):
+                cursor.execute("DELETE FROM in_one WHERE id = ANY(%s)", [ids[start : start + 5000]])
+        cursor.execute("DROP TABLE by_month, in_one")
 
 
 def response_ms(get: Callable[[], Any], rounds: int) -> tuple[float, float]:

@@ -3354,6 +3354,8 @@ export interface components {
             /** Format: date */
             last: string;
             lines: number;
+            /** @description Where the single requests of archived months are; else empty. */
+            readonly note: string;
             /** Format: date-time */
             ready_at: string | null;
             /** @description Made by a schedule. */
@@ -4588,6 +4590,11 @@ export interface components {
             total: number;
         };
         RequestPage: {
+            /**
+             * Format: date
+             * @description On the last page: requests of months before this day are archived; reports and exports still count them. Null if none are.
+             */
+            archived_before?: string | null;
             /** @description `cursor` of the next page; null at the end. */
             next_cursor: string | null;
             results: components["schemas"]["RequestRecord"][];

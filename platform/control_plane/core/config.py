@@ -140,6 +140,7 @@ class Settings(BaseSettings):
     ledger_months: int = Field(default=6, ge=0)
     audit_months: int = Field(default=13, ge=0)
     hourly_usage_days: int = Field(default=400, ge=92)
+    closed_rows_days: int = Field(default=400, ge=30)
 
     upload_max_bytes: int = Field(default=2 * GIB, gt=0)
     upload_max_files: int = Field(default=16, gt=0)
@@ -204,8 +205,8 @@ class Settings(BaseSettings):
         for name in ("ledger_months", "audit_months"):
             if getattr(self, name) == 1:
                 raise SettingsError(
-                    f"LORIKEET_{name.upper()} is 1. Set at least 2, so that a month is settled before it is archived, or 0 "
-                    "to keep all rows."
+                    f"LORIKEET_{name.upper()} is 1. Set at least 2, so that a month is settled before it is archived, "
+                    "or 0 to keep all rows."
                 )
         self._require_matching_passkey_origins()
         self._require_tls_to_engines()

@@ -87,6 +87,14 @@ describe("the request log", () => {
     expect(line).toHaveTextContent("failedengine_disconnectedbackendchatstop0 → 7–––");
   });
 
+  it("says from when on requests are listed", async () => {
+    serve();
+    const last = { results: [row], next_cursor: null, archived_before: "2026-05-01" };
+    server.use(http.get(`${tenant}/requests`, () => HttpResponse.json(last)));
+    openConsole("/t/acme/requests");
+    expect(await screen.findByText(/Requests before 2026-05-01 are archived/)).toBeVisible();
+  });
+
   it("counts what was refused, by reason", async () => {
     serve();
     const { user } = openConsole("/t/acme/requests");

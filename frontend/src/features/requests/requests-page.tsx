@@ -66,6 +66,7 @@ function RequestList() {
     void navigate({ search: (now) => ({ ...now, open: undefined, ...change }), replace: true });
   // A link to a single request opens its row.
   const open = search.open ?? search.id;
+  const archivedBefore = query.data?.pages.at(-1)?.archived_before;
   const columns = useColumns("requests", ALL_COLUMNS, DEFAULT_COLUMNS);
   return (
     <>
@@ -93,6 +94,11 @@ function RequestList() {
       >
         {(rows) => <RequestTable rows={rows} columns={columns} open={open} onOpen={(id) => show({ open: id })} />}
       </Paged>
+      {archivedBefore && (
+        <p className="mt-2 px-1 text-sm text-ink-2">
+          Requests before {archivedBefore} are archived and not listed here. Usage, statements and exports count them.
+        </p>
+      )}
     </>
   );
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -330,6 +330,16 @@ def sweep() -> int:
     now = file_deletion_time()
     undecided = Upload.objects.filter(state__in=[UploadState.ARRIVING, UploadState.RECEIVED, UploadState.VALIDATING])
     return spool.sweep({str(pk) for pk in undecided.values_list("pk", flat=True)}, now)
+
+
+def forget() -> int:
+    """Delete uploads that were refused or cancelled long ago. Returns the number of rows. Raises DeletionPausedError.
+
+    Accepted ones stay: they are the origin of a version.
+    """
+    oldest = clocks.deletion_time() - timedelta(days=current().closed_rows_days)
+    ended = Upload.objects.filter(state__in=[UploadState.REFUSED, UploadState.CANCELLED])
+    return ended.filter(updated_at__lt=oldest).delete()[0]
 
 
 def file_deletion_time() -> datetime:

@@ -17,6 +17,12 @@ def validate_next() -> None:
         enqueue("uploads.validate_next")
 
 
+@shared_task(name="uploads.forget")
+def forget() -> None:
+    """Delete uploads that were refused or cancelled long ago."""
+    actions.forget()
+
+
 @shared_task(name="uploads.tend")
 def tend() -> None:
     """End resumable uploads that were abandoned; remove files of uploads that are decided."""

@@ -86,7 +86,7 @@ def archive_month(table: ArchivedTable, month: date, state: ArchiveRun) -> int:
 
 
 def _continue(table: ArchivedTable, part: ArchivePart, state: ArchiveRun) -> int:
-    """Delete the rest of an interrupted part's rows. If its file was damaged before any was deleted, forget the part."""
+    """Delete the rest of an interrupted part's rows. Forget the part if its file was damaged before any was deleted."""
     try:
         return _delete(table, part, state)
     except (ArchiveDamagedError, FileNotFoundError):
@@ -101,7 +101,7 @@ def _continue(table: ArchivedTable, part: ArchivePart, state: ArchiveRun) -> int
 
 
 def _claim(table: ArchivedTable) -> ArchiveRun | None:
-    ArchiveRun.objects.get_or_create(table=table.name)
+    ArchiveRun.objects.get_or_create(table=table.name, defaults={"finished_at": clocks.database_time()})
     with transaction.atomic():
         free = ArchiveRun.objects.select_for_update().filter(claims.unclaimed(), table=table.name).first()
         if free is not None:
@@ -168,9 +168,8 @@ def _write_part(table: ArchivedTable, month: date, up_to: int, expected: Sums, s
         _require_equal(store.address(name), expected, read)
     with _claimed(state):
         part.save()
-        audit.record(
-            SYSTEM, f"{table.name}.archive", part, tenant=None, rows=part.rows, digest=digest, address=store.address(name)
-        )  # fmt: skip
+        address = store.address(name)
+        audit.record(SYSTEM, f"{table.name}.archive", part, tenant=None, rows=part.rows, digest=digest, address=address)
     return part
 
 

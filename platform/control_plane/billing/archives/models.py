@@ -45,7 +45,9 @@ class ArchiveRun(Claimable):
     """The state of a table's runs. Its row is the lock: one worker at a time archives a table."""
 
     table = models.CharField(max_length=16, unique=True)
-    finished_at = models.DateTimeField(null=True, help_text="When a run last came to its end without a failure.")
+    finished_at = models.DateTimeField(
+        null=True, help_text="When a run last ended without a failure, or the first one began."
+    )
     failed_at = models.DateTimeField(null=True)
     failure = models.TextField(default="", blank=True, help_text="Of the last run; empty after one without.")
 

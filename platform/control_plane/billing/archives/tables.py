@@ -16,9 +16,9 @@ Sums = dict[str, int]
 class ArchivedTable:
     """A table with whole numbers as `id` and a column `created_at`.
 
-    `kept_months` returns how many whole months stay besides the present one; 0 keeps all. `settled_id` returns the id up
-    to which rows may be archived. `reconcile` raises an error if other tables disagree with a month's totals, which are
-    those of its parts and of the rows that are about to be deleted.
+    `kept_months` returns how many whole months stay besides the present one; 0 keeps all. `settled_id` returns the id
+    up to which rows may be archived. `reconcile` raises an error if other tables disagree with a month's totals, which
+    are those of its parts and of the rows that are about to be deleted.
     """
 
     name: str

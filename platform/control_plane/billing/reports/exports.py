@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from control_plane.billing.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
-from control_plane.billing.reports.usage_csv import UsageTable
+from control_plane.billing.reports.usage_csv import UsageTable, require_kept
 from control_plane.billing.usage.sums import Span
 from control_plane.console.webhooks.events import publish
 from control_plane.console.webhooks.models import EventType
@@ -40,7 +40,8 @@ KEPT = timedelta(days=90)
 
 
 def request_export(*, acting: Principal, span: Span, grain: Grain) -> Export:
-    """Queue an export. Raises LorikeetError (409) while too many wait."""
+    """Queue an export. Raises LorikeetError: too many wait (409), or the hours are no longer kept (400)."""
+    require_kept(span, grain)
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
         rows = Export.objects.for_tenant(acting.tenant)

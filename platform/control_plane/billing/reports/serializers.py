@@ -1,8 +1,12 @@
+from datetime import date
+from functools import cached_property
 from typing import Any
 
 from rest_framework import serializers
 
-from control_plane.billing.reports.models import Cadence, ExportState, Grain
+from control_plane.billing.archives.reading import archived_until
+from control_plane.billing.reports.models import Cadence, Export, ExportState, Grain
+from control_plane.billing.usage.ledger_archive import LEDGER_NAME
 from control_plane.billing.usage.models import Outcome
 from control_plane.billing.usage.serializers import (
     BaseModelUsageSerializer,
@@ -87,6 +91,21 @@ class ExportSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     ready_at = serializers.DateTimeField(allow_null=True)
     file_name = serializers.CharField()
+    note = serializers.SerializerMethodField(help_text="Where the single requests of archived months are; else empty.")
+
+    def get_note(self, export: Export) -> str:
+        until = self._archived_until
+        if until is None or export.first >= until:
+            return ""
+        return (
+            f"The file is made from sums, which are exact. Single requests before {until} are archived: the operator "
+            "of this installation can read them with manage.py read_archive."
+        )
+
+    @cached_property
+    def _archived_until(self) -> date | None:
+        # Once for a list: its rows share this serializer.
+        return archived_until(LEDGER_NAME)
 
 
 class ExportScheduleSerializer(serializers.Serializer[Any]):

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from control_plane.billing.prices.money import micros
 from control_plane.billing.prices.periods import period_of, periods
 from control_plane.billing.reports.models import Grain
+from control_plane.billing.usage.aggregation import first_hour
 from control_plane.billing.usage.base_models import BASE_COLUMNS, NamedBases
 from control_plane.billing.usage.counters import SUMMED, SummedCounts
 from control_plane.billing.usage.models import DailyUsage, HourlyUsage
 from control_plane.billing.usage.sums import Span, cost_of
+from control_plane.core.errors import LorikeetError
 from control_plane.core.http.csv_files import lines, safe
 from control_plane.identity.tenants.models import Tenant
 
@@ -27,6 +30,18 @@ _READ = (
     "series__api_key__prefix", "series__outcome", "requests", *SUMMED, *BASE_COLUMNS, "series__base_model_id",
     "series__batch",
 )  # fmt: skip
+
+
+def require_kept(span: Span, grain: Grain) -> None:
+    """Raise LorikeetError (400) if hours of the span are no longer kept."""
+    oldest = first_hour(timezone.now()).date()
+    if grain is Grain.HOUR and span.first < oldest:
+        raise LorikeetError(
+            "hours_not_kept",
+            f"Usage by the hour is kept from {oldest} on; before that, by the day.",
+            'Begin later, or set grain to "day".',
+            param="grain",
+        )
 
 
 class UsageTable:

@@ -13,7 +13,7 @@ from control_plane.billing.reports.operator import operator_report
 from control_plane.billing.reports.requests import LONGEST_DAYS, read_span
 from control_plane.billing.reports.serializers import OperatorReportSerializer, StatementSerializer
 from control_plane.billing.reports.statements import statement
-from control_plane.billing.reports.usage_csv import UsageTable
+from control_plane.billing.reports.usage_csv import UsageTable, require_kept
 from control_plane.billing.usage.base_models import NamedBases, filtered_bases
 from control_plane.billing.usage.serializers import OfBaseModelSerializer
 from control_plane.billing.usage.sums import today
@@ -52,6 +52,7 @@ class UsageCsvView(TenantView):
     def get(self, request: Request, tenant: str) -> HttpResponseBase:
         """Usage by day or hour, adapter version, key, base model and outcome, as CSV."""
         query = read_span(request.query_params.dict())
+        require_kept(query.span, query.chosen_grain)
         return csv_answer(UsageTable(self.principal.tenant, query.span, query.chosen_grain, _bases(request)))
 
 
@@ -78,6 +79,7 @@ class OperatorCsvView(OperatorView):
     def get(self, request: Request) -> HttpResponseBase:
         """Usage of all tenants as CSV."""
         query = read_span(request.query_params.dict())
+        require_kept(query.span, query.chosen_grain)
         return csv_answer(UsageTable(None, query.span, query.chosen_grain, _bases(request)))
 
 

@@ -131,6 +131,12 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
 class RequestPageSerializer(serializers.Serializer[Any]):
     results = RequestRecordSerializer(many=True)
     next_cursor = serializers.CharField(allow_null=True, help_text="`cursor` of the next page; null at the end.")
+    archived_before = serializers.DateField(
+        required=False,
+        allow_null=True,
+        help_text="On the last page: requests of months before this day are archived; reports and exports still count "
+        "them. Null if none are.",
+    )
 
 
 class UsageTotalsSerializer(serializers.Serializer[Any]):

@@ -8,8 +8,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.adapters.registry.queries import get_adapter
+from control_plane.billing.archives.reading import archived_until
 from control_plane.billing.usage import queries, series
 from control_plane.billing.usage.base_models import filtered_bases
+from control_plane.billing.usage.ledger_archive import LEDGER_NAME
 from control_plane.billing.usage.queries import RequestFilters
 from control_plane.billing.usage.serializers import (
     OfBaseModelSerializer,
@@ -61,7 +63,8 @@ class RequestsView(TenantView):
         """Recent requests, newest first. With filters but no `since` and no `id`, of the 30 days before `until`."""
         filters = RequestFilters(**read_query(RequestFiltersSerializer, request))
         page = queries.recent_requests(self.principal.tenant, **read_query(PageQuery, request), filters=filters)
-        return Response(RequestPageSerializer(page).data)
+        archived_before = None if page.next_cursor else archived_until(LEDGER_NAME)
+        return Response(RequestPageSerializer({**vars(page), "archived_before": archived_before}).data)
 
 
 class SeriesView(TenantView):

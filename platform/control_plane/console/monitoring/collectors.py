@@ -13,14 +13,17 @@ from prometheus_client.registry import Collector
 
 from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.adapters.uploads.models import Upload, UploadState
+from control_plane.billing.archives.models import ArchiveRun
 from control_plane.billing.reports.models import Export, ExportState
 from control_plane.billing.usage.models import UsageEvent, Watermark
 from control_plane.console.webhooks.models import Delivery, DeliveryState
+from control_plane.core.config import current
 from control_plane.core.jobs import clocks
 from control_plane.core.metrics.registry import INSTALLATION
 from control_plane.fleet.hosts.models import StagingPhase
 from control_plane.fleet.placements.models import Placement
 from control_plane.gateway.batches.models import OPEN, Batch
+from control_plane.identity.audit.models import AuditEvent
 
 ReadState = Callable[[], Iterable[GaugeMetricFamily]]
 
@@ -98,5 +101,28 @@ def ledger() -> Iterator[GaugeMetricFamily]:
     yield from (age, behind)
 
 
-for _read in (jobs, placements, ledger):
+def archives() -> Iterator[GaugeMetricFamily]:
+    """Yield the age of the oldest row and of the last run for each table whose old rows are archived."""
+    now, settings = clocks.database_time(), current()
+    oldest = GaugeMetricFamily(
+        "lorikeet_archive_oldest_row_seconds", "Age of the oldest row that is in the database.", labels=["table"]
+    )
+    run = GaugeMetricFamily(
+        "lorikeet_archive_run_age_seconds",
+        "Since old rows were last archived, or none were due, without a failure.",
+        labels=["table"],
+    )
+    finished = dict(ArchiveRun.objects.values_list("table", "finished_at"))
+    rows: tuple[tuple[str, int, QuerySet[Any]], ...] = (
+        ("ledger", settings.ledger_months, UsageEvent.objects.all()),
+        ("audit", settings.audit_months, AuditEvent.objects.all()),
+    )
+    for table, kept_months, kept in rows:
+        oldest.add_metric([table], _age_s(kept.order_by("id").values_list("created_at", flat=True).first(), now))
+        if kept_months and finished.get(table):
+            run.add_metric([table], _age_s(finished[table], now))
+    yield from (oldest, run)
+
+
+for _read in (jobs, placements, ledger, archives):
     INSTALLATION.register(DatabaseState(_read))

@@ -60,6 +60,12 @@ def shown_tokens() -> QuerySet[JoinToken]:
     return JoinToken.objects.filter(expires_at__gt=clocks.database_time() - SHOWN_FOR).select_related("used_by")
 
 
+def forget() -> int:
+    """Delete tokens that expired long ago, used or not. Returns their number. Raises DeletionPausedError."""
+    oldest = clocks.deletion_time() - timedelta(days=current().closed_rows_days)
+    return JoinToken.objects.filter(expires_at__lt=oldest).delete()[0]
+
+
 def usable_token(text: str, key: str) -> JoinToken:
     """Return a token's row, locked. Raises JoinTokenError (403).
 

@@ -174,3 +174,9 @@ def _conflict(code: str, message: str, fix: str) -> LorikeetError:
 
 def _audit(actor: Actor, action: str, invitation: Invitation, **detail: object) -> None:
     audit.record(actor, action, invitation, tenant=invitation.tenant, label=invitation.email, **detail)
+
+
+def forget() -> int:
+    """Delete invitations that expired long ago, accepted or not. Returns their number. Raises DeletionPausedError."""
+    oldest = clocks.deletion_time() - timedelta(days=current().closed_rows_days)
+    return Invitation.objects.filter(expires_at__lt=oldest).delete()[0]

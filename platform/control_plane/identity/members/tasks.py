@@ -1,9 +1,10 @@
-"""Mails about invitations."""
+"""Mails about invitations, and the periodic task that deletes old ones."""
 
 from celery import shared_task
 
 from control_plane.core.jobs import clocks
 from control_plane.identity.accounts.mail import send
+from control_plane.identity.members.invitations import forget as forget_invitations
 from control_plane.identity.members.invitations import invitation_link
 from control_plane.identity.tenants.models import Invitation
 
@@ -26,3 +27,9 @@ def mail_invitation(invitation_id: str) -> None:
         invitation_link(invitation),
         "If you do not know them, there is nothing to do.",
     )
+
+
+@shared_task(name="members.forget_invitations")
+def forget() -> None:
+    """Delete invitations that expired long ago."""
+    forget_invitations()

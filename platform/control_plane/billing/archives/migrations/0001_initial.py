@@ -23,7 +23,9 @@ class Migration(migrations.Migration):
                 ("table", models.CharField(max_length=16, unique=True)),
                 (
                     "finished_at",
-                    models.DateTimeField(help_text="When a run last came to its end without a failure.", null=True),
+                    models.DateTimeField(
+                        help_text="When a run last ended without a failure, or the first one began.", null=True
+                    ),
                 ),
                 ("failed_at", models.DateTimeField(null=True)),
                 (
