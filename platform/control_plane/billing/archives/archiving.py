@@ -131,15 +131,15 @@ def _finish(state: ArchiveRun, failure: str = "") -> bool:
 def _months(table: ArchivedTable, cutoff: date) -> list[date]:
     """Return the months with rows to archive, and those whose deletion was interrupted, in order."""
     rows: Any = table.model._default_manager.order_by().filter(created_at__lt=bounds(cutoff)[0])
-    found = {at.date() for at in rows.values_list(TruncMonth("created_at"), flat=True).distinct()}
+    due = {at.date() for at in rows.values_list(TruncMonth("created_at"), flat=True).distinct()}
     interrupted = ArchivePart.objects.filter(table=table.name, deleted_at=None).values_list("month", flat=True)
-    return sorted(found | set(interrupted))
+    return sorted(due | set(interrupted))
 
 
 def _in_database(table: ArchivedTable, month: date, up_to: int) -> Sums:
     totals = {f"sum_{name}": Sum(name) for name in ("id", *table.summed)}
-    found = table.rows(month, up_to).aggregate(rows=Count("id"), first_id=Min("id"), last_id=Max("id"), **totals)
-    return {name: int(value or 0) for name, value in found.items()}
+    sums = table.rows(month, up_to).aggregate(rows=Count("id"), first_id=Min("id"), last_id=Max("id"), **totals)
+    return {name: int(value or 0) for name, value in sums.items()}
 
 
 def _write_part(table: ArchivedTable, month: date, up_to: int, expected: Sums, state: ArchiveRun) -> ArchivePart:

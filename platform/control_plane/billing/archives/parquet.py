@@ -36,7 +36,7 @@ def write(path: Path, table: ArchivedTable, month: date, up_to: int) -> Sums:
     names, schema = columns_of(table), _schema(table)
     convert = [_converter(field) for field in table.model._meta.concrete_fields] + [None]
     rows = table.rows(month, up_to).annotate(**{TENANT: F("tenant__slug")}).values_list(*names)
-    counted = Counted(table.summed)
+    counted = BatchSums(table.summed)
     with transaction.atomic(), parquet.ParquetWriter(path, schema, compression="zstd", compression_level=LEVEL) as file:
         for group in _groups(rows.iterator(chunk_size=GROUP_ROWS)):
             arrays = [
@@ -51,7 +51,7 @@ def write(path: Path, table: ArchivedTable, month: date, up_to: int) -> Sums:
 
 def count(path: Path, summed: Sequence[str]) -> Sums:
     """Read a whole file and return its rows, sums, and first and last ids. Raises OSError if it is damaged."""
-    counted = Counted(summed)
+    counted = BatchSums(summed)
     for batch in batches(path):
         counted.add(batch)
     return counted.sums
@@ -65,7 +65,7 @@ def batches(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
         yield from file.iter_batches(batch_size=GROUP_ROWS, columns=columns)
 
 
-class Counted:
+class BatchSums:
     """The rows, sums, and first and last ids of the record batches that were added."""
 
     def __init__(self, summed: Sequence[str]) -> None:

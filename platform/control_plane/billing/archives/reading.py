@@ -59,9 +59,9 @@ def read_rows(table: str, month: date, tenant: str | None = None) -> Iterator[di
 
 @dataclass(frozen=True)
 class ArchivedIds:
-    """Ids that were found in archives, and the parts that were searched."""
+    """Ids that are in archives, and the parts that were searched."""
 
-    found: frozenset[str]
+    matches: frozenset[str]
     searched: frozenset[int]
 
 
@@ -69,7 +69,7 @@ def search(table: str, column: str, ids: Collection[str], times: Collection[date
     """Search the archived months of these times for ids. Raises OSError if the store is away."""
     import pyarrow.compute as pc
 
-    searched, found = searchable(table, times), set[str]()
+    searched, matches = searchable(table, times), set[str]()
     wanted = list(ids)
     if searched:
         import pyarrow
@@ -79,8 +79,8 @@ def search(table: str, column: str, ids: Collection[str], times: Collection[date
             for part in searched:
                 for batch in parquet.batches(verified(part, file_store(), work), [column]):
                     values_of = batch.column(column)
-                    found.update(values_of.filter(pc.is_in(values_of, values)).to_pylist())
-    return ArchivedIds(frozenset(found), frozenset(part.pk for part in searched))
+                    matches.update(values_of.filter(pc.is_in(values_of, values)).to_pylist())
+    return ArchivedIds(frozenset(matches), frozenset(part.pk for part in searched))
 
 
 def searchable(table: str, times: Collection[datetime]) -> list[ArchivePart]:

@@ -81,7 +81,7 @@ class LateRequests:
         if not self._late:
             return frozenset()
         self._archived = reading.search(LEDGER_NAME, "request_id", self._late.keys(), self._late.values())
-        return self._archived.found
+        return self._archived.matches
 
     def require_current(self) -> None:
         """Raise ArchivedMeanwhileError if a part was added since the search."""

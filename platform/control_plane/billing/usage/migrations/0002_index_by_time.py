@@ -4,6 +4,9 @@ PostgreSQL only: rows are in the order of time, so the index finds a month, and 
 tenant. It is built while requests are recorded.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from django.db import migrations
 
 STATEMENTS = (
@@ -22,8 +25,8 @@ UNDO = (
 )
 
 
-def run(statements):
-    def execute(apps, schema_editor):
+def run(statements: tuple[str, ...]) -> Callable[[Any, Any], None]:
+    def execute(apps: Any, schema_editor: Any) -> None:
         if schema_editor.connection.vendor == "postgresql":
             for statement in statements:
                 schema_editor.execute(statement.format(table="usage_usageevent"))
