@@ -58,11 +58,15 @@ def count(path: Path, summed: Sequence[str]) -> Sums:
 
 
 def batches(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
-    """Yield the record batches of a file."""
+    """Yield the record batches of a file, with a row group in memory at a time.
+
+    `ParquetFile.iter_batches` would fetch the whole file first.
+    """
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
-        yield from file.iter_batches(batch_size=GROUP_ROWS, columns=columns)
+    with parquet.ParquetFile(path, pre_buffer=False) as file:
+        for group in range(file.num_row_groups):
+            yield from file.read_row_group(group, columns=columns).to_batches()
 
 
 class BatchSums:
