@@ -18,7 +18,7 @@ export PORT HOST TORCH TORCH_INDEX
 
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: run setup test test-long quick fuzz check docs format wire schema lock bench clean help
+.PHONY: run setup test test-long quick fuzz check docs format wire schema lock bench release clean help
 
 run: ## Set everything up, start the platform and the engine, print where to go
 	@$(PYTHON) -m scripts.bootstrap run
@@ -67,6 +67,9 @@ lock: ## Pin the newest allowed versions into constraints.txt
 
 bench: ## Tokens per second and first-token times through the REST API
 	@$(VENV_PYTHON) benchmarks/rest_throughput.py
+
+release: ## Check, build and tag a release: make release VERSION=0.2.0 (DRY_RUN=1 only prints the steps)
+	@$(VENV_PYTHON) -m scripts.release $(VERSION) $(if $(DRY_RUN),--dry-run)
 
 clean: ## Remove what make created, except the data in var/
 	rm -rf .venv frontend/node_modules frontend/dist var/setup .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
