@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -359,6 +363,49 @@ def test_workers_at_once_and_requests_meanwhile(ledger: Any, small_batches: None
         *deleted, new = threads.map(at_once, [*runs, lambda: record(ledger, 8, timezone.now())])
     assert sum(deleted) == 4 and new
     assert everything() == sorted([*before, "req_acme_8"]) and ArchivePart.objects.count() == 2
+
+
+WORKER = """
+import time, django
+django.setup()
+from control_plane.billing.archives import archiving
+from control_plane.billing.usage.ledger_archive import LEDGER
+archiving.DELETED_ROWS, delete, calls = 1, archiving._delete_ids, []
+def slow(*args):
+    calls.append(delete(*args))
+    if len(calls) == 2:
+        print("in the second batch", flush=True)
+        time.sleep(60)
+    return calls[-1]
+archiving._delete_ids = slow
+archiving.run(LEDGER)
+"""
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_that_is_killed_while_it_deletes(ledger: Any, tmp_path: Path) -> None:
+    """SIGKILL, and another process continues: the open transaction is rolled back by the server."""
+    before, database = everything(), archiving.connection.settings_dict
+    address = f"{quote(database['USER'])}:{quote(database['PASSWORD'])}@{database['HOST']}:{database['PORT']}"
+    env = {
+        **os.environ,
+        "LORIKEET_DATABASE_URL": f"postgres://{address}/{database['NAME']}",
+        "LORIKEET_SECRET_KEY": "of a test",
+        "LORIKEET_VAR_DIR": str(tmp_path / "var"),
+        "LORIKEET_ARTIFACT_DIR": str(tmp_path / "store"),
+        "DJANGO_SETTINGS_MODULE": "control_plane.settings",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    with subprocess.Popen([sys.executable, "-c", WORKER], env=env, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None and "second batch" in worker.stdout.readline()
+        worker.kill()
+    assert set(everything()) == set(before)
+    assert archiving.run(LEDGER) == 0, "the claim of the killed worker holds"
+    free_claim()
+    assert archiving.run(LEDGER) == 3, "one of four was deleted and committed"
+    assert everything() == before and ids() == {"req_acme_5"} and ArchivePart.objects.count() == 2
+    assert differences() == []
 
 
 # -- late requests -----------------------------------------------------------------------------------------------------
