@@ -21,8 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 # A fence, indented where it belongs to a step of a list.
-_FENCE = re.compile(r"((?:^<!-- [^\n]* -->\n)*)^( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"^<!-- (not run|prints|file|output): (.+) -->$", re.MULTILINE)
+_FENCE = re.compile(r"((?:^ *<!-- [^\n]* -->\n)*)^( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"^ *<!-- (not run|prints|file|output): (.+) -->$", re.MULTILINE)
 _SPAN = re.compile(r"`(lorikeet [^`]+)`")
 RUNNABLE = ("bash", "python")
 # Folders of pages with code that needs more than the demo.
