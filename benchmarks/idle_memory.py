@@ -10,6 +10,7 @@ service with its children, from /proc/PID/smaps_rollup. Pages that several proce
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -24,6 +25,8 @@ from lorikeet_testing.compose import load_compose  # noqa: E402
 from lorikeet_testing.topology import Topology  # noqa: E402
 from lorikeet_testing.web import free_port  # noqa: E402
 
+# What web does itself with docker-compose.small.yml.
+OWN_PROCESS = ("worker-", "beat", "watcher")
 NOT_STARTED = ("postgres", "redis", "migrate", "engine-gpu", "prometheus", "grafana")
 
 
@@ -41,19 +44,23 @@ def pss_mb(pid: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--idle", type=float, default=30, help="seconds without requests before measuring")
+    parser.add_argument("--small", action="store_true", help="with docker-compose.small.yml: web has the workers")
     args = parser.parse_args()
     services = load_compose({"POSTGRES_PASSWORD": "p", "LORIKEET_SECRET_KEY": "s"})["services"]
     with tempfile.TemporaryDirectory() as folder:
-        topology = Topology(Path(folder) / "t", free_port())
+        settings = {"LORIKEET_EMBEDDED": "true"} if args.small else {}
+        topology = Topology(Path(folder) / "t", free_port(), settings)
         topology.run("migrate")
         try:
             for name in services:
-                if name not in NOT_STARTED:
+                if name not in NOT_STARTED and not (args.small and name.startswith(OWN_PROCESS)):
                     topology.start(name)
             url = f"{topology.url}/readyz"
             topology.eventually("web", lambda: httpx.get(url, trust_env=False).status_code == 200, 180)
             time.sleep(args.idle)
-            total = 0.0
+            servers = set(children(os.getppid())) - set(children(os.getpid())) - {os.getppid()}
+            total = sum(map(pss_mb, servers))
+            print(f"{'PostgreSQL, Redis':<20} {total:7.0f} MB in {len(servers)} processes")
             for name, process in topology.processes.items():
                 sizes = [pss_mb(pid) for pid in children(process.pid)]
                 total += sum(sizes)

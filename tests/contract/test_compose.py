@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from lorikeet_testing.compose import COMPOSE, MissingVariableError, load_compose, variables_in, workers
 
 from control_plane.core.config import Settings
@@ -59,6 +60,14 @@ def test_every_setting_is_passed_and_is_one_the_code_reads(compose: dict[str, An
     known |= {"AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"}  # read by the S3 client
     for name in PLATFORM:
         assert set(compose["services"][name]["environment"]) == known
+
+
+def test_the_small_variant_leaves_out_what_web_does_itself(compose: dict[str, Any]) -> None:
+    small = yaml.safe_load((ROOT / "docker-compose.small.yml").read_text())["services"]
+    assert small.pop("web")["environment"] == {"LORIKEET_EMBEDDED": "true"}
+    assert small == {name: {"profiles": ["separate"]} for name in (*WORKERS, "beat", "watcher")}
+    needed = {other for service in compose["services"].values() for other in service.get("depends_on", {})}
+    assert not needed & set(small), "nothing waits for them"
 
 
 def test_logs_rotate_and_memory_is_limited_everywhere(compose: dict[str, Any]) -> None:
