@@ -70,7 +70,7 @@ def test_our_kernels(window: int) -> None:
 @pytest.mark.timeout(600)  # it compiles them
 @pytest.mark.parametrize(("kv_heads", "head_dim"), [(2, 64), (2, 128), (8, 128)])
 def test_flashinfer(kv_heads: int, head_dim: int) -> None:
-    pytest.importorskip("flashinfer", reason="an extra: pip install lorikeet[flashinfer]")
+    pytest.importorskip("flashinfer", reason="an extra: pip install .[flashinfer]")
     shape = shape_on("cuda", torch.bfloat16, kv_heads=kv_heads, head_dim=head_dim)
     prefill = FlashInferPrefill(shape, PAGE_TOKENS, TritonPrefill(shape, PAGE_TOKENS))
     for chunks in ([(40, 0), (17, 33), (1, 64), (500, 300)], [(1, 0)], [(900, 1000)]):

@@ -134,7 +134,7 @@ def test_off_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_asked_for_without_the_packages_no_process_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings(var_dir=tmp_path, otlp_url="http://nowhere:1").otlp_url
     monkeypatch.setattr("control_plane.core.config._has_opentelemetry", lambda: False)
-    with pytest.raises(ValueError, match=r"lorikeet\[otel\]"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[otel\]'"):
         Settings(var_dir=tmp_path, otlp_url="http://nowhere:1")
     assert not Settings(var_dir=tmp_path).otlp_url
 
