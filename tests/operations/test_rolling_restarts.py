@@ -1,4 +1,4 @@
-"""Web processes, workers and the watcher are replaced one after the other under load, behind HAProxy, nginx and Caddy.
+"""Web processes and workers are replaced one after the other under load, behind HAProxy, nginx and Caddy.
 
 The balancers run with the files of `deploy/balancers`, over TLS, all three in front of the same two web processes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,41 +17,20 @@ import pytest
 from lorikeet_testing.balancers import KINDS, Balancer
 from lorikeet_testing.drills import SOCKET, STREAM, WHOLE, Load, check_ledger, report
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
-from lorikeet_testing.forked import ForkedProcess
 from lorikeet_testing.peft_files import adapter_files
-from lorikeet_testing.web import ROOT, WebProcess, eventually, new_installation
+from lorikeet_testing.web import WebProcess, eventually, new_installation
 
 pytestmark = pytest.mark.services
 # Seconds for which a process that stops still accepts requests: twice the interval of the balancers' checks.
 NOTICE_S = 2
 # An upload that is larger than a proxy's usual limits.
 LARGE = {"adapter_config.json": b"{}", "adapter_model.safetensors": bytes(12 << 20)}
-# The modules and arguments of the other processes.
-WORKER = ("celery", "-A", "control_plane.celery", "worker", "--pool", "threads", "-c", "2", "-l", "WARNING")
-BEAT = ("celery", "-A", "control_plane.celery", "beat", "-l", "WARNING", "-s")
-WATCHER = ("django", "watch_fleet")
-
-
-class Program:
-    """A worker, beat or watcher of the installation."""
-
-    def __init__(self, web: WebProcess, *command: str) -> None:
-        self._web, self._command = web, command
-        self.start()
-
-    def start(self) -> None:
-        with (self._web.var / f"{self._command[-1].rpartition('/')[2]}.log").open("ab") as log:
-            self._process = ForkedProcess(self._command, env=self._web.env, folder=ROOT, log=log)
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(60)
 
 
 @dataclass
 class Installation:
     webs: list[WebProcess]
-    programs: dict[str, Program]
+    workers: WebProcess  # a process with worker, watcher and beat inside, which is behind no balancer
     balancers: dict[str, Balancer]
     engine: FakeEngineThread
 
@@ -99,19 +78,15 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     made = new_installation()
     hosts = f"local={engine.engine.address}"
     webs = [WebProcess(folder / f"web{n}", hosts, env, installation=made, graceful_s=20) for n in (1, 2)]
+    inside = {**env, "LORIKEET_EMBEDDED": "1", "LORIKEET_DRAIN_NOTICE_S": "0"}
+    workers = WebProcess(folder / "workers", hosts, inside, installation=made)
     with ExitStack() as stack:
         stack.callback(engine.close)
         webs[0].seed()
-        webs[1].var.mkdir()
-        webs[1].tenants = webs[0].tenants
-        programs = {
-            "worker": Program(webs[0], *WORKER),
-            "watcher": Program(webs[0], *WATCHER),
-            "beat": Program(webs[0], *BEAT, str(folder / "beat")),
-        }
-        for program in programs.values():
-            stack.callback(program.stop)
-        for web in webs:
+        for web in (webs[1], workers):
+            web.var.mkdir()
+            web.tenants = webs[0].tenants
+        for web in (workers, *webs):
             web.start()
             stack.callback(web.stop)
         webs[0].wait_until_ready("support")
@@ -119,7 +94,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         for kind in KINDS:
             balancers[kind] = Balancer(kind, folder / kind, [web.port for web in webs])
             stack.callback(balancers[kind].stop)
-        yield Installation(webs, programs, balancers, engine)
+        yield Installation(webs, workers, balancers, engine)
 
 
 def serves(web: WebProcess, offset: int, callers: int) -> bool:
@@ -148,16 +123,24 @@ def test_the_files_do_what_they_promise(installation: Installation) -> None:
             assert large.status_code == 202, large.text
 
 
-def test_a_rolling_restart_fails_no_request(installation: Installation) -> None:
-    loads = {
-        kind: Load(
-            balancer.url, installation.key, body, (WHOLE, STREAM, SOCKET), balancer.certificate.trusted()
-        )
-        for kind, balancer in installation.balancers.items()
-    }  # fmt: skip
+@contextmanager
+def under_load(installation: Installation, drill: str, what: str) -> Iterator[dict[str, Load]]:
+    """Run callers behind each balancer while the block runs. No request fails, and the ledger has every answer."""
+    loads = {}
+    for kind, balancer in installation.balancers.items():
+        tls = balancer.certificate.trusted()
+        loads[kind] = Load(balancer.url, installation.key, body, (WHOLE, STREAM, SOCKET), tls)
     with ExitStack() as stack:
         for load in loads.values():
             stack.enter_context(load.running())
+        yield loads
+    report(drill, loads, what)
+    assert [load.failures for load in loads.values()] == [[], [], []]
+    check_ledger(installation.webs[0], [answer for load in loads.values() for answer in load.answers])
+
+
+def test_web_processes_are_replaced(installation: Installation) -> None:
+    with under_load(installation, "rolling_restart", "two web processes, one after the other") as loads:
         for web in installation.webs:
             offset = web.log.stat().st_size
             web.stop()
@@ -165,19 +148,15 @@ def test_a_rolling_restart_fails_no_request(installation: Installation) -> None:
             eventually(lambda web=web, offset=offset: serves(web, offset, 3), 60, what="requests at the new process")
             for load in loads.values():
                 load.progress()
+    assert all(load.moves for load in loads.values()), "sockets were asked to connect again"
+
+
+@pytest.mark.long
+def test_workers_are_replaced(installation: Installation) -> None:
+    with under_load(installation, "workers_restart", "worker, watcher and beat; an upload before and meanwhile"):
         haproxy = installation.balancers["haproxy"]
         first = installation.upload(haproxy, "before", 1)
-        installation.programs["worker"].stop()
+        installation.workers.stop()
         second = installation.upload(haproxy, "meanwhile", 2)
-        installation.programs["worker"].start()
-        for name in ("watcher", "beat"):
-            installation.programs[name].stop()
-            installation.programs[name].start()
+        installation.workers.start()
         eventually(lambda: installation.upload_states(first, second) == {"accepted"}, 120, what="both uploads")
-        for load in loads.values():
-            load.progress()
-    figures = report("rolling_restart", loads, "2 web processes, worker, watcher, beat; one after the other", hosts=1)
-    assert [load.failures for load in loads.values()] == [[], [], []]
-    assert figures["requests"] > 50
-    assert all(load.moves for load in loads.values()), "sockets were asked to connect again"
-    check_ledger(installation.webs[0], [answer for load in loads.values() for answer in load.answers])
