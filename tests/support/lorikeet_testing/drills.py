@@ -5,6 +5,7 @@ A drill ends with a row of `benchmarks/results/drills.jsonl`, if LORIKEET_DRILL_
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import ssl
@@ -12,15 +13,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 from benchmarks.rows import commit, machine
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from lorikeet_testing.web import WebProcess, eventually
 
@@ -58,7 +59,6 @@ class Load:
     moves: int = 0  # sockets that their server asked to connect again
     _stopped: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _sockets: dict[ExitStack, ClientConnection] = field(default_factory=dict)  # by the caller's stack
 
     @property
     def requests(self) -> int:
@@ -107,7 +107,7 @@ class Load:
         try:
             self.answers.append(ask())
             self.by_kind[kind] += 1
-        except (DrillError, httpx.HTTPError, ConnectionClosed, InvalidStatus, OSError) as error:
+        except (DrillError, httpx.HTTPError, OSError) as error:
             reason = str(error) if isinstance(error, DrillError) else repr(error)
             self.failures.append(f"{kind}: {reason}")
             self._stopped.wait(0.1)
@@ -159,32 +159,36 @@ class Load:
         return now
 
     def _generations(self, caller: int) -> None:
-        with ExitStack() as sockets:
-            for number in self._numbers(caller):
-                self._note(SOCKET, lambda number=number: self._on_a_socket(sockets, number))  # type: ignore[misc]
+        # On an event loop: OpenSSL's connections must not be read and written by two threads at once, as a blocking
+        # client of websockets does.
+        asyncio.run(self._generate_all(caller))
 
-    def _on_a_socket(self, sockets: ExitStack, number: int) -> Answer:
-        """Generate on the caller's open socket, or on a new one. It is closed when its server stops, or on an error."""
-        keep = False
-        try:
-            while True:
-                socket = self._sockets.get(sockets) or self._connect(sockets)
-                answer, moves = self._generate(socket, number)
-                self.moves += moves
-                keep = not moves
-                if answer is not None:
-                    return answer
-                self._close(sockets)  # refused because the server stops: connect again, as it said
-        finally:
-            if not keep:
-                self._close(sockets)
+    async def _generate_all(self, caller: int) -> None:
+        socket: ClientConnection | None = None
+        for number in self._numbers(caller):
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    answer = None
+                    while answer is None:  # refused because the server stops: connect again, as it says
+                        socket = socket or await self._connect()
+                        answer, moves = await self._generate(socket, number)
+                        if moves:
+                            self.moves += 1
+                            await socket.close()
+                            socket = None
+                self.answers.append(answer)
+                self.by_kind[SOCKET] += 1
+            except (DrillError, ConnectionClosed, InvalidHandshake, OSError) as error:  # a timeout is an OSError
+                self.failures.append(f"{SOCKET}: {error if isinstance(error, DrillError) else repr(error)}")
+                if socket is not None:
+                    await socket.close()
+                    socket = None
+                await asyncio.sleep(0.1)
+        if socket is not None:
+            await socket.close()
 
-    def _close(self, sockets: ExitStack) -> None:
-        self._sockets.pop(sockets, None)
-        sockets.pop_all().close()
-
-    def _connect(self, sockets: ExitStack) -> ClientConnection:
-        connection = connect(
+    async def _connect(self) -> ClientConnection:
+        socket = await connect(
             self.url.replace("http", "ws", 1) + "/ws/inference",
             ssl=self.tls,
             additional_headers={"Authorization": f"Bearer {self.key}"},
@@ -192,18 +196,17 @@ class Load:
             open_timeout=ANSWER_S,
             close_timeout=2,
         )
-        socket = self._sockets[sockets] = sockets.enter_context(connection)
-        hello = json.loads(socket.recv(ANSWER_S))
+        hello = json.loads(await socket.recv())
         if hello["type"] != "hello":
             raise DrillError(f"instead of hello: {hello}")
         return socket
 
-    def _generate(self, socket: ClientConnection, number: int) -> tuple[Answer | None, bool]:
+    async def _generate(self, socket: ClientConnection, number: int) -> tuple[Answer | None, bool]:
         """Return the answer, or None if the server stops, and whether the socket should connect again."""
-        socket.send(json.dumps({"type": "generate", "id": str(number), "request": self.body(number)}))
+        await socket.send(json.dumps({"type": "generate", "id": str(number), "request": self.body(number)}))
         last, moves, request_id = time.monotonic(), False, ""
         while True:
-            frame = json.loads(socket.recv(ANSWER_S))
+            frame = json.loads(await socket.recv())
             last = self._piece(last)
             if frame["type"] == "move":
                 moves = True
@@ -211,6 +214,7 @@ class Load:
                 request_id = frame["request_id"]
             elif frame["type"] == "error":
                 if frame["error"]["code"] == "server_draining":
+                    await asyncio.sleep(0.1)
                     return None, True
                 raise DrillError(f"on the socket: {frame['error']}")
             elif frame["type"] == "done":
