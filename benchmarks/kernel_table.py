@@ -16,9 +16,10 @@ import torch
 from rows import Rows, bandwidth, parser_of, traffic
 
 from lora_kernels.expand import lora_expand
+from lora_kernels.fp8_tensors import FP8
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.shrink import lora_shrink
-from lora_kernels.tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
+from lora_kernels.tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 KV_DIM, ROWS_PER_PAGE, LAYERS = 1024, 32, 8
@@ -39,7 +40,7 @@ class Case:
     ranks: tuple[int, ...]
 
 
-def build(case: Case, group: Group) -> tuple[torch.Tensor, SlotTables, int]:
+def build(case: Case, group: Group, *, fp8: bool = False) -> tuple[torch.Tensor, SlotTables, int]:
     """Return the pool, the tables, and the bytes that one layer of the group reads."""
     layout, pages_needed, read = [], 0, 0
     for index in range(case.adapters):
@@ -49,17 +50,22 @@ def build(case: Case, group: Group) -> tuple[torch.Tensor, SlotTables, int]:
         for target, features in enumerate(group.out_features):
             fields.append((target * rank * group.in_features // KV_DIM, cursor, rank))
             cursor += rank * features // KV_DIM
-        layout.append((fields, -(-cursor // ROWS_PER_PAGE)))
+        layout.append((fields, -(-cursor // (ROWS_PER_PAGE * (2 if fp8 else 1)))))
         pages_needed = max(pages_needed, layout[-1][1])
-        read += cursor * KV_DIM * 2
+        read += cursor * KV_DIM * (1 if fp8 else 2)
     total = sum(pages for _, pages in layout) + 1
     pool = torch.randn(LAYERS, total, ROWS_PER_PAGE * KV_DIM, device="cuda", dtype=torch.bfloat16) * 0.02
-    tables = SlotTables(case.adapters + 1, LAYERS, pages_needed, "cuda")
+    if fp8:
+        for page in pool:  # elements of E4M3, none of which is NaN
+            page.copy_(torch.randn(total, 2 * ROWS_PER_PAGE * KV_DIM, device="cuda").to(FP8).view(torch.bfloat16))
+    tables = SlotTables(case.adapters + 1, LAYERS, pages_needed, "cuda", fp8_rows=2 if fp8 else 0)
     order = (torch.randperm(total - 1) + 1).tolist()
     for index, (fields, pages) in enumerate(layout):
         modules = torch.zeros(LAYERS, ALL_TARGETS, MODULE_FIELDS, dtype=torch.int32)
         for offset, field in enumerate(fields):
             modules[:, group.first_target + offset, :3] = torch.tensor(field, dtype=torch.int32)
+            if fp8:
+                modules[:, group.first_target + offset, :2] += FP8_ROWS
         tables.write(index + 1, [order.pop() for _ in range(pages)], modules, torch.ones(LAYERS, ALL_TARGETS))
     return pool, tables, read
 
@@ -83,8 +89,8 @@ def measure(run: Callable[[int], None], repeats: int = 20) -> float:
     return statistics.median(times)
 
 
-def bench(case: Case, group: Group, variant: KernelVariant) -> dict[str, float]:
-    pool, tables, read = build(case, group)
+def bench(case: Case, group: Group, variant: KernelVariant, *, fp8: bool = False) -> dict[str, float]:
+    pool, tables, read = build(case, group, fp8=fp8)
     per_adapter = case.tokens // case.adapters
     spans = [
         Span(i + 1, i * per_adapter, (i + 1) * per_adapter, case.ranks[i % len(case.ranks)])
@@ -112,8 +118,9 @@ def bench(case: Case, group: Group, variant: KernelVariant) -> dict[str, float]:
 
 def main() -> None:
     parser = parser_of(__doc__, out=True)
+    parser.add_argument("--fp8", action="store_true", help="adapters whose factors are in FP8")
     arguments = parser.parse_args()
-    rows = Rows(arguments.out, "kernels", "llama-3.1-8b")
+    rows = Rows(arguments.out, "kernels", "llama-3.1-8b" + (", fp8 adapters" if arguments.fp8 else ""))
     decode = [Case(t, t, r) for t in (16, 64, 256) for r in ((8,), (16,), (64,), (8, 16, 32, 64))]
     decode += [Case(64, 64, (128,))]
     shared = [Case(64, 1, (16,))] + [Case(256, n, (8, 16, 32, 64)) for n in (1, 8, 64, 128)]
@@ -130,7 +137,7 @@ def main() -> None:
             for case in cases:
                 if name in ("gate_up", "down") and case.tokens in (16, 256):
                     continue
-                result = bench(case, GROUPS[name], variant)
+                result = bench(case, GROUPS[name], variant, fp8=arguments.fp8)
                 ranks = "/".join(map(str, case.ranks))
                 case_name = f"{name} {case.tokens} tokens {case.adapters} adapters r{ranks}"
                 both, read = result.pop("both_us"), result.pop("bytes")

@@ -36,6 +36,7 @@ from lora_engine.model.loading import (
     build_pool,
     build_transformer,
     choose_dtype,
+    fp8_adapters,
     quantises,
     target_shapes,
 )
@@ -46,6 +47,7 @@ from lora_engine.peft_format import DOWN, GATE_UP, AdapterManifest, ExpertFactor
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader
 from lora_engine.text import Tokenizer
+from lora_kernels.fp8_tensors import FP8
 
 LLAMA_3_1_8B: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
@@ -144,7 +146,7 @@ def random_model(config: EngineConfig, parallel: Parallel) -> LoadedModel:
     return LoadedModel(
         config.model_name, "sha256:random", str(device), model,
         Tokenizer.load(tokenizer_folder(model_config.vocab_size)), build_pool(config, model, max_context),
-        target_shapes(config, model_config, parallel), max_context, tables,
+        target_shapes(config, model_config, parallel), max_context, tables, fp8_adapters(config),
     )  # fmt: skip
 
 
@@ -177,25 +179,26 @@ def random_adapter(
         for module in (GATE_UP, DOWN)
     )
     manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {}, experts=experts)
-    layout = plan_layout(manifest, engine.pool.geometry, engine.targets)
+    fp8_rows = 2 if engine.loaded.fp8_adapters else 0
+    layout = plan_layout(manifest, engine.pool.geometry, engine.targets, fp8_rows)
     shape = (engine.pool.geometry.num_layer_groups, layout.num_pages, engine.pool.geometry.page_elems)
     of_ranks = _memory.zeros((engine.targets.world, *shape), torch.bfloat16)
     for part in of_ranks.view(-1).split(_NOISE):
-        part.copy_(noise(len(part)))
+        part.copy_(noise(len(part), fp8=fp8_rows > 0))
     return PackedAdapter(f"sha256:{index:064x}", max(rank, expert_rank), layout, of_ranks[0], of_ranks)
 
 
 _memory: HostMemory = PinnedSlabs(1 << 30)
 _NOISE = 1 << 26  # weights of an adapter that are made at most; larger ones repeat them
-_noise = torch.empty(0)
+_noise: dict[bool, torch.Tensor] = {}
 
 
-def noise(count: int) -> torch.Tensor:
-    """Return small random weights, made once, since only their size matters for speed."""
-    global _noise
-    if len(_noise) < count:
-        _noise = (torch.randn(count, device="cuda") * 0.01).bfloat16().cpu()
-    return _noise[:count]
+def noise(count: int, *, fp8: bool = False) -> torch.Tensor:
+    """Return small random weights, made once, since only their size matters for speed; with ``fp8`` pairs of E4M3."""
+    if len(_noise.get(fp8, ())) < count:
+        values = torch.randn(2 * count if fp8 else count, device="cuda") * 0.01
+        _noise[fp8] = (values.to(FP8).view(torch.bfloat16) if fp8 else values.bfloat16()).cpu()
+    return _noise[fp8][:count]
 
 
 def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int) -> dict[str, Any]:
@@ -240,9 +243,10 @@ def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int) 
     }
 
 
-def system_name(quantization: str, kv_cache_dtype: str) -> str:
+def system_name(quantization: str, kv_cache_dtype: str, adapter_dtype: str = "auto") -> str:
     """Return the rows' name of an engine with these settings."""
     fp8 = ", fp8" if quantization == "fp8" else ""
+    fp8 += ", fp8 adapters" if adapter_dtype == "fp8" else ""
     return "lorikeet" + fp8 + (", fp8 keys and values" if kv_cache_dtype == "fp8" else "")
 
 
@@ -257,6 +261,7 @@ def main() -> None:
     parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--pool-mb", type=int, default=0)
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
+    parser.add_argument("--adapter-dtype", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--deterministic", action="store_true")
@@ -267,7 +272,7 @@ def main() -> None:
         model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running,
         step_tokens=arguments.step_tokens, quantization=arguments.quantization, pool_mb=arguments.pool_mb,
         kv_cache_dtype=arguments.kv_cache_dtype, prefix_cache=False, tensor_parallel=arguments.tensor_parallel,
-        deterministic=arguments.deterministic,
+        deterministic=arguments.deterministic, adapter_dtype=arguments.adapter_dtype,
     )  # fmt: skip
     if arguments.lora_off:
         TritonOps.project = lambda ops, group, layer, x, weight, bias, plan: ops.base_product(x, weight, bias)  # type: ignore[method-assign]
@@ -279,7 +284,7 @@ def main() -> None:
         """Every graph is there before anything is measured."""
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
-    system = system_name(arguments.quantization, arguments.kv_cache_dtype)
+    system = system_name(arguments.quantization, arguments.kv_cache_dtype, arguments.adapter_dtype)
     if arguments.deterministic:
         system += ", deterministic"
     if arguments.tensor_parallel > 1:

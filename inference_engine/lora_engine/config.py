@@ -41,6 +41,7 @@ class EngineConfig:
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
     quantization: str = "auto"  # "auto" = weights as in the checkpoint | "fp8" = quantise plain weights too
     kv_cache_dtype: str = "auto"  # "auto" = dtype | "fp8" = E4M3, half the bytes
+    adapter_dtype: str = "auto"  # "auto" = dtype | "fp8" = factors of LoRA in E4M3, half the bytes
     backend: str = "auto"  # "auto" | "torch" | "triton" | "flashinfer" (Triton, with FlashInfer's kernels for prompts)
     deterministic: bool = False  # answers do not depend on other requests
     cuda_graphs: bool = True

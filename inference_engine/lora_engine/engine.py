@@ -14,6 +14,7 @@ from lora_engine.execution.prompt_reads import is_finite
 from lora_engine.execution.row_runner import RowRunner
 from lora_engine.execution.runner import InFlight, Launched, Runner, Sampled, StepMirror, of_answer, one_token
 from lora_engine.wire.versions import WIRE_VERSION
+from lora_kernels.fp8_tensors import FP8
 from lora_kernels.sampling_parameters import OVERFLOWED
 from lorikeet_version import build_version
 
@@ -302,6 +303,7 @@ class Engine:
             "dtype": str(self.pool.data.dtype).removeprefix("torch."),
             "fp8_matrices": self.loaded.model.weights.num_quantised(),
             "kv_dtype": str(self.pool.kv.dtype).removeprefix("torch."),
+            "adapter_dtype": str(FP8 if self.loaded.fp8_adapters else self.pool.data.dtype).removeprefix("torch."),
             "max_context": self.max_context,
             "max_running": self.config.max_running,
             "max_lora_rank": self.config.max_lora_rank,

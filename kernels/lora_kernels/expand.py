@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .fp8_tensors import FP8
 from .kernel_variants import (
     EXPAND,
     LARGE_TILE,
@@ -24,8 +25,10 @@ from .kernel_variants import (
     num_splits,
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
-from .tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
+from .tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
 from .work_items import load_tile
+
+_FP8_ROWS = tl.constexpr(FP8_ROWS)
 
 
 @triton.jit
@@ -66,10 +69,60 @@ def _target_of(
     return target, block, out_features, out_start
 
 
+@triton.jit
+def _expand_columns(
+    h_ptr,
+    pool_ptr,
+    out_ptr,
+    table_ptr,
+    first_pool_row,
+    rank,
+    length,
+    column,
+    out_features,
+    h_stride,
+    split_stride,
+    KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
+    SHARDS: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    TOKENS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Multiply one or two tokens' shrunk activations by ``BLOCK_N`` columns of a target's B."""
+    columns = tl.arange(0, BLOCK_N)
+    pool_rows_per_row = (out_features + KV_DIM - 1) // KV_DIM
+    first_pool_row += column // KV_DIM
+    splits = tl.arange(0, MAX_SPLITS)
+    acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
+    second = tl.zeros((BLOCK_N,), dtype=tl.float32)
+    for r in range(0, rank * SHARDS, BLOCK_R):
+        rows = r + tl.arange(0, BLOCK_R)
+        rows_ok = rows < rank * SHARDS
+        pool_row = first_pool_row + rows * pool_rows_per_row
+        page = tl.load(table_ptr + pool_row // ROWS_PER_PAGE, mask=rows_ok, other=0)
+        place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + column % KV_DIM
+        b = tl.load(
+            pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
+        )
+        b = b.to(tl.float32)
+        grid_dependency_wait(PDL)
+        h_ptrs = h_ptr + splits[:, None] * split_stride + _place(rows, rank, split_stride, SHARDS)[None, :]
+        h_ok = (splits < SPLITS)[:, None] & rows_ok[None, :]
+        acc += _expanded(b, h_ptrs, h_ok, out_ptr)
+        if TOKENS == 2:
+            second += _expanded(b, h_ptrs + h_stride, h_ok & (length == 2), out_ptr)
+    return acc, second
+
+
 @triton.jit(do_not_specialize=["layer"])
 def _expand_gemv_kernel(
     h_ptr,
     pool_ptr,
+    fp8_pool_ptr,
     out_ptr,
     tiles_ptr,
     pages_ptr,
@@ -101,6 +154,7 @@ def _expand_gemv_kernel(
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
     TOKENS: tl.constexpr,
+    FP8: tl.constexpr,
     ONTO: tl.constexpr,
     IN_PLACE: tl.constexpr,
     PDL: tl.constexpr,
@@ -128,28 +182,27 @@ def _expand_gemv_kernel(
     column = block * BLOCK_N
     columns = tl.arange(0, BLOCK_N)
     columns_ok = column + columns < out_features
-    pool_rows_per_row = (out_features + KV_DIM - 1) // KV_DIM
-    first_pool_row = tl.load(meta + target * FIELDS + 1) + column // KV_DIM
-    splits = tl.arange(0, MAX_SPLITS)
+    first_pool_row = tl.load(meta + target * FIELDS + 1)
+    table_ptr = pages_ptr + slot * pages_stride
     h_ptr += token * h_stride + shrunk_start
-    acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
-    second = tl.zeros((BLOCK_N,), dtype=tl.float32)
-    for r in range(0, rank * SHARDS, BLOCK_R):
-        rows = r + tl.arange(0, BLOCK_R)
-        rows_ok = rows < rank * SHARDS
-        pool_row = first_pool_row + rows * pool_rows_per_row
-        page = tl.load(pages_ptr + slot * pages_stride + pool_row // ROWS_PER_PAGE, mask=rows_ok, other=0)
-        place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + column % KV_DIM
-        b = tl.load(
-            pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
-        )
-        b = b.to(tl.float32)
-        grid_dependency_wait(PDL)
-        h_ptrs = h_ptr + splits[:, None] * split_stride + _place(rows, rank, split_stride, SHARDS)[None, :]
-        h_ok = (splits < SPLITS)[:, None] & rows_ok[None, :]
-        acc += _expanded(b, h_ptrs, h_ok, pool_ptr)
-        if TOKENS == 2:
-            second += _expanded(b, h_ptrs + h_stride, h_ok & (length == 2), pool_ptr)
+    if FP8 > 0:
+        if first_pool_row >= _FP8_ROWS:
+            acc, second = _expand_columns(
+                h_ptr, fp8_pool_ptr, out_ptr, table_ptr, first_pool_row - _FP8_ROWS, rank, length, column, out_features,
+                h_stride, split_stride, KV_DIM, ROWS_PER_PAGE * FP8, SPLITS, MAX_SPLITS, SHARDS, BLOCK_R, BLOCK_N,
+                TOKENS, PDL,
+            )  # fmt: skip
+        else:
+            acc, second = _expand_columns(
+                h_ptr, pool_ptr, out_ptr, table_ptr, first_pool_row, rank, length, column, out_features,
+                h_stride, split_stride, KV_DIM, ROWS_PER_PAGE, SPLITS, MAX_SPLITS, SHARDS, BLOCK_R, BLOCK_N,
+                TOKENS, PDL,
+            )  # fmt: skip
+    else:
+        acc, second = _expand_columns(
+            h_ptr, pool_ptr, out_ptr, table_ptr, first_pool_row, rank, length, column, out_features, h_stride,
+            split_stride, KV_DIM, ROWS_PER_PAGE, SPLITS, MAX_SPLITS, SHARDS, BLOCK_R, BLOCK_N, TOKENS, PDL,
+        )  # fmt: skip
     grid_dependency_wait(PDL)
     out_ptr += token * out_stride + out_start + column + columns
     onto_ptr += token * onto_stride + out_start + column + columns
@@ -174,10 +227,10 @@ def _place(rows, rank, shard_stride, SHARDS: tl.constexpr):
 
 
 @triton.jit
-def _expanded(b, h_ptrs, h_ok, pool_ptr):
+def _expanded(b, h_ptrs, h_ok, out_ptr):
     """Multiply one token's shrunk activations, the totals of their partial sums, by ``b [rows, columns]`` float32."""
     partial = tl.load(h_ptrs, mask=h_ok, other=0.0)
-    shrunk = tl.sum(partial, axis=0).to(pool_ptr.dtype.element_ty).to(tl.float32)
+    shrunk = tl.sum(partial, axis=0).to(out_ptr.dtype.element_ty).to(tl.float32)
     return tl.sum(b * shrunk[:, None], axis=0)
 
 
@@ -231,6 +284,7 @@ def _expand_tile(
         h = tl.load(
             h_ptr + tokens[:, None] * h_stride + places[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
         )
+        b = b.to(out_ptr.dtype.element_ty)
         acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
     grid_dependency_wait(PDL)
     acc *= scale
@@ -246,6 +300,7 @@ def _expand_tile(
 def _expand_gemm_kernel(
     h_ptr,
     pool_ptr,
+    fp8_pool_ptr,
     out_ptr,
     tiles_ptr,
     pages_ptr,
@@ -276,6 +331,7 @@ def _expand_gemm_kernel(
     LARGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    FP8: tl.constexpr,
     ONTO: tl.constexpr,
     IN_PLACE: tl.constexpr,
     PDL: tl.constexpr,
@@ -305,6 +361,25 @@ def _expand_gemm_kernel(
     scale = tl.load(scales_ptr + slot * scale_stride + layer * NUM_ALL_TARGETS + FIRST + target)
     first_pool_row = tl.load(meta + target * FIELDS + 1)
     table_ptr = pages_ptr + slot * pages_stride
+    if FP8 > 0:
+        if first_pool_row >= _FP8_ROWS:
+            first_pool_row -= _FP8_ROWS
+            if LARGE > 0:
+                grid_dependency_wait(PDL)
+                if length > SMALL:
+                    _expand_tile(
+                        h_ptr, fp8_pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
+                        block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
+                        KV_DIM, ROWS_PER_PAGE * FP8, SHARDS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
+                    )  # fmt: skip
+                    return
+            if SMALL > 0:
+                _expand_tile(
+                    h_ptr, fp8_pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
+                    block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
+                    KV_DIM, ROWS_PER_PAGE * FP8, SHARDS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
+                )  # fmt: skip
+            return
     if LARGE > 0:
         grid_dependency_wait(PDL)
         if length > SMALL:
@@ -358,6 +433,7 @@ def lora_expand(
     shards = 1 if exchanged is None else exchanged.shape[0]
     onto_stride = out.stride(0) if onto is out else 0
     tables_of = (tables.pages, tables.modules, tables.scales, out if onto is None else onto, layer)
+    pools = (pool, pool.view(FP8) if tables.fp8_rows else pool)
     strides = (
         out.stride(0), onto_stride, tables.pages.stride(0), tables.modules.stride(0), tables.scales.stride(0)
     )  # fmt: skip
@@ -376,6 +452,7 @@ def lora_expand(
         SHARDS=shards,
         BLOCK_R=launch.rows,
         BLOCK_N=block_n,
+        FP8=tables.fp8_rows,
         ONTO=onto is not None,
         IN_PLACE=onto is out,
         **launch.options(),
@@ -385,7 +462,7 @@ def lora_expand(
         splits = num_splits(group.in_features, SPLIT_K[shape.variant].most) if exchanged is None else 1
         partial = h.partial if exchanged is None else exchanged
         _expand_gemv_kernel[grid](
-            partial, pool, out, tiles, *tables_of, partial.stride(1), partial.stride(0), *strides,
+            partial, *pools, out, tiles, *tables_of, partial.stride(1), partial.stride(0), *strides,
             SPLITS=splits, MAX_SPLITS=triton.next_power_of_2(splits), TOKENS=int(shape.variant), **common,
         )  # fmt: skip
         return
@@ -393,6 +470,6 @@ def lora_expand(
     total = h.total[None] if exchanged is None else exchanged
     shard_stride = total.stride(0) if shards > 1 else 0
     _expand_gemm_kernel[grid](
-        total, pool, out, tiles, *tables_of, total.stride(1), shard_stride, *strides, SMALL=small, LARGE=large,
+        total, *pools, out, tiles, *tables_of, total.stride(1), shard_stride, *strides, SMALL=small, LARGE=large,
         **common,
     )  # fmt: skip

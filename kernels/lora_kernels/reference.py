@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .tables import Group, SlotTables
+from .fp8_tensors import FP8
+from .tables import FP8_ROWS, Group, SlotTables
 
 
 def adapter_rows(
@@ -36,9 +37,11 @@ def lora_delta(
             target = group.first_target + index
             a_row, b_row, rank = tables.modules[slot, layer, target, :3].tolist()
             if rank:
-                pages = tables.pages[slot]
-                a = adapter_rows(pool, pages, kv_dim, a_row, rank, group.in_features).double()
-                b = adapter_rows(pool, pages, kv_dim, b_row, rank, features).double()
+                pages, rows = tables.pages[slot], pool
+                if a_row >= FP8_ROWS:
+                    a_row, b_row, rows = a_row - FP8_ROWS, b_row - FP8_ROWS, pool.view(FP8)
+                a = adapter_rows(rows, pages, kv_dim, a_row, rank, group.in_features).double()
+                b = adapter_rows(rows, pages, kv_dim, b_row, rank, features).double()
                 scale = float(tables.scales[slot, layer, target])
                 out[token, start : start + features] = scale * ((a @ x[token].double()) @ b)
             start += features

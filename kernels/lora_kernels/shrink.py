@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .fp8_tensors import FP8
 from .kernel_variants import (
     LARGE_TILE,
     SHRINK,
@@ -26,8 +27,10 @@ from .kernel_variants import (
     num_splits,
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
-from .tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
+from .tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
 from .work_items import count_work_items, find_work_item, load_tile
+
+_FP8_ROWS = tl.constexpr(FP8_ROWS)
 
 
 @triton.jit
@@ -41,7 +44,7 @@ def _rows_of(
     FIRST: tl.constexpr,
     NUM_TARGETS: tl.constexpr,
 ):
-    """Return the first pool row of a group's A, and the number of rows of A."""
+    """Return the first pool row of a group's A, plus ``FP8_ROWS`` if it is in FP8, and the number of rows of A."""
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     num_rows = 0
     for target in tl.static_range(NUM_TARGETS):
@@ -49,10 +52,64 @@ def _rows_of(
     return tl.load(meta), num_rows
 
 
+@triton.jit
+def _shrink_rows(
+    x_ptr,
+    pool_ptr,
+    h_ptr,
+    table_ptr,
+    first_pool_row,
+    num_rows,
+    block,
+    start,
+    length,
+    first_block,
+    x_stride,
+    h_stride,
+    IN: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    TOKENS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Multiply ``BLOCK_R`` rows of A by up to ``TOKENS`` tokens, over ``BLOCKS`` blocks of the input."""
+    POOL_ROWS_PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    EVEN: tl.constexpr = IN % (BLOCKS * BLOCK_K) == 0  # no column needs a mask
+    column = (first_block + tl.arange(0, BLOCKS)) * BLOCK_K
+    inner = tl.arange(0, BLOCK_K)
+    columns = column[:, None] + inner[None, :]
+    rows = block * BLOCK_R + tl.arange(0, BLOCK_R)
+    rows_ok = rows < num_rows
+    pool_row = first_pool_row + rows[:, None] * POOL_ROWS_PER_ROW + (column // KV_DIM)[None, :]
+    ok = rows_ok[:, None] & (column < IN)[None, :]
+    page = tl.load(table_ptr + pool_row // ROWS_PER_PAGE, mask=ok, other=0)
+    place = (
+        page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + (column % KV_DIM)[None, :]
+    )
+    a_ok = rows_ok[:, None, None]
+    if not EVEN:
+        a_ok = a_ok & (columns < IN)[None, :, :]
+    a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :], mask=a_ok, other=0.0)
+    grid_dependency_wait(PDL)
+    for offset in tl.static_range(TOKENS):
+        token = (start + tl.minimum(offset, length - 1)).to(tl.int64)
+        if EVEN:
+            x = tl.load(x_ptr + token * x_stride + columns)
+        else:
+            x = tl.load(x_ptr + token * x_stride + columns, mask=columns < IN, other=0.0)
+        products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
+        shrunk = tl.sum(tl.sum(products, axis=2), axis=1)
+        tl.store(h_ptr + token * h_stride + rows, shrunk, mask=rows_ok & (offset < length))
+
+
 @triton.jit(do_not_specialize=["layer", "num_tiles"])
 def _shrink_gemv_kernel(
     x_ptr,
     pool_ptr,
+    fp8_pool_ptr,
     h_ptr,
     tiles_ptr,
     num_tiles,
@@ -75,17 +132,13 @@ def _shrink_gemv_kernel(
     BLOCKS: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TOKENS: tl.constexpr,
+    FP8: tl.constexpr,
     MAX_TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Shrink tiles of up to ``TOKENS`` tokens; loads the rows' whole split of the input at once, without a loop."""
     launch_dependents(PDL)
     split = tl.program_id(1)
-    column = (split * BLOCKS + tl.arange(0, BLOCKS)) * BLOCK_K
-    inner = tl.arange(0, BLOCK_K)
-    columns = column[:, None] + inner[None, :]
-    POOL_ROWS_PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
-    EVEN: tl.constexpr = IN % (BLOCKS * BLOCK_K) == 0  # no column needs a mask
     h_ptr += split * split_stride
     for item in range(tl.program_id(0), count_work_items(tiles_ptr, num_tiles, NUM_TARGETS), tl.num_programs(0)):
         tile, block = find_work_item(item, tiles_ptr, num_tiles, NUM_TARGETS, MAX_TILES)
@@ -93,37 +146,88 @@ def _shrink_gemv_kernel(
         first_pool_row, num_rows = _rows_of(
             slot, modules_ptr, slot_stride, layer, LAYER_STRIDE, FIELDS, FIRST, NUM_TARGETS
         )
-        rows = block * BLOCK_R + tl.arange(0, BLOCK_R)
-        rows_ok = rows < num_rows
-        pool_row = first_pool_row + rows[:, None] * POOL_ROWS_PER_ROW + (column // KV_DIM)[None, :]
-        ok = rows_ok[:, None] & (column < IN)[None, :]
-        page = tl.load(pages_ptr + slot * pages_stride + pool_row // ROWS_PER_PAGE, mask=ok, other=0)
-        place = (
-            page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM)
-            + (pool_row % ROWS_PER_PAGE) * KV_DIM
-            + (column % KV_DIM)[None, :]
-        )
-        a_ok = rows_ok[:, None, None]
-        if not EVEN:
-            a_ok = a_ok & (columns < IN)[None, :, :]
-        a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :], mask=a_ok, other=0.0)
-        grid_dependency_wait(PDL)
-        for offset in tl.static_range(TOKENS):
-            token = (start + tl.minimum(offset, length - 1)).to(tl.int64)
-            if EVEN:
-                x = tl.load(x_ptr + token * x_stride + columns)
+        table_ptr = pages_ptr + slot * pages_stride
+        if FP8 > 0:
+            if first_pool_row >= _FP8_ROWS:
+                _shrink_rows(
+                    x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row - _FP8_ROWS, num_rows, block, start, length,
+                    split * BLOCKS, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE * FP8, BLOCK_R, BLOCKS, BLOCK_K,
+                    TOKENS, PDL,
+                )  # fmt: skip
             else:
-                x = tl.load(x_ptr + token * x_stride + columns, mask=columns < IN, other=0.0)
-            products = a.to(tl.float32) * x.to(tl.float32)[None, :, :]
-            shrunk = tl.sum(tl.sum(products, axis=2), axis=1)
-            tl.store(h_ptr + token * h_stride + rows, shrunk, mask=rows_ok & (offset < length))
+                _shrink_rows(
+                    x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, block, start, length,
+                    split * BLOCKS, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_R, BLOCKS, BLOCK_K,
+                    TOKENS, PDL,
+                )  # fmt: skip
+        else:
+            _shrink_rows(
+                x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, block, start, length,
+                split * BLOCKS, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_R, BLOCKS, BLOCK_K, TOKENS, PDL,
+            )  # fmt: skip
     grid_dependency_wait(PDL)
+
+
+@triton.jit
+def _shrink_few(
+    x_ptr,
+    pool_ptr,
+    h_ptr,
+    table_ptr,
+    first_pool_row,
+    num_rows,
+    block,
+    start,
+    length,
+    first,
+    x_stride,
+    h_stride,
+    IN: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    WAYS: tl.constexpr,
+    SPLIT_SIZE: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Multiply ``BLOCK_R`` rows of A by up to 16 tokens; each of ``WAYS`` warps multiplies its columns."""
+    inner = tl.arange(0, BLOCK_K)
+    POOL_ROWS_PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    rows = block * BLOCK_R + tl.arange(0, BLOCK_R)
+    rows_ok = rows < num_rows
+    tokens = tl.arange(0, BLOCK_T)
+    tokens_ok = tokens < length
+    tokens = (start + tokens).to(tl.int64)
+    row_start = first_pool_row + rows * POOL_ROWS_PER_ROW
+    acc = tl.zeros((WAYS, BLOCK_R, BLOCK_T), dtype=tl.float32)
+    stop = tl.where(block * BLOCK_R < num_rows, tl.minimum(first + SPLIT_SIZE, IN), 0)
+    for k in range(first, stop, WAYS * BLOCK_K):
+        column = k + tl.arange(0, WAYS) * BLOCK_K
+        ok = (column < IN)[:, None] & rows_ok[None, :]
+        pool_row = row_start[None, :] + (column // KV_DIM)[:, None]
+        page = tl.load(table_ptr + pool_row // ROWS_PER_PAGE, mask=ok, other=0)
+        place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM
+        place += (column % KV_DIM)[:, None]
+        a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :], mask=ok[:, :, None], other=0.0)
+        grid_dependency_wait(PDL)
+        columns = column[:, None] + inner[None, :]
+        x = tl.load(
+            x_ptr + tokens[None, None, :] * x_stride + columns[:, :, None],
+            mask=tokens_ok[None, None, :] & (columns < IN)[:, :, None],
+            other=0.0,
+        )
+        acc = tl.dot(a.to(x.dtype), x, acc, input_precision="ieee")
+    shrunk = tl.sum(acc, axis=0).to(h_ptr.dtype.element_ty)
+    tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], shrunk, mask=rows_ok[:, None] & tokens_ok[None, :])
 
 
 @triton.jit(do_not_specialize=["layer", "num_tiles"])
 def _shrink_grouped_kernel(
     x_ptr,
     pool_ptr,
+    fp8_pool_ptr,
     h_ptr,
     tiles_ptr,
     num_tiles,
@@ -147,6 +251,7 @@ def _shrink_grouped_kernel(
     BLOCK_K: tl.constexpr,
     WAYS: tl.constexpr,
     SPLIT_SIZE: tl.constexpr,
+    FP8: tl.constexpr,
     MAX_TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -154,41 +259,33 @@ def _shrink_grouped_kernel(
     tl.static_assert(SPLIT_SIZE % (WAYS * BLOCK_K) == 0, "a split ends between two rounds of the loop")
     launch_dependents(PDL)
     split = tl.program_id(1)
-    inner = tl.arange(0, BLOCK_K)
     h_ptr += split * split_stride
-    POOL_ROWS_PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
     for item in range(tl.program_id(0), count_work_items(tiles_ptr, num_tiles, NUM_TARGETS), tl.num_programs(0)):
         tile, block = find_work_item(item, tiles_ptr, num_tiles, NUM_TARGETS, MAX_TILES)
         slot, start, length = load_tile(tiles_ptr, tile)
         first_pool_row, num_rows = _rows_of(
             slot, modules_ptr, slot_stride, layer, LAYER_STRIDE, FIELDS, FIRST, NUM_TARGETS
         )
-        rows = block * BLOCK_R + tl.arange(0, BLOCK_R)
-        rows_ok = rows < num_rows
-        tokens = tl.arange(0, BLOCK_T)
-        tokens_ok = tokens < length
-        tokens = (start + tokens).to(tl.int64)
-        row_start = first_pool_row + rows * POOL_ROWS_PER_ROW
-        acc = tl.zeros((WAYS, BLOCK_R, BLOCK_T), dtype=tl.float32)
-        stop = tl.where(block * BLOCK_R < num_rows, tl.minimum(split * SPLIT_SIZE + SPLIT_SIZE, IN), 0)
-        for k in range(split * SPLIT_SIZE, stop, WAYS * BLOCK_K):
-            column = k + tl.arange(0, WAYS) * BLOCK_K
-            ok = (column < IN)[:, None] & rows_ok[None, :]
-            pool_row = row_start[None, :] + (column // KV_DIM)[:, None]
-            page = tl.load(pages_ptr + slot * pages_stride + pool_row // ROWS_PER_PAGE, mask=ok, other=0)
-            place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM
-            place += (column % KV_DIM)[:, None]
-            a = tl.load(pool_ptr + place[:, :, None] + inner[None, None, :], mask=ok[:, :, None], other=0.0)
-            grid_dependency_wait(PDL)
-            columns = column[:, None] + inner[None, :]
-            x = tl.load(
-                x_ptr + tokens[None, None, :] * x_stride + columns[:, :, None],
-                mask=tokens_ok[None, None, :] & (columns < IN)[:, :, None],
-                other=0.0,
-            )
-            acc = tl.dot(a, x, acc, input_precision="ieee")
-        shrunk = tl.sum(acc, axis=0).to(h_ptr.dtype.element_ty)
-        tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], shrunk, mask=rows_ok[:, None] & tokens_ok[None, :])
+        table_ptr = pages_ptr + slot * pages_stride
+        if FP8 > 0:
+            if first_pool_row >= _FP8_ROWS:
+                _shrink_few(
+                    x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row - _FP8_ROWS, num_rows, block, start, length,
+                    split * SPLIT_SIZE, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE * FP8, BLOCK_T, BLOCK_R, BLOCK_K,
+                    WAYS, SPLIT_SIZE, PDL,
+                )  # fmt: skip
+            else:
+                _shrink_few(
+                    x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, block, start, length,
+                    split * SPLIT_SIZE, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_T, BLOCK_R, BLOCK_K,
+                    WAYS, SPLIT_SIZE, PDL,
+                )  # fmt: skip
+        else:
+            _shrink_few(
+                x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, block, start, length,
+                split * SPLIT_SIZE, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_T, BLOCK_R, BLOCK_K, WAYS,
+                SPLIT_SIZE, PDL,
+            )  # fmt: skip
     grid_dependency_wait(PDL)
 
 
@@ -236,7 +333,7 @@ def _shrink_tile(
             mask=tokens_ok[None, :] & columns_ok[:, None],
             other=0.0,
         )
-        acc = tl.dot(a, x, acc, input_precision="ieee")
+        acc = tl.dot(a.to(x.dtype), x, acc, input_precision="ieee")
     tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], acc, mask=rows_ok[:, None] & tokens_ok[None, :])
 
 
@@ -244,6 +341,7 @@ def _shrink_tile(
 def _shrink_prefill_kernel(
     x_ptr,
     pool_ptr,
+    fp8_pool_ptr,
     h_ptr,
     tiles_ptr,
     pages_ptr,
@@ -267,6 +365,7 @@ def _shrink_prefill_kernel(
     SMALL_K: tl.constexpr,
     LARGE_K: tl.constexpr,
     SPLIT_SIZE: tl.constexpr,
+    FP8: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Shrink prefill chunks by large matrix products; tiles of up to ``SMALL`` tokens take small ones (0: no tile)."""
@@ -283,6 +382,21 @@ def _shrink_prefill_kernel(
     h_ptr += split * split_stride
     table_ptr = pages_ptr + slot * pages_stride
     grid_dependency_wait(PDL)
+    if FP8 > 0:
+        if first_pool_row >= _FP8_ROWS:
+            first_pool_row -= _FP8_ROWS
+            if length > SMALL:
+                _shrink_tile(
+                    x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
+                    split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE * FP8, LARGE, BLOCK_R, LARGE_K, SPLIT_SIZE,
+                )  # fmt: skip
+                return
+            if SMALL > 0:
+                _shrink_tile(
+                    x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
+                    split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE * FP8, SMALL, BLOCK_R, SMALL_K, SPLIT_SIZE,
+                )  # fmt: skip
+            return
     if length > SMALL:
         _shrink_tile(
             x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
@@ -354,6 +468,8 @@ def lora_shrink(
     the adapter's total rank are written. ``tiles [n, 4]`` int32 comes from ``token_tiles`` with ``shape.variant``;
     ``tables`` are on ``x``'s device. ``kv_dim``: elements of a pool row, a multiple of 16. Sums are in float32. Raises
     ``ValueError`` for shapes that do not fit.
+
+    Factors in FP8 (``FP8_ROWS`` in ``tables``) are converted to ``x``'s dtype in registers, which is exact.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return
@@ -370,6 +486,7 @@ def lora_shrink(
     summed = shape.variant in (KernelVariant.GROUPED, KernelVariant.PREFILL)
     to = h.total[None] if summed and splits == 1 else partial
     tables_of = (tables.pages, tables.modules, layer)
+    pools = (pool, pool.view(FP8) if tables.fp8_rows else pool)
     strides = (x.stride(0), to.stride(1), to.stride(0), tables.pages.stride(0), tables.modules.stride(0))
     common = dict(
         LAYER_STRIDE=ALL_TARGETS * MODULE_FIELDS,
@@ -380,13 +497,14 @@ def lora_shrink(
         KV_DIM=kv_dim,
         ROWS_PER_PAGE=pool.shape[1] // kv_dim,
         BLOCK_R=launch.rows,
+        FP8=tables.fp8_rows,
         **launch.options(),
         **pdl_options(x),
     )
     columns = block_columns(kv_dim, launch.columns)
     if shape.variant is KernelVariant.PREFILL:
         _shrink_prefill_kernel[row_blocks, num_tiles, splits](
-            x, pool, to, tiles, *tables_of, *strides,
+            x, *pools, to, tiles, *tables_of, *strides,
             SMALL=shape.small_tile, LARGE=LARGE_TILE, SMALL_K=block_columns(kv_dim, 8192 // launch.rows),
             LARGE_K=columns, SPLIT_SIZE=split_size, **common,
         )  # fmt: skip
@@ -398,13 +516,13 @@ def lora_shrink(
         max_tiles = max(256, triton.next_power_of_2(num_tiles))
         if shape.variant is KernelVariant.GROUPED:
             _shrink_grouped_kernel[grid](
-                x, pool, to, tiles, num_tiles, *tables_of, *strides,
+                x, *pools, to, tiles, num_tiles, *tables_of, *strides,
                 BLOCK_T=SMALL_TILE, BLOCK_K=columns, WAYS=launch.warps, SPLIT_SIZE=split_size, MAX_TILES=max_tiles,
                 **common,
             )  # fmt: skip
         else:
             _shrink_gemv_kernel[grid](
-                x, pool, to, tiles, num_tiles, *tables_of, *strides,
+                x, *pools, to, tiles, num_tiles, *tables_of, *strides,
                 BLOCKS=split_size // columns, BLOCK_K=columns, TOKENS=int(shape.variant), MAX_TILES=max_tiles, **common,
             )  # fmt: skip
     if summed and splits > 1:

@@ -20,6 +20,9 @@ FIRST_TARGETS = tuple(sum(GROUP_SIZES[:group]) for group in range(len(GROUP_SIZE
 # Fields of a module's entry: first pool row of A, first pool row of B, rank, and the first pool rows of the epilogue's
 # factor and offset plus one (0: no such vector).
 MODULE_FIELDS = 5
+# Added to the first pool rows of A and B whose rows are in FP8 (E4M3). Such rows are counted in pool rows of ``kv_dim``
+# FP8 elements, of which a page holds ``SlotTables.fp8_rows`` times as many.
+FP8_ROWS = 1 << 30
 # Modules of each expert of a layer: gate, up, down. Fields of such a module's entry: first pool row of A and the pool
 # rows from one expert's A to the next one's (0: all experts have the same), the same two of B, and the rank.
 EXPERT_MODULES = 3
@@ -44,9 +47,20 @@ class SlotTables:
     """
 
     def __init__(
-        self, num_slots: int, num_layers: int, max_pages: int, device: torch.device | str, *, experts: bool = False
+        self,
+        num_slots: int,
+        num_layers: int,
+        max_pages: int,
+        device: torch.device | str,
+        *,
+        experts: bool = False,
+        fp8_rows: int = 0,
     ) -> None:
-        """Create tables without adapters. ``experts``: some layers of the model have experts."""
+        """Create tables without adapters. ``experts``: some layers of the model have experts.
+
+        ``fp8_rows``: pool rows of FP8 elements in the bytes of one of the pool's dtype; 0: no adapter is in FP8.
+        """
+        self.fp8_rows = fp8_rows
         self.num_layers = num_layers
         layers = num_layers if experts else 0
         entries = (num_slots, layers, EXPERT_MODULES)

@@ -10,10 +10,11 @@ import torch
 from lorikeet_testing.grids import grid
 
 from lora_kernels.expand import lora_expand
+from lora_kernels.fp8_tensors import FP8
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, LoraShape, ShrinkBuffers, SplitK
 from lora_kernels.reference import adapter_rows, lora_delta
 from lora_kernels.shrink import lora_shrink
-from lora_kernels.tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
+from lora_kernels.tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
 from lora_kernels.work_items import Span, tiles_needed, token_tiles
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -52,12 +53,15 @@ def larger_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 class Adapters:
     """A poisoned pool with adapters in scattered pages, and the tables that point at them.
 
-    Each slot's ranks go up to another one of ``ranks``, the first slot's up to the last.
+    Each slot's ranks go up to another one of ``ranks``, the first slot's up to the last. With ``fp8`` the rows of every
+    second slot are in FP8, the first slot's included.
     """
 
-    def __init__(self, count: int, dtype: torch.dtype, rnd: random.Random, ranks: tuple[int, ...] = RANKS) -> None:
+    def __init__(
+        self, count: int, dtype: torch.dtype, rnd: random.Random, ranks: tuple[int, ...] = RANKS, *, fp8: bool = False
+    ) -> None:
         self.pool = torch.full((LAYERS, 4000, ROWS_PER_PAGE * KV_DIM), float("nan"), dtype=dtype)
-        self.tables = SlotTables(count + 1, LAYERS, 2400, "cpu")
+        self.tables = SlotTables(count + 1, LAYERS, 2400, "cpu", fp8_rows=dtype.itemsize if fp8 else 0)
         free = list(range(1, 4000))
         rnd.shuffle(free)
         self.ranks = [0]  # largest of each slot's modules
@@ -75,22 +79,27 @@ class Adapters:
     def _place(self, slot: int, free: list[int], rnd: random.Random, ranks: tuple[int, ...]) -> None:
         modules = torch.zeros(LAYERS, ALL_TARGETS, MODULE_FIELDS, dtype=torch.int32)
         scales = torch.zeros(LAYERS, ALL_TARGETS)
-        pool_rows = 0
+        pool_rows, is_fp8 = 0, bool(self.tables.fp8_rows and slot % 2)
         for layer in range(LAYERS):
             cursor = 0
             for group in GROUPS:
                 chosen = [rnd.choice((0, *ranks)) for _ in group.out_features]
                 a_row = cursor
                 cursor += sum(chosen) * -(-group.in_features // KV_DIM)
+                flag = FP8_ROWS if is_fp8 else 0
                 for index, (rank, features) in enumerate(zip(chosen, group.out_features, strict=True)):
                     before = sum(chosen[:index]) * -(-group.in_features // KV_DIM)
-                    modules[layer, group.first_target + index, :3] = torch.tensor([a_row + before, cursor, rank])
+                    modules[layer, group.first_target + index, :3] = torch.tensor(
+                        [flag + a_row + before, flag + cursor, rank]
+                    )
                     scales[layer, group.first_target + index] = rnd.uniform(0.1, 2)
                     cursor += rank * -(-features // KV_DIM)
             pool_rows = max(pool_rows, cursor)
-        pages = [free.pop() for _ in range(-(-pool_rows // ROWS_PER_PAGE))]
+        per_page = ROWS_PER_PAGE * (self.tables.fp8_rows if is_fp8 else 1)
+        pages = [free.pop() for _ in range(-(-pool_rows // per_page))]
         for page in pages:
-            self.pool[:, page] = torch.randn(LAYERS, ROWS_PER_PAGE * KV_DIM) * 0.3
+            values = torch.randn(LAYERS, per_page * KV_DIM) * 0.3
+            self.pool[:, page] = values.to(FP8).view(self.pool.dtype) if is_fp8 else values
         self.tables.write(slot, pages, modules, scales)
         self.ranks.append(int(modules[:, :, 2].max()))
 
@@ -140,6 +149,15 @@ def test_decode_all_distinct_and_shared_adapters(group: Group, dtype: torch.dtyp
 def test_prefill_tiles(group: Group, dtype: torch.dtype) -> None:
     adapters = Adapters(3, dtype, random.Random(2))
     check(adapters, [(1, 0, 70), (2, 70, 71), (0, 71, 75), (3, 75, 95)], group, KernelVariant.PREFILL, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES if FAST else DTYPES[:1], ids=str)
+@pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
+def test_adapters_in_fp8_beside_others(variant: KernelVariant, dtype: torch.dtype) -> None:
+    adapters = Adapters(4, dtype, random.Random(13), ranks=(3, 17, 40), fp8=True)
+    spans = [(0, 0, 1), (1, 1, 2), (2, 2, 3), (3, 3, 6), (4, 6, 8), (1, 8, 28)]
+    for group in GROUPS if FAST else (GROUPS[2], GROUPS[3]):
+        check(adapters, spans, group, variant, dtype)
 
 
 @pytest.mark.parametrize("rank", [256, pytest.param(512, marks=pytest.mark.long)])

@@ -18,7 +18,7 @@ from lora_engine.peft_format import ModuleLora
 
 from .host_memory import HostMemory
 from .layout import AdapterLayout, ModuleSlot, PackedAdapter, TargetShapes, plan_layer
-from .tensors import module_rows, pool_rows_per_row
+from .tensors import factor_rows, module_rows, pool_rows_per_row
 
 Weighted = tuple[PackedAdapter, float]
 
@@ -40,7 +40,10 @@ def combine(
     memory: HostMemory,
     max_rank: int,
 ) -> PackedAdapter:
-    """Combine packed adapters. Raises ``StageError`` if a part is no plain LoRA, or their ranks exceed ``max_rank``."""
+    """Combine packed adapters in the pool's dtype.
+
+    Raises ``StageError`` if a part is no plain LoRA, or their ranks exceed ``max_rank``.
+    """
     for packed, _ in parts:
         _require_plain(packed)
     shares = [_shares(parts, layer) for layer in range(geometry.num_layers)]
@@ -59,10 +62,19 @@ def combine(
     for rank_data, *rank_sources in zip(data if all_ranks else [data], *sources, strict=True):
         for layer, slots in enumerate(layout.layers):
             group = geometry.layer_group(layer)
-            pool_rows, *of_parts = (source[group].view(-1, geometry.kv_dim) for source in (rank_data, *rank_sources))
+            pool_rows = factor_rows(rank_data[group], geometry.kv_dim, fp8=False)
+            of_parts = [
+                factor_rows(source[group], geometry.kv_dim, fp8=packed.layout.fp8_rows > 0)
+                for (packed, _), source in zip(parts, rank_sources, strict=True)
+            ]
             for slot in slots:
                 _write(pool_rows, slot, shares[layer][slot.target], of_parts)
     return PackedAdapter(digest, rank, layout, data[0] if all_ranks else data, data if all_ranks else None)
+
+
+def combined_bytes(parts: Sequence[PackedAdapter]) -> int:
+    """Return an upper bound of the bytes of a combination."""
+    return sum(packed.num_bytes * max(1, packed.layout.fp8_rows) for packed in parts)
 
 
 def _of_ranks(packed: PackedAdapter) -> torch.Tensor:

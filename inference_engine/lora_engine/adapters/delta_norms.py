@@ -7,7 +7,7 @@ import torch
 from lora_engine.memory.page_pool import PoolGeometry
 
 from . import experts
-from .layout import COLUMN_PARALLEL, TARGET_GROUPS, ModuleSlot, PackedAdapter, module_rows
+from .layout import COLUMN_PARALLEL, TARGET_GROUPS, ModuleSlot, PackedAdapter, factor_rows, module_rows
 from .targets import EXPERTS_GROUP, REPLICATED
 
 # For a layer: index into ``TARGET_GROUPS``, or ``EXPERTS_GROUP`` -> squared Frobenius norm.
@@ -24,7 +24,8 @@ def delta_norms(packed: PackedAdapter, geometry: PoolGeometry) -> list[Norms]:
     parts = [packed.data] if packed.of_ranks is None else packed.of_ranks.unbind()
     added: list[dict[str, float]] = [{} for _ in packed.layout.layers]
     for index, slots in enumerate(packed.layout.layers):
-        rows = [part[geometry.layer_group(index)].view(-1, geometry.kv_dim) for part in parts]
+        fp8 = packed.layout.fp8_rows > 0
+        rows = [factor_rows(part[geometry.layer_group(index)], geometry.kv_dim, fp8=fp8) for part in parts]
         for slot in slots:
             if (index, slot.target) not in packed.added:
                 added[index][slot.target] = slot.scale**2 * _product_norm(rows, slot)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_kernels.tables import ALL_TARGETS, EXPERT_FIELDS, FIRST_TARGETS, MODULE_FIELDS, SlotTables
+from lora_kernels.tables import ALL_TARGETS, EXPERT_FIELDS, FIRST_TARGETS, FP8_ROWS, MODULE_FIELDS, SlotTables
 
 from .epilogue import EpilogueSlot
 from .experts import MODULES
@@ -40,10 +40,11 @@ class DeviceTable:
         """Describe an adapter to the kernels, in the order of the current stream. ``sign`` -1 subtracts its delta."""
         modules = np.zeros((self.tables.num_layers, ALL_TARGETS, MODULE_FIELDS), dtype=np.int32)
         scales = np.zeros((self.tables.num_layers, ALL_TARGETS), dtype=np.float32)
+        first = FP8_ROWS if layout.fp8_rows else 0
         for layer, slots in enumerate(layout.layers):
             by_target = {slot.target: slot for slot in slots}
             for group in self._groups:
-                _describe_group(group, by_target, modules[layer], scales[layer])
+                _describe_group(group, by_target, modules[layer], scales[layer], first)
         for layer, epilogues in enumerate(layout.epilogues):
             self._describe_epilogues(epilogues, modules[layer])
         of_modules = pages[: len(pages) - layout.embedding_layer_pages]  # kernels read no other pages
@@ -77,13 +78,17 @@ def _describe_group(
     by_target: dict[str, ModuleSlot],
     modules: npt.NDArray[np.int32],
     scales: npt.NDArray[np.float32],
+    first: int,
 ) -> None:
-    """Describe a group. Its rows of A are one block: absent targets point at its start, with rank 0."""
+    """Describe a group; ``first`` is added to the pool rows of its factors.
+
+    Its rows of A are one block: absent targets point at its start, with rank 0.
+    """
     present = [by_target[target] for target in group if target in by_target]
     for target, index in group.items() if present else ():
         slot = by_target.get(target)
         if slot is None:
-            modules[index, 0] = present[0].a_row
+            modules[index, 0] = first + present[0].a_row
         else:
-            modules[index, :3] = (slot.a_row, slot.b_row, slot.rank)
+            modules[index, :3] = (first + slot.a_row, first + slot.b_row, slot.rank)
             scales[index] = slot.scale

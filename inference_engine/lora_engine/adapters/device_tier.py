@@ -17,7 +17,7 @@ from .device_copies import Arrival, DeviceCopies, InlineCopies
 from .embedding_pages import AdapterEmbeddingLayer
 from .epilogue import EpilogueWeights
 from .experts import ExpertFactors, read_slot
-from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, module_rows
+from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, factor_rows, module_rows
 from .load_times import LoadTimes
 from .targets import EXPERTS_GROUP
 
@@ -96,7 +96,7 @@ class AdapterSlot(Evictable):
         groups = self._views.get(layer)
         if groups is None:
             groups = self._resolve(layer)
-            if self._contiguous:  # cached views cost nothing; a cached copy would cost its size
+            if self._contiguous and not self.layout.fp8_rows:  # cached views cost nothing; a copy would cost its size
                 self._views[layer] = groups
         return groups[group]
 
@@ -127,6 +127,8 @@ class AdapterSlot(Evictable):
     def _resolve(self, layer: int) -> tuple[GroupWeights | None, ...]:
         slots = {slot.target: slot for slot in self.layout.layers[layer]}
         pool_rows = self._pool_rows(layer) if slots else None
+        if pool_rows is not None and self.layout.fp8_rows:
+            pool_rows = factor_rows(pool_rows, pool_rows.shape[1], fp8=True).to(pool_rows.dtype)
         return tuple(
             self._group_weights(pool_rows, [slots[t] for t in targets if t in slots]) for targets in TARGET_GROUPS
         )

@@ -11,7 +11,7 @@ pool row per row where a row's length is no multiple of ``kv_dim``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -22,10 +22,11 @@ from . import epilogue
 from .embedding_pages import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
 from .epilogue import BaseModules, EpilogueSlot, Place
 from .experts import ExpertSlot, pack_experts, plan_experts
+from .fp8_factors import quantise_factors
 from .host_memory import HostMemory, PageableMemory
 from .taken_out import factors
 from .targets import COLUMN_PARALLEL, TARGET_GROUPS, TargetShapes
-from .tensors import module_rows, pool_rows_per_row
+from .tensors import factor_rows, module_rows, pool_rows_per_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ class AdapterLayout:
     adapter without any. ``embedding_layers``, if there
     are any, begin on a new page: the last ``embedding_layer_pages`` are only theirs. With ``invocation_tokens`` the
     adapter acts only from their last occurrence in a prompt on.
+
+    ``fp8_rows``: the factors of ``layers`` are in FP8, and their rows are counted in pool rows of FP8 elements, so many
+    of which lie in one of the pool's dtype; 0: the factors have the pool's dtype.
     """
 
     layers: tuple[tuple[ModuleSlot, ...], ...]
@@ -68,6 +72,7 @@ class AdapterLayout:
     epilogues: tuple[tuple[EpilogueSlot, ...], ...] = ()
     invocation_tokens: tuple[int, ...] = ()
     experts: tuple[tuple[ExpertSlot, ...], ...] = ()
+    fp8_rows: int = 0
 
     @property
     def vocab_size(self) -> int:
@@ -105,8 +110,10 @@ class PackedAdapter:
         return self.layout.num_pages
 
 
-def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: TargetShapes) -> AdapterLayout:
-    """Assign pool rows to every module."""
+def plan_layout(
+    manifest: AdapterManifest, geometry: PoolGeometry, targets: TargetShapes, fp8_rows: int = 0
+) -> AdapterLayout:
+    """Assign pool rows to every module. ``fp8_rows``: as in ``AdapterLayout``."""
     by_layer: list[dict[str, ModuleLora]] = [{} for _ in range(geometry.num_layers)]
     for module in manifest.modules:
         by_layer[module.layer][module.target] = module
@@ -115,7 +122,7 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
     of_experts = [[lora for lora in manifest.experts if lora.layer == layer] for layer in range(geometry.num_layers)]
     for layer, modules in enumerate(by_layer):
         group = geometry.layer_group(layer)
-        slots, end = plan_layer(modules, geometry.kv_dim, targets, used[group])
+        slots, end = plan_layer(modules, geometry.kv_dim, targets, used[group], fp8_rows)
         behind, used[group] = epilogue.plan(vectors.get(layer, {}), end, geometry.kv_dim, outs, targets.biased)
         layers.append(slots)
         epilogues.append(behind)
@@ -135,6 +142,7 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
         behind_modules,
         manifest.invocation_tokens,
         tuple(experts),
+        fp8_rows,
     )
 
 
@@ -149,26 +157,35 @@ def pack_adapter(
     base: BaseModules | None = None,
     *,
     all_ranks: bool = False,
+    fp8: bool = False,
 ) -> PackedAdapter:
     """Read an adapter's validated tensors into the pool's layout and dtype; on rank 0, for ``all_ranks``.
 
-    ``base`` is needed for modules with vectors, and OLoRA's. Raises ``StageError`` if the adapter does not fit it.
+    ``base`` is needed for modules with vectors, and OLoRA's. With ``fp8`` the factors are in FP8. Raises
+    ``StageError`` if the adapter does not fit the base.
     """
-    layout = plan_layout(manifest, geometry, targets)
+    fp8_rows = dtype.itemsize if fp8 and manifest.modules else 0
+    layout = plan_layout(manifest, geometry, targets, fp8_rows)
     ranks = range(targets.world) if all_ranks else [targets.rank]
     shape = (geometry.num_layer_groups, layout.num_pages, geometry.page_elems)
     data = (memory or PageableMemory()).zeros((len(ranks), *shape) if all_ranks else shape, dtype)
     parts = dict(zip(ranks, data if all_ranks else [data], strict=True))
     names = {(m.layer, m.target): m for m in manifest.modules}
-    for layer, slots in enumerate(layout.layers):
-        for slot in slots:
+    layers = [list(slots) for slots in layout.layers]
+    for layer, slots in enumerate(layers):
+        for place, slot in enumerate(slots):
             module = names[layer, slot.target]
             a, b = factors(module, weights, base, targets.interleaved.get(slot.target))
+            b = b.T
+            if fp8_rows:
+                a, b, scale = quantise_factors(a, b)
+                slots[place] = replace(slot, scale=slot.scale * scale)
             for rank, part in parts.items():
-                pool_rows = part[geometry.layer_group(layer)].view(-1, geometry.kv_dim)
-                shard_a, shard_b = targets.part(slot.target, a, b.T, rank)
+                pool_rows = factor_rows(part[geometry.layer_group(layer)], geometry.kv_dim, fp8=fp8_rows > 0)
+                shard_a, shard_b = targets.part(slot.target, a, b, rank)
                 _write_rows(pool_rows, slot.a_row, shard_a)
                 _write_rows(pool_rows, slot.b_row, shard_b)
+    layout = replace(layout, layers=tuple(map(tuple, layers)))
     added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry, targets, base)
     if layout.experts and targets.experts is not None:
         pack_experts(manifest.experts, layout.experts, weights, parts, geometry, targets.experts, targets.world)
@@ -180,10 +197,14 @@ def pack_adapter(
 
 
 def plan_layer(
-    modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes, cursor: int = 0
+    modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes, cursor: int = 0, fp8_rows: int = 0
 ) -> tuple[tuple[ModuleSlot, ...], int]:
-    """Assign pool rows from ``cursor`` on to a layer's modules; return the slots and the next free row."""
+    """Assign pool rows from ``cursor`` on to a layer's modules; return the slots and the next free row.
+
+    With ``fp8_rows`` the slots count rows of FP8 elements.
+    """
     slots: list[ModuleSlot] = []
+    cursor *= max(1, fp8_rows)
     for group in TARGET_GROUPS:
         present = [(modules[t], targets.module(t, modules[t].rank)) for t in group if t in modules]
         a_rows = {}
@@ -198,7 +219,7 @@ def plan_layer(
                 )
             )  # fmt: skip
             cursor += shape.b_rows * pool_rows_per_row(shape.out_features, kv_dim)
-    return tuple(slots), cursor
+    return tuple(slots), -(-cursor // max(1, fp8_rows))
 
 
 def _write_rows(pool_rows: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:
@@ -213,6 +234,7 @@ __all__ = [
     "ModuleSlot",
     "PackedAdapter",
     "TargetShapes",
+    "factor_rows",
     "module_rows",
     "pack_adapter",
     "plan_layer",

@@ -36,6 +36,10 @@ class Packer(Protocol):
     def inspect(self, folder: Path, *, check_finite: bool) -> AdapterManifest:
         """Validate an adapter against the base model. Raises ``StageError``."""
 
+    def _pages(self, manifest: AdapterManifest) -> int:
+        fp8_rows = self._dtype.itemsize if self._fp8 else 0
+        return plan_layout(manifest, self._geometry, self._targets, fp8_rows).num_pages
+
     def num_bytes(self, manifest: AdapterManifest) -> int:
         """Return the bytes that the packed adapter will take in host memory."""
 
@@ -65,13 +69,16 @@ class PoolPacker:
         embedding_layers: BaseEmbeddingLayers | None = None,
         pool_pages: int = 0,
         modules: BaseModules | None = None,
+        *,
+        fp8: bool = False,
     ) -> None:
         """Create the packer. Rank 0 of several packs for all of them.
 
         ``embedding_layers`` are the base's, to compare saved rows with; None skips that. ``pool_pages`` is the size of
         the pool, 0 for no limit. ``modules`` are the base's, without which adapters that need them (DoRA, biases,
-        OLoRA) cannot be packed.
+        OLoRA) cannot be packed. ``fp8``: factors of LoRA are in FP8.
         """
+        self._fp8 = fp8
         self._embedding_layers = embedding_layers
         self._pool_pages = pool_pages
         self.limits = limits
@@ -103,7 +110,7 @@ class PoolPacker:
             raise StageError(error.code, error.message, error.fix) from None
 
     def _require_room(self, manifest: AdapterManifest) -> None:
-        pages = plan_layout(manifest, self._geometry, self._targets).num_pages
+        pages = self._pages(manifest)
         if self._pool_pages and pages >= self._pool_pages - 1:
             size, page = pages * self._geometry.page_bytes(self._dtype), self._geometry.page_bytes(self._dtype)
             raise StageError(
@@ -113,8 +120,12 @@ class PoolPacker:
                 "Train fewer whole matrices (modules_to_save) or a lower rank, or ask the operator for a larger pool.",
             )
 
+    def _pages(self, manifest: AdapterManifest) -> int:
+        fp8_rows = self._dtype.itemsize if self._fp8 else 0
+        return plan_layout(manifest, self._geometry, self._targets, fp8_rows).num_pages
+
     def num_bytes(self, manifest: AdapterManifest) -> int:
-        pages = plan_layout(manifest, self._geometry, self._targets).num_pages
+        pages = self._pages(manifest)
         return pages * self._geometry.page_bytes(self._dtype) * self._targets.world
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
@@ -130,6 +141,7 @@ class PoolPacker:
                 self._memory,
                 self._modules,
                 all_ranks=self._targets.world > 1,
+                fp8=self._fp8,
             )
         except FormatError as error:  # the file changed after it was inspected
             raise StageError(error.code, error.message, error.fix) from None

@@ -19,6 +19,7 @@ from enum import Enum
 from lora_engine.errors import RequestError, StageError
 from lora_engine.peft_format import digests_of, is_combined, parts_of
 
+from .combining import combined_bytes
 from .delta_norms import Norms
 from .disk_tier import DiskTier
 from .download import Artifact
@@ -297,7 +298,7 @@ class AdapterTiers:
         self.acquire(digest)
         try:
             parts = [(self._part(part.digest), part.weight) for part in parts_of(digest)]
-            self.arena.reserve(digest, sum(packed.num_bytes for packed, _ in parts), self._wait_for_room_s)
+            self.arena.reserve(digest, combined_bytes([packed for packed, _ in parts]), self._wait_for_room_s)
             try:
                 self.arena.put(self._packer.combine(digest, parts))
             finally:

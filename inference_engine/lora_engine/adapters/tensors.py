@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from lora_engine.peft_format import SafetensorsFile
+from lora_kernels.fp8_tensors import FP8
 
 
 def as_torch(array: npt.NDArray[Any]) -> torch.Tensor:
@@ -31,3 +32,8 @@ def module_rows(pool_rows: torch.Tensor, pool_row: int, count: int, features: in
     """Return a ``[count, features]`` view of rows from ``pool_row`` on. ``pool_rows`` is ``[pool rows, kv_dim]``."""
     per_row = pool_rows_per_row(features, pool_rows.shape[1])
     return pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])[:, :features]
+
+
+def factor_rows(pages: torch.Tensor, kv_dim: int, *, fp8: bool) -> torch.Tensor:
+    """Return pages of an adapter as pool rows of its factors, ``[rows, kv_dim]``; with ``fp8`` of FP8 elements."""
+    return (pages.view(FP8) if fp8 else pages).view(-1, kv_dim)

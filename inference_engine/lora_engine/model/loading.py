@@ -52,6 +52,7 @@ class LoadedModel:
     targets: TargetShapes
     max_context: int
     tables: SlotTables | None = None  # with the Triton backend
+    fp8_adapters: bool = False  # factors of adapters are packed in FP8
     kernels_ahead: bool = False  # all kernels of usual batches are compiled
     progress: StartProgress = field(default_factory=StartProgress)
 
@@ -111,6 +112,8 @@ def _load(
     if quantised or model_config.quantization:
         _check_fp8(config, device)
     fp8_kv(config)
+    if fp8_adapters(config):
+        _check_fp8_adapters(config, device)
     if model_config.experts is not None:
         _check_experts(config, quantised)
     if config.deterministic:
@@ -144,6 +147,7 @@ def _load(
         targets=target_shapes(config, model_config, parallel),
         max_context=max_context,
         tables=tables,
+        fp8_adapters=fp8_adapters(config),
         kernels_ahead=kernels_ahead,
         progress=progress,
     )
@@ -195,7 +199,8 @@ def build_transformer(
     rows = max(config.max_running + 1, config.max_device_adapters) + 1
     pages = adapter_pages(model.shape, config, target_shapes(config, model_config, parallel))
     has_experts = model_config.experts is not None
-    tables = SlotTables(rows, model_config.num_layers, pages, model.device, experts=has_experts)
+    fp8_rows = model.dtype.itemsize if fp8_adapters(config) else 0
+    tables = SlotTables(rows, model_config.num_layers, pages, model.device, experts=has_experts, fp8_rows=fp8_rows)
     sizes = model.shape, tables, config.max_running, prefill, config.max_lora_rank, exchange
     if not config.deterministic:
         model.ops = TritonOps(*sizes)
@@ -248,6 +253,13 @@ def fp8_kv(config: EngineConfig) -> bool:
     return config.kv_cache_dtype == "fp8"
 
 
+def fp8_adapters(config: EngineConfig) -> bool:
+    """Return whether factors of adapters are in FP8. Raises ``ValueError`` for an unknown setting."""
+    if config.adapter_dtype not in ("auto", "fp8"):
+        raise ValueError(f"unknown adapter_dtype {config.adapter_dtype!r}; choose one of auto, fp8")
+    return config.adapter_dtype == "fp8"
+
+
 def _backend(config: EngineConfig, device: torch.device) -> str:
     return config.backend if config.backend != "auto" else ("triton" if device.type == "cuda" else "torch")
 
@@ -265,6 +277,13 @@ def _check_fp8(config: EngineConfig, device: torch.device) -> None:
             f"{torch.cuda.get_device_name(device)} cannot multiply in FP8; choose --backend torch, which dequantises "
             "the weights, or weights that are not quantised"
         )
+
+
+def _check_fp8_adapters(config: EngineConfig, device: torch.device) -> None:
+    """Raise ``ValueError`` where kernels cannot read FP8; called before anything is loaded."""
+    on_gpu = _backend(config, device) != "torch" and device.type == "cuda"
+    if on_gpu and torch.cuda.get_device_capability(device) < (8, 9):
+        raise ValueError(f"{torch.cuda.get_device_name(device)} has no FP8; leave --adapter-dtype fp8 out")
 
 
 def _check_experts(config: EngineConfig, quantised: bool) -> None:

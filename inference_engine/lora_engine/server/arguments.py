@@ -40,6 +40,7 @@ _HELP = {
     "dtype": "float32, bfloat16, float16 or auto",
     "quantization": "auto (weights as the checkpoint has them) or fp8 (quantise plain weights when they are loaded)",
     "kv_cache_dtype": "auto (keys and values in the dtype of the rest) or fp8 (half the memory, coarser)",
+    "adapter_dtype": "auto (adapters in the dtype of the rest) or fp8 (LoRA's factors in half the memory, coarser)",
     "backend": "torch, triton, flashinfer (triton, with FlashInfer's attention for prompts) or auto (triton on a GPU)",
     "deterministic": "the same tokens and logits alone, in any batch and after any interruption; slower",
     "cuda_graphs": "capture decode steps as CUDA graphs (--no-cuda-graphs to run them eagerly)",

@@ -317,6 +317,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
         base_embedding_layers(config, loaded),
         loaded.pool.num_pages,
         base_modules(config, loaded),
+        fp8=loaded.fp8_adapters,
     )
     return AdapterTiers(
         DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),

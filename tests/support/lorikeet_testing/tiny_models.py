@@ -361,4 +361,5 @@ def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
         engine.targets,
         engine.pool.data.dtype,
         base=base_modules(engine.config, engine.loaded),
+        fp8=engine.loaded.fp8_adapters,
     )
