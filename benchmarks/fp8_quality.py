@@ -127,6 +127,8 @@ class Model:
             "fp8": Variant.of(folder, adapters, weights=True, **settings),
             "fp8 keys and values": Variant.of(folder, adapters, kv_cache_dtype="fp8", **settings),
             "fp8, keys and values too": Variant.of(folder, adapters, weights=True, kv_cache_dtype="fp8", **settings),
+            "fp8 adapters": Variant.of(folder, adapters, adapter_dtype="fp8", **settings),
+            "fp8, adapters too": Variant.of(folder, adapters, weights=True, adapter_dtype="fp8", **settings),
         }
 
     def measure(self, case: str, prompts: Sequence[list[int]]) -> list[dict[str, object]]:

@@ -36,6 +36,7 @@ class Options:
     dtype: str
     quantization: str
     kv_cache_dtype: str
+    adapter_dtype: str
     deterministic: bool
     tensor_parallel: int
     threads: int
@@ -60,6 +61,7 @@ class Options:
             dtype=env.get("DTYPE") or "auto",
             quantization=env.get("QUANTIZATION") or "auto",
             kv_cache_dtype=env.get("KV_CACHE_DTYPE") or "auto",
+            adapter_dtype=env.get("ADAPTER_DTYPE") or "auto",
             deterministic=_switch(env, "DETERMINISTIC"),
             tensor_parallel=_number(env, "TP", 1),
             threads=_number(env, "THREADS", max(1, min((os.cpu_count() or 1) - 1, 8))),

@@ -108,11 +108,12 @@ def test_the_second_demo_model_is_beside_the_first_on_a_cpu() -> None:
 
 
 def test_what_is_in_fp8_is_passed_on() -> None:
-    options = Options.from_environment({"QUANTIZATION": "fp8", "KV_CACHE_DTYPE": "fp8"})
-    command = engine_command(options)
-    assert command[command.index("--quantization") + 1] == command[command.index("--kv-cache-dtype") + 1] == "fp8"
+    settings = ("QUANTIZATION", "KV_CACHE_DTYPE", "ADAPTER_DTYPE")
+    command = engine_command(Options.from_environment(dict.fromkeys(settings, "fp8")))
+    for name in ("--quantization", "--kv-cache-dtype", "--adapter-dtype"):
+        assert command[command.index(name) + 1] == "fp8"
     parsed = arguments.parse(engine_command(Options.from_environment({}))[3:])
-    assert (parsed.quantization, parsed.kv_cache_dtype) == ("auto", "auto")
+    assert (parsed.quantization, parsed.kv_cache_dtype, parsed.adapter_dtype) == ("auto", "auto", "auto")
 
 
 def test_a_model_over_several_gpus() -> None:
