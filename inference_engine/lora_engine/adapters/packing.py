@@ -36,10 +36,6 @@ class Packer(Protocol):
     def inspect(self, folder: Path, *, check_finite: bool) -> AdapterManifest:
         """Validate an adapter against the base model. Raises ``StageError``."""
 
-    def _pages(self, manifest: AdapterManifest) -> int:
-        fp8_rows = self._dtype.itemsize if self._fp8 else 0
-        return plan_layout(manifest, self._geometry, self._targets, fp8_rows).num_pages
-
     def num_bytes(self, manifest: AdapterManifest) -> int:
         """Return the bytes that the packed adapter will take in host memory."""
 
