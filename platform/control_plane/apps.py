@@ -15,6 +15,8 @@ class ControlPlaneConfig(AppConfig):
         from control_plane.core.http import schema as _schema  # noqa: F401
         from control_plane.core.jobs import queue_lengths as _queue_lengths  # noqa: F401
         from control_plane.core.metrics import servers as _servers  # noqa: F401
+        from control_plane.core.secrets import checks as _secret_checks  # noqa: F401
+        from control_plane.core.secrets import following as _following  # noqa: F401
         from control_plane.fleet.base_models.api import wakefulness as _wakefulness  # noqa: F401
         from control_plane.fleet.hosts import metrics as _metrics  # noqa: F401
         from control_plane.fleet.hosts.api.events import publish_host_status

@@ -27,6 +27,7 @@ from control_plane.core.http.caller_limits import CallerLimits  # noqa: E402
 from control_plane.core.http.edge import Edge  # noqa: E402
 from control_plane.core.jobs import clock_watch  # noqa: E402
 from control_plane.core.lifespan import AsgiApp, Lifespan  # noqa: E402
+from control_plane.core.secrets import checks as secret_checks  # noqa: E402
 from control_plane.fleet.hosts import background  # noqa: E402
 from control_plane.gateway.dispatch import batch_runner  # noqa: E402
 from control_plane.gateway.dispatch import runtime as gateway  # noqa: E402
@@ -55,6 +56,10 @@ async def settle_memory() -> None:
     gc.set_threshold(2_000, 20, 100)
 
 
+async def _check_secrets() -> None:
+    await db.run_db(secret_checks.report)  # /readyz reports them too
+
+
 async def _flush_last_used() -> None:
     await asyncio.to_thread(last_used.flush)
 
@@ -73,6 +78,7 @@ application = Lifespan(
     Edge(cast(AsgiApp, _routed), bodies={PREFIX: lambda error: from_platform(error).openai_body()}),
     startup=[
         db.start,
+        _check_secrets,
         _serve_events_here,
         embedded.start,
         background.start,

@@ -58,6 +58,14 @@ def note_heartbeat(**_: object) -> None:
     heartbeat.beat()
 
 
+@celeryd_init.connect  # type: ignore[untyped-decorator]
+def check_secrets(**_: object) -> None:
+    """End a worker with the secrets of another installation: it would fail imports and renewals."""
+    from control_plane.core.secrets.checks import require_at_start  # needs loaded apps
+
+    require_at_start()
+
+
 app = make_app()
 app.set_current()
 app.set_default()

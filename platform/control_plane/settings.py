@@ -9,13 +9,14 @@ from control_plane.core import redis_client
 from control_plane.core.config import REPOSITORY, Settings, SettingsError, split_list
 from control_plane.core.jobs import queues
 from control_plane.core.postgres.url import parse_database_url
+from control_plane.core.secrets.keys import accepted
 from lorikeet_version import release
 
 LORIKEET = Settings()
 
 BASE_DIR = REPOSITORY
 DEBUG = LORIKEET.debug
-SECRET_KEY = LORIKEET.secret_key
+SECRET_KEY, *SECRET_KEY_FALLBACKS = accepted("secret-key", LORIKEET)
 ALLOWED_HOSTS = split_list(LORIKEET.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = split_list(LORIKEET.trusted_origins)
 
@@ -34,6 +35,7 @@ INSTALLED_APPS = [
     "control_plane.identity.members",
     "control_plane.identity.second_factor",
     "control_plane.core.jobs",
+    "control_plane.core.secrets",
     "control_plane.identity.keys",
     "control_plane.adapters.registry",
     "control_plane.adapters.uploads",

@@ -204,7 +204,7 @@ def test_only_the_control_plane_of_its_fleet_may_call_it(
     name, root = authority.server_name(endpoint_of("gpu1").credential), authority.authority_certificate()
     other = Machine(tmp_path, "gpu2").join(token())._identity
     as_host = grpc.ssl_channel_credentials(root, other.key.encode(), other.certificate.encode())
-    settings.LORIKEET = current().model_copy(update={"key_pepper": "another installation's"})
+    settings.LORIKEET = current().model_copy(update={"authority_key": "another installation's"})
     theirs = authority.client_identity()
     foreign = grpc.ssl_channel_credentials(root, theirs.key, theirs.certificate)
     for credentials in (None, grpc.ssl_channel_credentials(root), as_host, foreign):
@@ -291,7 +291,7 @@ def test_a_certificate_of_another_key_or_authority_is_not_installed(machine: Mac
     request, other_key = identity.request(), certificate_request(new_key())
     lifetime = timedelta(days=1)
     for_another_key = authority.certify_host(other_key, "x", lifetime).certificate
-    settings.LORIKEET = current().model_copy(update={"key_pepper": "another installation's"})
+    settings.LORIKEET = current().model_copy(update={"authority_key": "another installation's"})
     of_another_authority = authority.certify_host(request, "x", lifetime).certificate
     for bad in (for_another_key, of_another_authority, b"", b"\xff"):
         with pytest.raises(BadCertificateError):

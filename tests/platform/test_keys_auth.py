@@ -42,7 +42,7 @@ def test_shown_once_and_hashed(acme: Any) -> None:
 def test_the_pepper_matters(acme: Any, settings: Any) -> None:
     _, text = acme.key()
     assert authenticate_key(text) is not None
-    settings.LORIKEET = settings.LORIKEET.model_copy(update={"key_pepper": "another"})
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"key_pepper": "another-pepper"})
     assert authenticate_key(text) is None
 
 

@@ -177,7 +177,7 @@ def test_the_database_has_no_secret(acme: Any, moment: Any, settings: Any) -> No
     AuthenticatorApp.objects.create(user=viewer, sealed=app.sealed, confirmed_at=app.confirmed_at)
     with pytest.raises(actions.WrongCodeError):  # a secret moved to another account does not decrypt there
         actions.use_code(viewer, phone.later())
-    settings.LORIKEET = settings.LORIKEET.model_copy(update={"key_pepper": "another"})
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"sealing_key": "another"})
     with pytest.raises(actions.WrongCodeError):
         actions.use_code(User.objects.get(email=OWNER), phone.later())
 

@@ -36,7 +36,7 @@ class Identity:
     token_hash: str  # of the join token
     key: str
     certificate: str
-    authority: str
+    authority: str  # one, or two while the fleet changes from one to the other
 
 
 class IdentityFiles:
@@ -111,12 +111,16 @@ class HostIdentity:
         self._next_key = new_key()
         return certificate_request(self._next_key)
 
-    def install(self, certificate: bytes) -> None:
-        """Install a renewed certificate. Raises BadCertificateError, OSError."""
+    def install(self, certificate: bytes, authority: bytes = b"") -> None:
+        """Install a renewed certificate, and the authorities to trust from now on, unless that is empty.
+
+        Raises BadCertificateError, OSError.
+        """
         if self._next_key is None:
             raise BadCertificateError("no certificate was requested")
-        check_certificate(certificate.decode(errors="replace"), self._identity.authority, self._next_key)
-        values = {"key": private_pem(self._next_key), "certificate": certificate.decode()}
+        trusted = authority.decode(errors="replace") or self._identity.authority
+        check_certificate(certificate.decode(errors="replace"), trusted, self._next_key)
+        values = {"key": private_pem(self._next_key), "certificate": certificate.decode(), "authority": trusted}
         renewed = Identity(**{**asdict(self._identity), **values})
         self._files.write(renewed)
         self._identity, self._next_key = renewed, None
@@ -175,13 +179,16 @@ def certificate_request(key: EllipticCurvePrivateKey) -> bytes:
 
 
 def check_certificate(certificate: str, authority: str, key: EllipticCurvePrivateKey) -> None:
-    """Raise BadCertificateError unless the authority certified this key."""
+    """Raise BadCertificateError unless one of the authorities certified this key."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
     try:
         issued = x509.load_pem_x509_certificate(certificate.encode())
-        issued.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.encode()))
+        issuers = {found.subject: found for found in x509.load_pem_x509_certificates(authority.encode())}
+        if issued.issuer not in issuers:
+            raise BadCertificateError("the certificate is not from the fleet's authority: another one issued it")
+        issued.verify_directly_issued_by(issuers[issued.issuer])
     except (ValueError, TypeError, InvalidSignature) as error:
         raise BadCertificateError(f"the certificate is not from the fleet's authority: {error}") from None
     if issued.public_key() != key.public_key():

@@ -9,13 +9,14 @@ control plane's is taken as a digest.
 
 from __future__ import annotations
 
-import hmac
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
+
+from .secret_list import SecretList
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -92,7 +93,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     """An interceptor that refuses every call without the host's token."""
 
     def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
+        self._tokens = SecretList(token)
 
     async def intercept_service(
         self,
@@ -100,9 +101,9 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         metadata = dict(handler_call_details.invocation_metadata)
-        authorization = str(metadata.get("authorization", "")).encode()
+        scheme, _, token = str(metadata.get("authorization", "")).partition(" ")
         handler = await continuation(handler_call_details)
-        if handler is None or hmac.compare_digest(authorization, self._expected):
+        if handler is None or (scheme == "Bearer" and self._tokens.accepts(token)):
             return handler
         return _with_method(handler, _refuse_stream if handler.response_streaming else _refuse)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import socket
 import threading
@@ -10,6 +9,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from lora_engine.start_progress import StartProgress
+
+from .secret_list import SecretList
 
 _REFUSED = (
     "The metrics are for callers with the token. Send Authorization: Bearer and the value of "
@@ -42,7 +43,7 @@ class Pages:
     """
 
     def __init__(self, progress: StartProgress, token: str = "", *, open_metrics: bool = False) -> None:
-        self._progress, self._token, self._open = progress, token, open_metrics
+        self._progress, self._tokens, self._open = progress, SecretList(token), open_metrics
         self.metrics: Callable[[], str] = lambda: ""
         # Seconds for which the step thread has made no step although it has work.
         self.stalled_s: Callable[[], float] = lambda: 0.0
@@ -69,9 +70,9 @@ class Pages:
         return 503, f"no step has been made for {seconds:.0f} s although requests wait: the engine hangs\n"
 
     def _may_read(self, address: str, authorization: str) -> bool:
-        if self._token:
+        if self._tokens:
             scheme, _, token = authorization.partition(" ")
-            return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token.encode())
+            return scheme.lower() == "bearer" and self._tokens.accepts(token)
         return self._open or _is_loopback(address)
 
 

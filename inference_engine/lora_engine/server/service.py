@@ -117,7 +117,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         self, request: pb.InstallCertificateRequest, context: Any
     ) -> pb.InstallCertificateReply:
         try:
-            (await self._joined(context)).install(request.certificate)
+            (await self._joined(context)).install(request.certificate, request.authority)
         except BadCertificateError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.InstallCertificateReply()

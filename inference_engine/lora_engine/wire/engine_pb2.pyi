@@ -995,10 +995,12 @@ class CertificateRequest(_message.Message):
     def __init__(self, request: _Optional[bytes] = ...) -> None: ...
 
 class InstallCertificateRequest(_message.Message):
-    __slots__ = ("certificate",)
+    __slots__ = ("certificate", "authority")
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
     certificate: bytes
-    def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
+    authority: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ...) -> None: ...
 
 class InstallCertificateReply(_message.Message):
     __slots__ = ()

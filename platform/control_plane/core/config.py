@@ -5,8 +5,6 @@ that runs inside Django calls `current()`, which tests can override.
 """
 
 import contextlib
-import hashlib
-import hmac
 import importlib.util
 import ipaddress
 import os
@@ -67,6 +65,9 @@ class Settings(BaseSettings):
     demo: bool = False
     secret_key: str = ""
     key_pepper: str = ""
+    sealing_key: str = ""
+    authority_key: str = ""
+    webhook_key: str = ""
     allowed_hosts: str = "localhost,127.0.0.1,[::1]"
     trusted_origins: str = ""
     secure_cookies: bool = False
@@ -225,11 +226,11 @@ class Settings(BaseSettings):
                 "LORIKEET_PASSWORD_LOGIN is off and there is no identity provider, so nobody could sign in. "
                 "Set LORIKEET_OIDC_ISSUER and LORIKEET_OIDC_CLIENT_ID."
             )
-        if not self.secret_key:
-            self.secret_key = self._secret_of_this_machine()
-        if not self.key_pepper:
-            # A separate value may be set so that rotating the session secret keeps API keys valid.
-            self.key_pepper = hmac.new(self.secret_key.encode(), b"lorikeet.key-pepper", hashlib.sha256).hexdigest()
+        if self.database_url and not self.secret_key:
+            raise SettingsError(
+                "LORIKEET_DATABASE_URL is set but LORIKEET_SECRET_KEY is not. Processes that share a database must "
+                "share the secret: set LORIKEET_SECRET_KEY to the same long random value for web, worker and beat."
+            )
         return self
 
     def _require_matching_passkey_origins(self) -> None:
@@ -256,14 +257,6 @@ class Settings(BaseSettings):
                 "not set: the token, prompts and answers would travel without TLS. Set it, or set "
                 "LORIKEET_ENGINE_INSECURE_TCP=true if the network between the machines is encrypted already."
             )
-
-    def _secret_of_this_machine(self) -> str:
-        if self.database_url:
-            raise SettingsError(
-                "LORIKEET_DATABASE_URL is set but LORIKEET_SECRET_KEY is not. Processes that share a database must "
-                "share the secret: set LORIKEET_SECRET_KEY to the same long random value for web, worker and beat."
-            )
-        return read_or_create_secret(self.var_dir / "secret-key")
 
     @property
     def address(self) -> str:

@@ -66,6 +66,9 @@ UNAUDITED = {
 # Functions that change audited tables in ways that are no decision of anybody.
 UNAUDITED_PLACES = {
     "identity/keys/last_used.py _write": "when a key was last used, in batches",
+    "identity/keys/auth.py _renew_hash": "the same key, hashed under the present pepper",
+    "management/secret_uses.py renew": "the same secrets, encrypted under the present key",
+    "core/secrets/checks.py remember": "which secrets the first process had",
     "fleet/base_models/demand.py store_demand": "when a base model was last requested",
     "fleet/placements/prefixes.py _note": "how many tokens a host says that a prefix has",
     "fleet/placements/actions.py follow_renamed": "a copy of the name that operators gave a base model",

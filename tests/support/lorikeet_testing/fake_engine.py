@@ -209,7 +209,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self, request: pb.InstallCertificateRequest, context: Any
     ) -> pb.InstallCertificateReply:
         assert self.identity is not None
-        self.identity.install(request.certificate)
+        self.identity.install(request.certificate, request.authority)
         return pb.InstallCertificateReply()
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.EngineDescription:

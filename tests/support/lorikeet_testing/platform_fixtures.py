@@ -110,6 +110,8 @@ def settings_of(folder: Path) -> Any:
             "artifact_dir": folder / "artifacts",
             "engine_hosts": {"local": f"unix:{folder}/engine.sock"},
             "demo_dir": folder / "demo",
+            "secret_key": django_settings.SECRET_KEY,
+            **{name: name * 8 for name in ("key_pepper", "sealing_key", "authority_key", "webhook_key")},
         }
     )
 

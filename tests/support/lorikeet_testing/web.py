@@ -39,6 +39,14 @@ STOP_S = 20.0
 # Factor on waiting times: in a full run other tests have most of the processor.
 PATIENCE = 3 if os.environ.get("LORIKEET_FULL_RUN") else 1
 SECRET_KEY = "s" * 50
+# An installation on services shares no folder with the one that made its database.
+SECRETS = {
+    "LORIKEET_SECRET_KEY": SECRET_KEY,
+    "LORIKEET_KEY_PEPPER": "p" * 50,
+    "LORIKEET_SEALING_KEY": "e" * 50,
+    "LORIKEET_AUTHORITY_KEY": "a" * 50,
+    "LORIKEET_WEBHOOK_KEY": "w" * 50,
+}
 SEED = ("-m", "lorikeet_testing.seed")
 # A shared client, since `httpx.get` reads all certificates first, which takes longer than the answer.
 POLLING = httpx.Client(trust_env=False, verify=False, timeout=30)
@@ -102,7 +110,7 @@ def new_installation() -> dict[str, str]:
     return {
         "LORIKEET_DATABASE_URL": _database(server_url, name),
         "LORIKEET_REDIS_URL": f"{redis_url.rpartition('/')[0]}/{number}",
-        "LORIKEET_SECRET_KEY": SECRET_KEY,
+        **SECRETS,
         "LORIKEET_EMBEDDED": "1",
     }
 
@@ -127,7 +135,7 @@ def _template(server: psycopg.Connection[Any], name: str, command: Sequence[str]
         server.execute("DROP DATABASE IF EXISTS being_made")
         server.execute("CREATE DATABASE being_made")
         url = _database(_server_url(), "being_made")
-        printed = _program(command, {"LORIKEET_DATABASE_URL": url, "LORIKEET_SECRET_KEY": SECRET_KEY})
+        printed = _program(command, {"LORIKEET_DATABASE_URL": url, **SECRETS})
         server.execute(SQL("COMMENT ON DATABASE being_made IS {}").format(Literal(printed)))
         server.execute(f"ALTER DATABASE being_made RENAME TO {name}".encode())
         return printed

@@ -14,7 +14,7 @@ class HubToken(models.Model):
     """A tenant's token for its private repositories. Only imports decrypt it."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="+")
-    sealed = models.TextField(help_text="Encrypted under a key that is derived from the pepper.")
+    sealed = models.TextField(help_text="Encrypted under the sealing key.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -31,7 +31,7 @@ class BucketCredentials(models.Model):
     bucket = models.CharField(max_length=63)
     endpoint = models.CharField(max_length=300, blank=True, help_text="Of a server other than Amazon's.")
     region = models.CharField(max_length=64)
-    sealed = models.TextField(help_text="{access_key_id, secret_access_key}, encrypted under a key of the pepper.")
+    sealed = models.TextField(help_text="{access_key_id, secret_access_key}, encrypted under the sealing key.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

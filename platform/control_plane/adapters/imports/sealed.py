@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from control_plane.core import sealed
 
-_PURPOSE = b"imports: sealed secrets"
+PURPOSE = b"imports: sealed secrets"
 
 
 def seal(secret: str) -> str:
-    return sealed.seal(secret, _PURPOSE)
+    return sealed.seal(secret, PURPOSE)
 
 
 def unseal(text: str) -> str | None:
-    """Decrypt a secret; None if it was encrypted under another pepper."""
-    return sealed.unseal(text, _PURPOSE)
+    """Decrypt a secret; None if it was encrypted under a key that is not accepted."""
+    return sealed.unseal(text, PURPOSE)

@@ -12,19 +12,19 @@ that.
 from __future__ import annotations
 
 import base64
-import hmac
 import re
 import secrets
 import uuid
 from dataclasses import dataclass
 
 from control_plane.billing.usage.models import ApiEndpoint
-from control_plane.core.config import current
+from control_plane.core.secrets.signatures import is_signed, sign
 from control_plane.identity.access.principal import Principal
 
 _ENDPOINTS = {ApiEndpoint.CHAT: "c", ApiEndpoint.COMPLETIONS: "t", ApiEndpoint.EMBEDDINGS: "e"}
 _BY_LETTER = {letter: endpoint for endpoint, letter in _ENDPOINTS.items()}
 _DRAWN = 11  # of 16 bytes
+_PURPOSE = b"usage: ids of requests"
 _FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([cte])([swb])(?:\.[2-9])?", re.ASCII)
 
 
@@ -45,7 +45,7 @@ def make(principal: Principal, endpoint: ApiEndpoint, *, streamed: bool, batch: 
     who = ("k" if principal.api_key is not None else "u") + _short(origin.pk.bytes)
     rest = f"{who}{_ENDPOINTS[endpoint]}{'b' if batch else 's' if streamed else 'w'}"
     drawn = secrets.token_bytes(_DRAWN)
-    return f"req_{_short(drawn + _signature(drawn, rest, str(principal.tenant.pk)))}{rest}"
+    return f"req_{_short(drawn + _start(sign(_PURPOSE, _message(drawn, rest, str(principal.tenant.pk)))))}{rest}"
 
 
 def is_of(request_id: str, tenant: str) -> bool:
@@ -55,13 +55,15 @@ def is_of(request_id: str, tenant: str) -> bool:
     first, rest = request_id[4:26], of_request(request_id)[26:]
     drawn, signature = (known := base64.urlsafe_b64decode(first + "=="))[:_DRAWN], known[_DRAWN:]
     # The canonical spelling only: else one request could be counted several times.
-    return hmac.compare_digest(signature, _signature(drawn, rest, tenant)) and _short(known) == first
+    return is_signed(_PURPOSE, _message(drawn, rest, tenant), signature, _start) and _short(known) == first
 
 
-def _signature(drawn: bytes, rest: str, tenant: str) -> bytes:
-    text = f"{drawn.hex()} {rest} {tenant}".encode()
-    key = hmac.digest(current().key_pepper.encode(), b"usage: ids of requests", "sha256")
-    return hmac.digest(key, text, "sha256")[: 16 - _DRAWN]
+def _message(drawn: bytes, rest: str, tenant: str) -> bytes:
+    return f"{drawn.hex()} {rest} {tenant}".encode()
+
+
+def _start(signature: bytes) -> bytes:
+    return signature[: 16 - _DRAWN]
 
 
 def parse(request_id: str) -> RequestOrigin | None:

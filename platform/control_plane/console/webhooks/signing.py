@@ -9,7 +9,8 @@ is HMAC-SHA256 over `<t>.<body>` and the key is the secret as text. Before versi
 and no padding, so there is a `v1` under both spellings.
 
 For a day after a rotation messages are signed under the new and the old secret. Secrets are derived from the
-installation's pepper and are not stored: a copy of the database signs nothing.
+installation's webhook key and are not stored: a copy of the database signs nothing. While that key is rotated, messages
+are signed under the secrets of both.
 """
 
 from __future__ import annotations
@@ -21,32 +22,35 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from control_plane.console.webhooks.models import Endpoint
-from control_plane.core import config
+from control_plane.core.secrets import keys
 
 PREFIX = "whsec_"
+_NAME = "webhook-key"
 GRACE = timedelta(hours=24)
 
 
 def secret_of(endpoint: Endpoint, version: int | None = None) -> str:
     """Return the secret as it is shown to its owner."""
-    return PREFIX + base64.b64encode(_key(endpoint, version or endpoint.secret_version)).decode()
+    key = _key(keys.in_use(_NAME), endpoint, version or endpoint.secret_version)
+    return PREFIX + base64.b64encode(key).decode()
 
 
 def signature_headers(endpoint: Endpoint, message_id: str, body: bytes, now: datetime) -> dict[str, str]:
     """Return the headers of both versions, under every valid secret."""
     at = int(now.timestamp())
-    keys = [_key(endpoint, version) for version in _versions(endpoint, now)]
+    roots = keys.accepted(_NAME)
+    signing = [_key(root, endpoint, version) for version in _versions(endpoint, now) for root in roots]
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(at),
-        "webhook-signature": " ".join(f"v1,{_sign(key, message_id, at, body)}" for key in keys),
-        "Lorikeet-Signature": ",".join([f"t={at}", *(f"v1={_sign_1(text, at, body)}" for text in _texts(keys))]),
+        "webhook-signature": " ".join(f"v1,{_sign(key, message_id, at, body)}" for key in signing),
+        "Lorikeet-Signature": ",".join([f"t={at}", *(f"v1={_sign_1(text, at, body)}" for text in _texts(signing))]),
     }
 
 
-def _key(endpoint: Endpoint, version: int) -> bytes:
+def _key(root: str, endpoint: Endpoint, version: int) -> bytes:
     text = f"webhook:{endpoint.pk}:{version}"
-    return hmac.new(config.current().key_pepper.encode(), text.encode(), hashlib.sha256).digest()
+    return hmac.new(root.encode(), text.encode(), hashlib.sha256).digest()
 
 
 def _versions(endpoint: Endpoint, now: datetime) -> Iterator[int]:
@@ -60,9 +64,9 @@ def _sign(key: bytes, message_id: str, at: int, body: bytes) -> str:
     return base64.b64encode(digest).decode()
 
 
-def _texts(keys: list[bytes]) -> Iterator[str]:
+def _texts(signing: list[bytes]) -> Iterator[str]:
     """Yield the keys of version 1: the secrets as they are shown now, and as they were shown before version 2."""
-    for key in keys:
+    for key in signing:
         yield PREFIX + base64.b64encode(key).decode()
         yield PREFIX + base64.urlsafe_b64encode(key).decode().rstrip("=")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from django.db import connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from control_plane.core import drain, redis_client
@@ -17,6 +17,7 @@ from control_plane.core.config import current
 from control_plane.core.db import outage_s, run_db, was_reached
 from control_plane.core.http.access import public
 from control_plane.core.http.errors import error_body, error_response, read_only
+from control_plane.core.secrets.checks import problems
 
 CHECK_WITHIN_S = 1.5  # for each server
 
@@ -46,6 +47,8 @@ async def readyz(request: HttpRequest) -> JsonResponse:
         checks["redis"] = redis_client.check()
     parts = dict(zip(checks, await asyncio.gather(*map(_problem, checks.values())), strict=True))
     missing = {part: problem for part, problem in parts.items() if problem}
+    if not missing and (mismatch := await _secret_mismatch()):
+        return mismatch
     if not missing:
         return JsonResponse({"status": "ready", "parts": dict.fromkeys(parts, "ok")})
     body = error_body(
@@ -71,6 +74,8 @@ async def readyz_inference(request: HttpRequest) -> JsonResponse:
             "Check that it runs, and LORIKEET_DATABASE_URL.",
         )
     away_s, grace_s = outage_s(), current().database_grace_s
+    if not away_s and (mismatch := await _secret_mismatch()):
+        return mismatch
     if away_s > grace_s:
         return error_response(
             503,
@@ -79,6 +84,16 @@ async def readyz_inference(request: HttpRequest) -> JsonResponse:
             "Bring the database back; the process recovers by itself then.",
         )
     return JsonResponse({"status": "ready", "database_away_s": round(away_s, 1)})
+
+
+async def _secret_mismatch() -> JsonResponse | None:
+    """Return an answer if this process has secrets of another installation; every key would get 401 from it."""
+    try:
+        async with asyncio.timeout(CHECK_WITHIN_S):
+            found = await run_db(problems)
+    except (TimeoutError, DatabaseError, InterfaceError):
+        return None
+    return error_response(503, "secret_mismatch", found[0].message, found[0].fix) if found else None
 
 
 def _draining() -> JsonResponse:

@@ -6,20 +6,19 @@ here, because there are too many; `console.monitoring.busiest` names a few.
 
 from __future__ import annotations
 
-import hmac
 import time
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from prometheus_client import Counter, Gauge, Histogram
 
-from control_plane.core.config import current
 from control_plane.core.http.access import public
 from control_plane.core.http.bearer import bearer_token
 from control_plane.core.http.errors import read_only
 from control_plane.core.http.middleware import HybridMiddleware
 from control_plane.core.http.request_log import ROUTE, TENANT
 from control_plane.core.metrics.registry import CONTENT_TYPE, web_text
+from control_plane.core.secrets.keys import accepted, is_one_of
 
 REQUESTS = Counter("lorikeet_http_requests", "Requests answered.", ["method", "route", "status"])
 SECONDS = Histogram(
@@ -57,8 +56,6 @@ class MeasuringMiddleware(HybridMiddleware):
 @read_only
 def metrics(request: HttpRequest) -> HttpResponse:
     """Return the metrics to a caller with LORIKEET_METRICS_TOKEN; 404 while that is not set."""
-    token = current().metrics_token
-    offered = bearer_token(request) or ""
-    if not token or not hmac.compare_digest(offered.encode(), token.encode()):
+    if not is_one_of(bearer_token(request) or "", accepted("metrics-token")):
         raise Http404
     return HttpResponse(web_text(), content_type=CONTENT_TYPE)

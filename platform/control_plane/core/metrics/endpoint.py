@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import logging
 import socket
@@ -12,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from control_plane.core.config import current
 from control_plane.core.metrics import heartbeat
 from control_plane.core.metrics.registry import CONTENT_TYPE, process_text
+from control_plane.core.secrets.keys import accepted, is_one_of
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +23,8 @@ class ProcessMetricsServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, token: str = "") -> None:
+    def __init__(self, host: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.token = token
         super().__init__((host, port), _Handler)
 
     @property
@@ -37,9 +36,9 @@ class ProcessMetricsServer(ThreadingHTTPServer):
 
     def may_read(self, address: str, authorization: str) -> bool:
         """Return True for a caller with the token; without one, for callers on this machine."""
-        if self.token:
-            scheme, _, token = authorization.partition(" ")
-            return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token.encode())
+        if tokens := accepted("metrics-token"):
+            scheme, _, sent = authorization.partition(" ")
+            return scheme.lower() == "bearer" and is_one_of(sent.strip(), tokens)
         parsed = ipaddress.ip_address(address.partition("%")[0])
         mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
         return (mapped or parsed).is_loopback
@@ -90,7 +89,7 @@ def serve_metrics() -> ProcessMetricsServer | None:
     if not settings.metrics_port:
         return None
     try:
-        server = ProcessMetricsServer(settings.metrics_host, settings.metrics_port, settings.metrics_token)
+        server = ProcessMetricsServer(settings.metrics_host, settings.metrics_port)
     except OSError as error:
         logger.error(
             "The metrics port %d of %s cannot be opened: %s. Set another LORIKEET_METRICS_PORT for this process.",

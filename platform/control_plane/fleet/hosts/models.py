@@ -47,6 +47,13 @@ class EngineHost(models.Model):
     credential = models.CharField(
         max_length=32, blank=True, default="", db_default="", help_text="Of a host that joined; empty if revoked."
     )
+    authorities = models.CharField(
+        max_length=80,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Ids: of its certificate's, then of others it trusts.",
+    )
     joined_at = models.DateTimeField(null=True, blank=True)
     certificate_expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, help_text="Its credential was taken back.")

@@ -1,7 +1,8 @@
 """The fleet's certificate authority, by which the control plane and hosts that joined know each other.
 
-Its key is derived from the installation's pepper, like the keys of sealed secrets: every process has it, and a copy
-of the database opens no host. A host's certificate names its credential, which the database can revoke.
+Its key is derived from the secret `authority-key`: every process has it, and a copy of the database opens no host. A
+host's certificate names its credential, which the database can revoke. During a rotation both sides trust two
+authorities; the first of them certifies.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from control_plane.core.config import current
+from control_plane.core.secrets import keys
 
 # Order of the curve P-256. A private key is a number above zero and below it.
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -28,6 +29,7 @@ _BEFORE = timedelta(minutes=10)
 _CLIENT_LIFE = timedelta(days=5 * 365)
 # Lifetime of a certificate for reading one adapter from another host.
 _READING_LIFE = timedelta(minutes=10)
+_NAME = "authority-key"
 _DOMAIN = "hosts.lorikeet.invalid"
 
 
@@ -50,8 +52,13 @@ def server_name(credential: str) -> str:
 
 
 def authority_certificate() -> bytes:
-    """Return the authority's certificate as PEM, by which hosts recognise the control plane."""
-    return _pem(_authority(current().key_pepper))
+    """Return the certificates of all accepted authorities as PEM, by which hosts recognise the control plane."""
+    return b"".join(_pem(_authority(value)) for value in keys.accepted(_NAME))
+
+
+def authority_ids() -> list[str]:
+    """Return the ids of the accepted authorities. The first one certifies."""
+    return keys.key_ids(_NAME)
 
 
 def certify_host(request: bytes, credential: str, lifetime: timedelta) -> Certified:
@@ -73,12 +80,12 @@ def fingerprint(request: bytes) -> str:
 
 
 def client_identity() -> Certified:
-    """Return this process's client certificate, made once. It lives long: the pepper can make new ones anyway."""
-    return _client_identity(current().key_pepper)
+    """Return this process's client certificate, made once. It lives long: the key can make new ones anyway."""
+    return _client_identity(keys.in_use(_NAME))
 
 
 @lru_cache(maxsize=4)
-def _client_identity(_pepper: str) -> Certified:
+def _client_identity(_value: str) -> Certified:
     key = ec.generate_private_key(ec.SECP256R1())
     expires_at = datetime.now(UTC) + _CLIENT_LIFE
     certificate = _certify(key.public_key(), "control-plane", expires_at, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -111,11 +118,11 @@ def _certify(
     key: ec.EllipticCurvePublicKey, name: str, expires_at: datetime, usage: x509.ObjectIdentifier
 ) -> x509.Certificate:
     """Certify for one side of a connection only: a host's certificate cannot be used to call another host."""
-    pepper = current().key_pepper
+    value = keys.in_use(_NAME)
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(_authority(pepper).subject)
+        .issuer_name(_authority(value).subject)
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(datetime.now(UTC) - _BEFORE)
@@ -123,20 +130,21 @@ def _certify(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(_authority_key(pepper), hashes.SHA256())
+        .sign(_authority_key(value), hashes.SHA256())
     )
 
 
 @lru_cache(maxsize=4)
-def _authority_key(pepper: str) -> ec.EllipticCurvePrivateKey:
-    digest = hmac.new(pepper.encode(), b"fleet: certificate authority", hashlib.sha512).digest()
+def _authority_key(value: str) -> ec.EllipticCurvePrivateKey:
+    digest = hmac.new(value.encode(), b"fleet: certificate authority", hashlib.sha512).digest()
     return ec.derive_private_key(int.from_bytes(digest) % (_ORDER - 1) + 1, ec.SECP256R1())
 
 
 @lru_cache(maxsize=4)
-def _authority(pepper: str) -> x509.Certificate:
-    key = _authority_key(pepper)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Lorikeet fleet")])
+def _authority(value: str) -> x509.Certificate:
+    key = _authority_key(value)
+    # Names differ, so that a verifier with two authorities finds the issuer of a certificate.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Lorikeet fleet {keys.key_id(_NAME, value)}")])
     return (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import secrets
 from datetime import timedelta
 from uuid import UUID
@@ -12,12 +10,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.jobs import clocks
 from control_plane.fleet.joining.models import JoinToken
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.audit import actions as audit
+from control_plane.identity.keys import secret as key_secret
 
 SCHEME = "lkj_"
 # How long used, expired and withdrawn tokens stay in the list.
@@ -30,7 +28,7 @@ def create_token(*, actor: Actor, host_name: str, lifetime: timedelta) -> tuple[
     text = SCHEME + secrets.token_urlsafe(_BYTES)
     with transaction.atomic():
         row = JoinToken.objects.create(
-            secret_hash=hash_token(text),
+            secret_hash=key_secret.hash_secret(_hashed_text(text)),
             host_name=host_name,
             created_by=actor.label,
             expires_at=clocks.database_time() + lifetime,
@@ -72,7 +70,7 @@ def usable_token(text: str, key: str) -> JoinToken:
     ``key`` is the fingerprint of the joining host's key; the same key may use the token again, as the response may have
     been lost.
     """
-    row = JoinToken.objects.select_for_update().filter(secret_hash=hash_token(text)).first()
+    row = JoinToken.objects.select_for_update().filter(secret_hash__in=key_secret.hashes(_hashed_text(text))).first()
     if row is None:
         raise JoinTokenError("unknown", "This is no join token of this installation.")
     if row.withdrawn_at is not None:
@@ -90,5 +88,5 @@ class JoinTokenError(LorikeetError):
         super().__init__(f"join_token_{kind}", message, fix, param="token", status=403)
 
 
-def hash_token(text: str) -> str:
-    return hmac.new(current().key_pepper.encode(), f"join token: {text}".encode(), hashlib.sha256).hexdigest()
+def _hashed_text(text: str) -> str:
+    return f"join token: {text}"

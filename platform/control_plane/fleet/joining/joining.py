@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from control_plane.core.config import current
@@ -65,6 +66,7 @@ def join(*, token: str, name: str, address: str, request: str, wire_version: int
         identity = authority.certify_host(request.encode(), host.credential, _lifetime())
         host.address, host.active, host.revoked_at = address, True, None
         host.joined_at, host.certificate_expires_at = timezone.now(), identity.expires_at
+        host.authorities = " ".join(authority.authority_ids())
         host.save()
         row.used_at, row.used_by, row.used_key = timezone.now(), host, key
         row.save(update_fields=["used_at", "used_by", "used_key"])
@@ -110,25 +112,35 @@ def forget_host(*, actor: Actor, name: str) -> None:
 
 
 def renew(endpoint: HostEndpoint) -> None:
-    """Have a host make a new key, and certify it. Raises ``HostError`` if it does not answer."""
+    """Have a host make a new key, certify it, and tell it which authorities to trust.
+
+    Raises ``HostError`` if it does not answer.
+    """
+    authorities = " ".join(authority.authority_ids())
     with engine_calls(endpoint) as engine:
         identity = authority.certify_host(engine.request_certificate(), endpoint.credential, _lifetime())
-        engine.install_certificate(identity.certificate)
+        engine.install_certificate(identity.certificate, authority.authority_certificate())
     with transaction.atomic():
         host = EngineHost.objects.select_for_update().filter(name=endpoint.name, credential=endpoint.credential).first()
         if host is None:
             return  # it was revoked, or joined anew, meanwhile
-        host.certificate_expires_at = identity.expires_at
-        host.save(update_fields=["certificate_expires_at"])
+        host.certificate_expires_at, host.authorities = identity.expires_at, authorities
+        host.save(update_fields=["certificate_expires_at", "authorities"])
         audit.record(SYSTEM, "host.renew", host, tenant=None, expires_at=identity.expires_at.isoformat())
 
 
 def renew_due() -> None:
-    """Queue the renewal of certificates with less than a third of their lifetime left."""
+    """Queue the renewal of certificates with less than a third of their lifetime left, or of other authorities."""
     soon = timezone.now() + _lifetime() / 3
-    due = EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING])
-    for host in due.exclude(credential="").filter(certificate_expires_at__lt=soon):
+    other = ~Q(authorities=" ".join(authority.authority_ids()))
+    due = joined_hosts().filter(state__in=[HostState.ONLINE, HostState.DRAINING])
+    for host in due.filter(Q(certificate_expires_at__lt=soon) | other):
         enqueue("joining.renew_certificate", host.name)
+
+
+def joined_hosts() -> QuerySet[EngineHost]:
+    """Return the hosts with a certificate of the fleet's authority."""
+    return EngineHost.objects.filter(active=True).exclude(credential="")
 
 
 def _lifetime() -> timedelta:

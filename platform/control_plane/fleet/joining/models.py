@@ -11,7 +11,7 @@ class JoinToken(models.Model):
     """A token that lets one machine join as an engine host, once. Only its hash is kept."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    secret_hash = models.CharField(max_length=64, unique=True)
+    secret_hash = models.CharField(max_length=80, unique=True)
     host_name = models.CharField(max_length=64, blank=True, help_text="The only name to join by; empty = the host's.")
     created_by = models.CharField(max_length=300)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -73,9 +73,12 @@ class EngineCalls:
         reply: pb.CertificateRequest = self._unary("RequestCertificate", pb.RequestCertificateRequest())
         return reply.request
 
-    def install_certificate(self, certificate: bytes) -> None:
-        """Install the certificate (PEM) of the last requested key, for new connections."""
-        self._unary("InstallCertificate", pb.InstallCertificateRequest(certificate=certificate))
+    def install_certificate(self, certificate: bytes, authority: bytes = b"") -> None:
+        """Install the certificate (PEM) of the last requested key, for new connections.
+
+        ``authority`` replaces the authorities (PEM) that the host trusts.
+        """
+        self._unary("InstallCertificate", pb.InstallCertificateRequest(certificate=certificate, authority=authority))
 
     def probe(self, digest: str, patience_s: float, template: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
         """Return what an adapter changes in the answers to a few prompts, with its chat template if it has one.

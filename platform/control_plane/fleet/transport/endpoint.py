@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 
 from control_plane.core import config
+from control_plane.core.secrets.keys import values_of
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.joining import authority
 from control_plane.fleet.transport.errors import HostError
@@ -42,7 +43,7 @@ class HostEndpoint:
 
     name: str
     address: str
-    token: str = ""
+    token: str = ""  # the setting's text: its first value is sent
     tls_ca: Path | None = None
     credential: str = ""
 
@@ -52,7 +53,12 @@ class HostEndpoint:
 
     @property
     def metadata(self) -> Metadata:
-        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+        return (("authorization", f"Bearer {values_of(self.token)[0]}"),) if self.token else ()
+
+    @property
+    def trust(self) -> tuple[str, ...]:
+        """The authorities of the present credentials. A channel with others cannot connect for ever."""
+        return tuple(authority.authority_ids()) if self.credential else ()
 
     def open_channel(self) -> grpc.Channel:
         """Open a blocking channel, for Celery tasks and commands."""

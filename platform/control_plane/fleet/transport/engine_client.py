@@ -135,6 +135,8 @@ class EngineClient:
         self._last_error = ""
         self._task: asyncio.Task[None] | None = None
         self._channel: grpc.aio.Channel | None = None
+        self._trust: tuple[str, ...] = ()
+        self._closing: asyncio.Task[None] | None = None  # of the channel before
 
     # -- for the gateway -------------------------------------------------------
 
@@ -252,8 +254,13 @@ class EngineClient:
             self._task = None
 
     def _stub(self) -> Any:
+        # A channel keeps its credentials. Before a new connection it gets those of the authorities of today.
+        trust = self.endpoint.trust
+        if self._channel is not None and trust != self._trust and not self._connected.is_set():
+            self._closing = asyncio.create_task(self._channel.close(None))
+            self._channel = None
         if self._channel is None:
-            self._channel = self.endpoint.open_async_channel()
+            self._channel, self._trust = self.endpoint.open_async_channel(), trust
         return engine_pb2_grpc.EngineStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def _unary(self, method: str, request: object, timeout_s: float) -> Any:

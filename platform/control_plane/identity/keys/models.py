@@ -15,9 +15,9 @@ class ApiKey(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=16, unique=True, help_text="Public part; finds the row.")
-    secret_hash = models.CharField(max_length=64, help_text="HMAC-SHA256 of the secret under the server's pepper, hex.")
+    secret_hash = models.CharField(max_length=80, help_text="Id of a pepper, then the secret's HMAC-SHA256 under it.")
     # The secret before the last rotation, valid until the grace ends.
-    previous_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
+    previous_hash = models.CharField(max_length=80, blank=True, default="", db_default="")
     previous_until = models.DateTimeField(null=True, blank=True)
     rotated_at = models.DateTimeField(null=True, blank=True)
     scopes = models.JSONField(default=list)

@@ -10,7 +10,7 @@ import secrets
 import string
 from dataclasses import dataclass
 
-from control_plane.core.config import current
+from control_plane.core.secrets import keys
 
 SCHEME = "lk"
 PREFIX_BYTES = 5
@@ -41,14 +41,26 @@ def parse(text: str) -> KeyText | None:
 
 
 def hash_secret(secret: str) -> str:
-    """Return the secret's HMAC-SHA256 under the server's pepper, as hex: a stolen database is useless without it.
+    """Return the secret's HMAC-SHA256 under the pepper in use, as hex: a stolen database is useless without it.
 
-    A slow password hash would add nothing, as the secret is 256 random bits, and would be paid for on every call.
+    The id of the pepper stands before it. A slow password hash would add nothing, as the secret is 256 random bits, and
+    would be paid for on every call.
     """
-    return hmac.new(current().key_pepper.encode(), secret.encode(), hashlib.sha256).hexdigest()
+    return _hash(secret, keys.in_use("key-pepper"))
 
 
-def matches(secret: str, *stored_hashes: str) -> bool:
-    """Return True if any of the hashes is the secret's."""
-    hashed = hash_secret(secret)
-    return any(hmac.compare_digest(hashed, stored) for stored in stored_hashes)
+def hashes(secret: str) -> list[str]:
+    """Return the secret's hash under each accepted pepper, the one in use first."""
+    return [_hash(secret, pepper) for pepper in keys.accepted("key-pepper")]
+
+
+def matching(secret: str, *stored_hashes: str) -> str | None:
+    """Return the one of the stored hashes that is the secret's."""
+    known = hashes(secret)
+    equal = [stored for stored in stored_hashes for right in known if hmac.compare_digest(right, stored)]
+    return equal[0] if equal else None
+
+
+def _hash(secret: str, pepper: str) -> str:
+    digest = hmac.new(pepper.encode(), secret.encode(), hashlib.sha256).hexdigest()
+    return f"{keys.key_id('key-pepper', pepper)}${digest}"

@@ -1,23 +1,21 @@
 """Invitations of people to a tenant, and their acceptance.
 
-The token is the invitation's id, signed under the server's pepper: the database alone reveals no token, and the worker
-that mails the link can make it again instead of reading it from the queue.
+The token is the invitation's id, signed under the secret key: the database alone reveals no token, and the worker that
+mails the link can make it again instead of reading it from the queue.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 from datetime import timedelta
 from uuid import UUID
 
 from django.db import transaction
 from django.utils import timezone
 
-from control_plane.core.config import current
 from control_plane.core.errors import ForbiddenError, LorikeetError, NotFoundError
 from control_plane.core.jobs import clocks
+from control_plane.core.secrets.signatures import is_signed, sign
 from control_plane.core.writes import enqueue
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.access.principal import Principal
@@ -33,6 +31,7 @@ from control_plane.identity.tenants.models import Invitation, Membership
 from control_plane.identity.tenants.roles import Role
 
 LIFETIME = timedelta(days=7)
+_PURPOSE = b"invitation"
 MAX_OPEN = 200  # invitations of a tenant
 
 
@@ -140,7 +139,7 @@ def open_invitation(token: str, *, lock: bool = False) -> Invitation:
         key = UUID(hex=who)
     except ValueError:
         raise InvitationError from None
-    if not hmac.compare_digest(proof.encode(), _proof(key).encode()):
+    if not is_signed(_PURPOSE, key.bytes, proof, _text):
         raise InvitationError
     rows = Invitation.objects.select_related("tenant", "invited_by")
     invitation = (rows.select_for_update(of=("self",)) if lock else rows).filter(pk=key).first()
@@ -150,12 +149,11 @@ def open_invitation(token: str, *, lock: bool = False) -> Invitation:
 
 
 def invitation_link(invitation: Invitation) -> str:
-    return link("invitation", f"{invitation.pk.hex}.{_proof(invitation.pk)}")
+    return link("invitation", f"{invitation.pk.hex}.{_text(sign(_PURPOSE, invitation.pk.bytes))}")
 
 
-def _proof(invitation_id: UUID) -> str:
-    signature = hmac.new(current().key_pepper.encode(), b"invitation." + invitation_id.bytes, hashlib.sha256)
-    return base64.urlsafe_b64encode(signature.digest()).decode().rstrip("=")
+def _text(signature: bytes) -> str:
+    return base64.urlsafe_b64encode(signature).decode().rstrip("=")
 
 
 def _accept(invitation: Invitation, user: User) -> Membership:

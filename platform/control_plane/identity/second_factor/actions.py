@@ -86,7 +86,7 @@ def begin_app(*, user: User) -> AppSetup:
     with transaction.atomic():
         _lock(user)
         AuthenticatorApp.objects.filter(user=user, confirmed_at=None).delete()
-        app = AuthenticatorApp.objects.create(user=user, sealed=seal(secret, _purpose(user)))
+        app = AuthenticatorApp.objects.create(user=user, sealed=seal(secret, app_purpose(user.pk)))
         _audit(user, "second-factor.begin", kind="app", app=app.pk)
     return AppSetup(secret, totp.setup_uri(secret, user.email))
 
@@ -268,8 +268,8 @@ def _use(user: User, code: str) -> str | None:
 
 
 def _step_of(app: AuthenticatorApp, user: User, code: str) -> int | None:
-    """Return the period of a code that the app may show now and that was not used. None under another pepper."""
-    secret = unseal(app.sealed, _purpose(user))
+    """Return the period of a code that the app may show now and that was not used. None under another key."""
+    secret = unseal(app.sealed, app_purpose(user.pk))
     moment = clocks.database_time().timestamp()
     return totp.matching_step(secret, code, moment, app.last_step) if secret else None
 
@@ -316,5 +316,5 @@ def _plain(code: str) -> str:
     return _IGNORED.sub("", code).lower()
 
 
-def _purpose(user: User) -> bytes:
-    return b"second factor: authenticator app." + user.pk.bytes
+def app_purpose(user_id: UUID) -> bytes:
+    return b"second factor: authenticator app." + user_id.bytes

@@ -12,7 +12,7 @@ class AuthenticatorApp(models.Model):
     """An app that shows time-based codes. A person has at most one in use, and one that is being set up."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="authenticator_apps")
-    sealed = models.TextField(help_text="The shared secret, encrypted under a key of the pepper and the person.")
+    sealed = models.TextField(help_text="The shared secret, encrypted under a key for the person.")
     last_step = models.BigIntegerField(default=0, help_text="Period of the last accepted code; older ones are refused.")
     created_at = models.DateTimeField(auto_now_add=True)
     confirmed_at = models.DateTimeField(null=True, help_text="Empty while it is being set up.")
@@ -53,14 +53,11 @@ class Passkey(models.Model):
 
 
 class RecoveryCode(models.Model):
-    """A code that replaces a lost second factor, once. Only its digest under the pepper is stored."""
+    """A code that replaces a lost second factor, once. Only its digest is stored, encrypted."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="recovery_codes")
-    digest = models.CharField(max_length=64)
+    digest = models.TextField()
     used_at = models.DateTimeField(null=True)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["user", "digest"], name="recovery_code_once")]
 
     def __str__(self) -> str:
         return f"recovery code of {self.user_id}"

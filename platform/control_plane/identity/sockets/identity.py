@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from control_plane.identity.access.tenant_access import NotAuthenticatedError, e
 from control_plane.identity.accounts.sessions import user_of_session
 from control_plane.identity.keys.auth import InvalidKeyError
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.keys.secret import hash_secret, parse
+from control_plane.identity.keys.secret import matching, parse
 
 
 class Caller(Protocol):
@@ -48,14 +48,14 @@ class KeyCaller:
     """A program, by one secret of its API key."""
 
     key_id: UUID
-    secret_hash: str
+    secret: str = field(repr=False)
 
     @classmethod
     def of(cls, key: ApiKey, text: str) -> KeyCaller:
         """Return the caller of a key that was looked up by its `text`."""
         parts = parse(text)
         assert parts is not None
-        return cls(key.pk, hash_secret(parts.secret))
+        return cls(key.pk, parts.secret)
 
     @property
     def group(self) -> str:
@@ -63,6 +63,6 @@ class KeyCaller:
 
     def principal(self) -> Principal:
         key = ApiKey.objects.select_related("tenant").filter(pk=self.key_id).first()
-        if key is None or not key.usable_at() or self.secret_hash not in key.accepted_hashes():
+        if key is None or not key.usable_at() or matching(self.secret, *key.accepted_hashes()) is None:
             raise InvalidKeyError
         return Principal.of_key(key)

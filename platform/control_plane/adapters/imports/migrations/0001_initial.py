@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
             name="HubToken",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("sealed", models.TextField(help_text="Encrypted under a key that is derived from the pepper.")),
+                ("sealed", models.TextField(help_text="Encrypted under the sealing key.")),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "created_by",
@@ -69,9 +69,7 @@ class Migration(migrations.Migration):
                 ("region", models.CharField(max_length=64)),
                 (
                     "sealed",
-                    models.TextField(
-                        help_text="{access_key_id, secret_access_key}, encrypted under a key of the pepper."
-                    ),
+                    models.TextField(help_text="{access_key_id, secret_access_key}, encrypted under the sealing key."),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (

@@ -104,6 +104,16 @@ class Migration(migrations.Migration):
                         max_length=32,
                     ),
                 ),
+                (
+                    "authorities",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        help_text="Ids: of its certificate's, then of others it trusts.",
+                        max_length=80,
+                    ),
+                ),
                 ("joined_at", models.DateTimeField(blank=True, null=True)),
                 ("certificate_expires_at", models.DateTimeField(blank=True, null=True)),
                 ("revoked_at", models.DateTimeField(blank=True, help_text="Its credential was taken back.", null=True)),

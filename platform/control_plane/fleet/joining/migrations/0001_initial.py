@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             name="JoinToken",
             fields=[
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ("secret_hash", models.CharField(max_length=64, unique=True)),
+                ("secret_hash", models.CharField(max_length=80, unique=True)),
                 (
                     "host_name",
                     models.CharField(

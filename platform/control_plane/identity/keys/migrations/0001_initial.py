@@ -25,10 +25,10 @@ class Migration(migrations.Migration):
                 (
                     "secret_hash",
                     models.CharField(
-                        help_text="HMAC-SHA256 of the secret under the server's pepper, hex.", max_length=64
+                        help_text="Id of a pepper, then the secret's HMAC-SHA256 under it.", max_length=80
                     ),
                 ),
-                ("previous_hash", models.CharField(blank=True, db_default="", default="", max_length=64)),
+                ("previous_hash", models.CharField(blank=True, db_default="", default="", max_length=80)),
                 ("previous_until", models.DateTimeField(blank=True, null=True)),
                 ("rotated_at", models.DateTimeField(blank=True, null=True)),
                 ("scopes", models.JSONField(default=list)),

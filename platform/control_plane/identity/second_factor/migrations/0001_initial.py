@@ -21,9 +21,7 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "sealed",
-                    models.TextField(
-                        help_text="The shared secret, encrypted under a key of the pepper and the person."
-                    ),
+                    models.TextField(help_text="The shared secret, encrypted under a key for the person."),
                 ),
                 (
                     "last_step",
@@ -89,7 +87,7 @@ class Migration(migrations.Migration):
             name="RecoveryCode",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("digest", models.CharField(max_length=64)),
+                ("digest", models.TextField()),
                 ("used_at", models.DateTimeField(null=True)),
                 (
                     "user",
@@ -100,8 +98,5 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "constraints": [models.UniqueConstraint(fields=("user", "digest"), name="recovery_code_once")],
-            },
         ),
     ]

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 
 from control_plane.core.http.logs import log_uncaught
 from control_plane.core.metrics.endpoint import serve_metrics
+from control_plane.core.secrets.checks import require_at_start
 from control_plane.fleet.hosts.background import make_watcher
 
 
@@ -17,6 +18,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         log_uncaught()
         serve_metrics()
+        require_at_start()
         asyncio.run(watch_until_signalled())
 
 

@@ -1,0 +1,16 @@
+"""The ids of the secrets with which the data of this database was made."""
+
+from django.db import models
+
+
+class SecretRecord(models.Model):
+    """The id of a secret's value, and the steps of its rotation. The value itself is not stored."""
+
+    name = models.CharField(max_length=32, primary_key=True)
+    key_id = models.CharField(max_length=8)
+    next_id = models.CharField(max_length=8, blank=True, default="", help_text="Of the new value during a rotation.")
+    begun_at = models.DateTimeField(null=True, blank=True)
+    switched_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.key_id}"
