@@ -21,7 +21,7 @@ RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[
 FROM python:3.12-slim
 # The engine's image uses the same account, because both open one Unix socket and one artifact folder.
 RUN useradd --uid 10001 --create-home lorikeet \
-    && install -d -o lorikeet -g lorikeet /var/lib/lorikeet /run/lorikeet
+    && install -d -o lorikeet -g lorikeet /var/lib/lorikeet /var/lib/lorikeet-secrets /run/lorikeet
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /app
 COPY --from=packages /venv /venv

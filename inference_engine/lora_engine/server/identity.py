@@ -185,7 +185,7 @@ def check_certificate(certificate: str, authority: str, key: EllipticCurvePrivat
 
     try:
         issued = x509.load_pem_x509_certificate(certificate.encode())
-        issuers = {found.subject: found for found in x509.load_pem_x509_certificates(authority.encode())}
+        issuers = {issuer.subject: issuer for issuer in x509.load_pem_x509_certificates(authority.encode())}
         if issued.issuer not in issuers:
             raise BadCertificateError("the certificate is not from the fleet's authority: another one issued it")
         issued.verify_directly_issued_by(issuers[issued.issuer])

@@ -23,7 +23,7 @@ class SecretList:
         self._path = Path(text[1:]) if text.startswith("@/") else None
         self._values = [part.strip().encode() for part in text.split(",") if part.strip()]
         self._stamp: tuple[int, int, int] | None = None
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         if self._path is not None:
             self._values = self._read(self._path)
 
@@ -32,13 +32,13 @@ class SecretList:
 
     def accepts(self, secret: str) -> bool:
         """Return True if a caller sent one of the values."""
-        if self._path is not None and time.monotonic() - self._looked_at >= _FOLLOW_S:
+        if self._path is not None and time.monotonic() - self._checked_at >= _FOLLOW_S:
             self._follow(self._path)
         sent = secret.strip().encode()
         return sum(hmac.compare_digest(sent, value) for value in self._values) > 0
 
     def _follow(self, path: Path) -> None:
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         try:
             status = path.stat()
             if (stamp := (status.st_ino, status.st_mtime_ns, status.st_size)) != self._stamp:

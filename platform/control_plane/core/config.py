@@ -85,6 +85,7 @@ class Settings(BaseSettings):
     mail_from: str = "Lorikeet <lorikeet@localhost>"
 
     var_dir: Path = _VAR_DIR
+    secrets_dir: Path | None = None
     artifact_dir: Path | None = None
     artifact_url: str = ""
     artifact_signed_s: int = Field(default=3600, gt=0, le=604_800)
@@ -263,6 +264,11 @@ class Settings(BaseSettings):
         """The console's public URL without a slash at the end: the base of links in mails."""
         origins = split_list(self.trusted_origins)
         return (self.public_url or (origins[0] if origins else "http://127.0.0.1:8000")).rstrip("/")
+
+    @property
+    def secrets(self) -> Path:
+        """Folder of the secrets that have no setting."""
+        return (self.secrets_dir or self.var_dir).expanduser().absolute()
 
     @property
     def artifacts(self) -> Path:

@@ -1,4 +1,4 @@
-"""What was made with each secret: renewing it under the new value, and counting what is still under the old one."""
+"""Renews what was made with a secret under its new value, and counts what is still under the old one."""
 
 from __future__ import annotations
 

@@ -90,10 +90,10 @@ async def _secret_mismatch() -> JsonResponse | None:
     """Return an answer if this process has secrets of another installation; every key would get 401 from it."""
     try:
         async with asyncio.timeout(CHECK_WITHIN_S):
-            found = await run_db(problems)
+            mismatches = await run_db(problems)
     except (TimeoutError, DatabaseError, InterfaceError):
         return None
-    return error_response(503, "secret_mismatch", found[0].message, found[0].fix) if found else None
+    return error_response(503, "secret_mismatch", mismatches[0].message, mismatches[0].fix) if mismatches else None
 
 
 def _draining() -> JsonResponse:

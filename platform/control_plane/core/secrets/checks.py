@@ -36,8 +36,8 @@ class SecretMismatchError(LorikeetError):
 def problems() -> list[SecretProblem]:
     """Compare the required secrets with those that the database remembers."""
     records = {record.name: record for record in SecretRecord.objects.all()}
-    found = (_problem(kind, records.get(kind.name)) for kind in KINDS.values() if kind.required)
-    return [problem for problem in found if problem is not None]
+    each = (_problem(kind, records.get(kind.name)) for kind in KINDS.values() if kind.required)
+    return [problem for problem in each if problem is not None]
 
 
 def remember() -> None:
@@ -90,15 +90,15 @@ def secrets_match(app_configs: Any, databases: Any = None, **options: Any) -> li
 def report() -> list[SecretProblem]:
     """Log each problem at the start of a process. While the database does not answer there is nothing to compare."""
     try:
-        found = problems()
-        if not found:
+        mismatches = problems()
+        if not mismatches:
             remember()
-            found = problems()
+            mismatches = problems()
     except (DatabaseError, InterfaceError):
         return []
-    for problem in found:
+    for problem in mismatches:
         logger.error("%s %s", problem.message, problem.fix)
-    return found
+    return mismatches
 
 
 def require_at_start() -> None:

@@ -1,8 +1,8 @@
 """The values of each secret: the one in use, and others that are accepted beside it during a rotation.
 
 A setting holds the values themselves, separated by commas, or `@/path` of a file with one in each line. A secret that
-an installation cannot be without has a file in the data folder if its setting is empty, made at first use. The first
-value is in use. Files are read again when they change, so running processes follow a rotation without a restart.
+an installation cannot be without has a file in LORIKEET_SECRETS_DIR if its setting is empty, made at first use. The
+first value is in use. Files are read again when they change, so running processes follow a rotation without a restart.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SecretFileError(SettingsError):
 class _Reading:
     values: tuple[str, ...]
     stamp: tuple[int, int, int]
-    looked_at: float
+    checked_at: float
 
 
 _readings: dict[Path, _Reading] = {}
@@ -83,7 +83,7 @@ def accepted(name: str, settings: Settings | None = None) -> tuple[str, ...]:
     path = file_of(name, settings)
     if path is None:
         return _split(getattr(settings, KINDS[name].field))
-    return _of_file(path, create=path == settings.var_dir / name)
+    return _of_file(path, create=path == settings.secrets / name)
 
 
 def values_of(text: str) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def file_of(name: str, settings: Settings | None = None) -> Path | None:
     text: str = getattr(settings, KINDS[name].field)
     if text.startswith("@/"):
         return Path(text[1:])
-    return settings.var_dir / name if KINDS[name].required and not text else None
+    return settings.secrets / name if KINDS[name].required and not text else None
 
 
 def is_one_of(sent: str, values: tuple[str, ...]) -> bool:
@@ -137,13 +137,13 @@ def _split(text: str) -> tuple[str, ...]:
 
 def _of_file(path: Path, *, create: bool) -> tuple[str, ...]:
     reading = _readings.get(path)
-    if reading is None or time.monotonic() - reading.looked_at >= FOLLOW_S:
+    if reading is None or time.monotonic() - reading.checked_at >= FOLLOW_S:
         with _lock:
-            _readings[path] = reading = _look(path, _readings.get(path), create)
+            _readings[path] = reading = _read_again(path, _readings.get(path), create)
     return reading.values
 
 
-def _look(path: Path, before: _Reading | None, create: bool) -> _Reading:
+def _read_again(path: Path, before: _Reading | None, create: bool) -> _Reading:
     """Read a file unless it is as before. A running process keeps what it knows while the file cannot be read."""
     now = time.monotonic()
     try:

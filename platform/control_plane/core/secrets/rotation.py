@@ -2,8 +2,8 @@
 
 Where a secret has a file that can be written, the steps change the file. Where it is a variable of the environment,
 or a file that others provide, the operator changes the list and restarts the processes one by one, and the steps check
-the list and record it. The state follows from the order of the values and from the record in the database, so a step that
-was interrupted is completed by repeating it.
+the list and record it. The state follows from the order of the values and from the record in the database, so a step
+that was interrupted is completed by repeating it.
 """
 
 from __future__ import annotations

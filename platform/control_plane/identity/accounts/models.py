@@ -50,7 +50,7 @@ class User(AbstractBaseUser):
     def __str__(self) -> str:
         return self.email
 
-    def _get_session_auth_hash(self, secret: object = None) -> str:
+    def get_session_auth_hash(self) -> str:
         """Return what ends a session when the password changes, stored in the session's row only.
 
         It does not depend on the secret key: after a rotation Django would give the session another id, and requests

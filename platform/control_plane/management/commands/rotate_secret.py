@@ -87,5 +87,7 @@ class Command(BaseCommand):
         for other in present.ids[1:]:
             remaining = uses_of(name).remaining(other)
             self.stdout.write(f"  accepted too: {other}{', for ' + '; '.join(remaining) if remaining else ''}")
+        if present.state is State.BEGUN and (waiting := uses_of(name).unprepared(present.new_id)):
+            self.stdout.write(f"  do not switch yet: {'; '.join(waiting)}")
         if present.state is State.MISMATCH:
             self.stdout.write("  not of this database: manage.py check --database default says more")
