@@ -74,6 +74,7 @@ REDIS = "compares Redis's clock with itself; what is later than now is dropped o
 # Every module that reads a wall clock, with what it compares. A new one is added here with the answer to: whose clock
 # wrote the other side, and what happens when one of the two is an hour or 40 days off?
 CLOCK_READERS = {
+    "core/secrets/rotation.py": "days of an overlap, and the age of a file on the machine that wrote it",
     "identity/accounts/actions.py": RECORDED,
     "identity/accounts/attempts.py": REDIS,
     "identity/accounts/confirmation.py": DATABASE,
