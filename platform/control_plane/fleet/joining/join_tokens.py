@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.jobs import clocks
 from control_plane.fleet.joining.models import JoinToken

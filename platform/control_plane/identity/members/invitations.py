@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from control_plane.core.config import current
 from control_plane.core.errors import ForbiddenError, LorikeetError, NotFoundError
 from control_plane.core.jobs import clocks
 from control_plane.core.secrets.signatures import is_signed, sign
