@@ -173,6 +173,22 @@ def test_interpreted_kernels_give_the_same_answers(case: Case) -> None:
     assert largest_error(got, want) < 1e-4
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("cuda_graphs", [True, False], ids=["graphs", "eager"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_kernels_on_a_gpu_give_the_same_answers(case: Case, dtype: str, cuda_graphs: bool) -> None:
+    settings = {"device": "cuda", "dtype": dtype, "cuda_graphs": cuda_graphs, "max_running": 16}
+    requests = requests_of(case)
+    got = run(engine_of(case, case.adapters, adapter_dtype="fp8", **settings), requests)
+    want = run(engine_of(case, case.rounded, **settings), requests)
+    if dtype == "float32":
+        assert tokens_of(got) == tokens_of(want)
+    first = {name: (tokens, logits[:1]) for name, (tokens, logits) in got.items()}
+    assert largest_error(first, {name: (want[name][0], want[name][1][:1]) for name in got}) < (
+        1e-4 if dtype == "float32" else 2e-2
+    )
+
+
 def test_they_take_half_the_bytes_or_fewer_and_stay_near(case: Case) -> None:
     fp8, plain = engine_of(case, case.adapters, adapter_dtype="fp8"), engine_of(case, case.adapters)
     assert fp8.describe()["adapter_dtype"] == "float8_e4m3fn"
