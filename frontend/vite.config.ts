@@ -57,7 +57,13 @@ export default defineConfig({
     },
   },
   server: {
-    proxy: { "/api": proxied, "/v1": proxied, "/static": proxied, "/version": proxied, "/ws": { ...proxied, ws: true } },
+    proxy: {
+      "/api": proxied,
+      "/v1": proxied,
+      "/static": proxied,
+      "/version": proxied,
+      "/ws": { ...proxied, ws: true },
+    },
   },
   test: {
     environment: "jsdom",

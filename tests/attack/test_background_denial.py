@@ -766,7 +766,7 @@ def test_a_claim_that_cannot_be_renewed_is_lost_when_its_time_is_over(acme: Any,
 def test_everything_that_workers_claim_is_known() -> None:
     """`end_all`, for a start after which no worker of before lives, goes through these."""
     claimable = {model.__name__ for model in Claimable.__subclasses__()}
-    assert claimable == {"Batch", "Upload", "Placement", "Delivery", "Export"}
+    assert claimable == {"Batch", "Upload", "Placement", "Delivery", "Export", "ArchiveRun"}
     claims.end_all()
 
 

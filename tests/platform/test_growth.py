@@ -107,6 +107,7 @@ RETENTION = {
     "reports_exportpart": ("", "reports.tend_exports"),
 }
 KEPT = {
+    "secrets_secretrecord": "one for each secret",
     "tenants_tenant": "statements and archives name them",
     "keys_apikey": "the ledger and the archives name them",
     "registry_adapter": "the ledger and the archives name them; a deleted one has no files",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -33,8 +34,9 @@ def livez(port: int) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_the_port_reports_a_process_that_hangs_without_a_token() -> None:
-    server = ProcessMetricsServer("127.0.0.1", 0, token="secret")
+def test_the_port_reports_a_process_that_hangs_without_a_token(settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"metrics_token": "secret"})
+    server = ProcessMetricsServer("127.0.0.1", 0)
     server.start()
     try:
         status, text = livez(server.port)

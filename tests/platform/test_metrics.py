@@ -157,8 +157,9 @@ def test_the_length_and_the_age_of_a_queue(monkeypatch: pytest.MonkeyPatch) -> N
     ("token", "header", "status"),
     [("", "", 200), ("s3cret", "", 401), ("s3cret", "Bearer s3cret", 200), ("s3cret", "Bearer s3cre", 401)],
 )
-def test_the_metrics_port_of_a_process(token: str, header: str, status: int) -> None:
-    server = ProcessMetricsServer("127.0.0.1", 0, token)
+def test_the_metrics_port_of_a_process(settings: Any, token: str, header: str, status: int) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"metrics_token": token})
+    server = ProcessMetricsServer("127.0.0.1", 0)
     server.start()
     try:
         url = f"http://127.0.0.1:{server.port}/metrics"
