@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -220,13 +221,14 @@ def test_members_webhooks_and_the_audit_log(member: Shell) -> None:
     assert member.acme.email in member("members")
     assert "owner" in member.fails("members", "role", member.acme.email, "viewer"), "the last owner stays"
     assert "`lorikeet members` lists them." in member.fails("members", "remove", "nobody@example.org")
-    secret = member("webhooks", "add", HOOK, "--event", "version.ready").strip()
+    hook = f"{HOOK}/{uuid4().hex}"  # of its own for each run: a second one must not meet those of the first
+    secret = member("webhooks", "add", hook, "--event", "version.ready").strip()
     assert secret.startswith("whsec_") and "version.ready" in member("webhooks")
-    sent = member("webhooks", "test", HOOK).strip()
-    assert sent in member("webhooks", "deliveries", HOOK)
-    assert member("webhooks", "rotate", HOOK).strip() not in ("", secret)
-    member("webhooks", "remove", HOOK)
-    assert "lorikeet webhooks" in member.fails("webhooks", "remove", HOOK)
+    sent = member("webhooks", "test", hook).strip()
+    assert sent in member("webhooks", "deliveries", hook)
+    assert member("webhooks", "rotate", hook).strip() not in ("", secret)
+    member("webhooks", "remove", hook)
+    assert "lorikeet webhooks" in member.fails("webhooks", "remove", hook)
     log = member("audit", "--limit", "3")
     assert "webhook.delete" in log and member.acme.email in log and "older events" in member.notes
     assert {each["action"] for each in member.json("audit", "--action", "invitation.create", "--all")} == {

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
@@ -14,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
@@ -280,6 +281,41 @@ def test_change_pause_delete(acme: Any, receiver: Receiver, queue: Any) -> None:
     rows = AuditEvent.objects.filter(action__startswith="webhook.").order_by("id")
     assert [row.action for row in rows] == ["webhook.create", "webhook.change", "webhook.delete"]
     assert hook["secret"] not in str([row.detail for row in rows])
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_an_endpoint_is_deleted_while_an_attempt_is_recorded(
+    acme: Any, receiver: Receiver, queue: Any, monkeypatch: Any
+) -> None:
+    """The worker has locked the endpoint, and locks the message a moment later: neither is a victim of a deadlock."""
+    hook = register(acme, receiver.url)
+    publish(acme.tenant, EventType.VERSION_READY, {})
+    message = delivery.claim_next()
+    assert message is not None
+    locked, failures = threading.Event(), []
+    rest = delivery.Delivery.objects.select_for_update
+
+    def a_moment_later(*arguments: Any, **options: Any) -> Any:
+        locked.set()
+        time.sleep(0.5)
+        return rest(*arguments, **options)
+
+    def worker() -> None:
+        try:
+            delivery._note(message, delivery.Result(at=timezone.now(), duration_ms=1, status=200, error=""))
+        except Exception as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    monkeypatch.setattr(delivery.Delivery.objects, "select_for_update", a_moment_later)
+    thread = threading.Thread(target=worker)
+    thread.start()
+    assert locked.wait(30)
+    assert acme.client(Role.ADMIN).delete(acme.path(f"webhooks/{hook['id']}")).status_code == 204
+    thread.join(30)
+    assert not failures and not Endpoint.objects.exists()
 
 
 def test_a_tenant_has_so_many_and_not_one_more(acme: Any, receiver: Receiver, monkeypatch: Any) -> None:

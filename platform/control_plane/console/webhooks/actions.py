@@ -68,6 +68,8 @@ def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: WebhookS
 def delete_endpoint(*, acting: Principal, endpoint: Endpoint) -> None:
     """Delete an endpoint with its messages."""
     with transaction.atomic():
+        # The endpoint first, as in `delivery.claim_next`: the deletion itself would lock its messages first.
+        Endpoint.objects.for_tenant(acting.tenant).select_for_update().filter(pk=endpoint.pk).first()
         _audit(acting, "delete", endpoint)
         endpoint.delete()
 
