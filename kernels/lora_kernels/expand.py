@@ -185,19 +185,12 @@ def _expand_gemv_kernel(
     first_pool_row = tl.load(meta + target * FIELDS + 1)
     table_ptr = pages_ptr + slot * pages_stride
     h_ptr += token * h_stride + shrunk_start
-    if FP8 > 0:
-        if first_pool_row >= _FP8_ROWS:
-            acc, second = _expand_columns(
-                h_ptr, fp8_pool_ptr, out_ptr, table_ptr, first_pool_row - _FP8_ROWS, rank, length, column, out_features,
-                h_stride, split_stride, KV_DIM, ROWS_PER_PAGE * FP8, SPLITS, MAX_SPLITS, SHARDS, BLOCK_R, BLOCK_N,
-                TOKENS, PDL,
-            )  # fmt: skip
-        else:
-            acc, second = _expand_columns(
-                h_ptr, pool_ptr, out_ptr, table_ptr, first_pool_row, rank, length, column, out_features,
-                h_stride, split_stride, KV_DIM, ROWS_PER_PAGE, SPLITS, MAX_SPLITS, SHARDS, BLOCK_R, BLOCK_N,
-                TOKENS, PDL,
-            )  # fmt: skip
+    if FP8 > 0 and first_pool_row >= _FP8_ROWS:
+        acc, second = _expand_columns(
+            h_ptr, fp8_pool_ptr, out_ptr, table_ptr, first_pool_row - _FP8_ROWS, rank, length, column, out_features,
+            h_stride, split_stride, KV_DIM, ROWS_PER_PAGE * FP8, SPLITS, MAX_SPLITS, SHARDS, BLOCK_R, BLOCK_N, TOKENS,
+            PDL,
+        )  # fmt: skip
     else:
         acc, second = _expand_columns(
             h_ptr, pool_ptr, out_ptr, table_ptr, first_pool_row, rank, length, column, out_features, h_stride,
@@ -296,6 +289,51 @@ def _expand_tile(
     tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=ok)
 
 
+@triton.jit
+def _expand_tile_of(
+    h_ptr,
+    pool_ptr,
+    out_ptr,
+    table_ptr,
+    onto_ptr,
+    first_pool_row,
+    rank,
+    scale,
+    start,
+    length,
+    column,
+    out_features,
+    h_stride,
+    shard_stride,
+    out_stride,
+    onto_stride,
+    KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
+    SHARDS: tl.constexpr,
+    SMALL: tl.constexpr,
+    LARGE: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    ONTO: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Expand a tile by the larger product if it has more than ``SMALL`` tokens; ``LARGE`` or ``SMALL`` 0: none has."""
+    if LARGE > 0:
+        grid_dependency_wait(PDL)
+    if LARGE > 0 and length > SMALL:
+        _expand_tile(
+            h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length, column,
+            out_features, h_stride, shard_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE, SHARDS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
+        )  # fmt: skip
+    elif SMALL > 0:
+        _expand_tile(
+            h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length, column,
+            out_features, h_stride, shard_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE, SHARDS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
+        )  # fmt: skip
+
+
 @triton.jit(do_not_specialize=["layer"])
 def _expand_gemm_kernel(
     h_ptr,
@@ -361,39 +399,17 @@ def _expand_gemm_kernel(
     scale = tl.load(scales_ptr + slot * scale_stride + layer * NUM_ALL_TARGETS + FIRST + target)
     first_pool_row = tl.load(meta + target * FIELDS + 1)
     table_ptr = pages_ptr + slot * pages_stride
-    if FP8 > 0:
-        if first_pool_row >= _FP8_ROWS:
-            first_pool_row -= _FP8_ROWS
-            if LARGE > 0:
-                grid_dependency_wait(PDL)
-                if length > SMALL:
-                    _expand_tile(
-                        h_ptr, fp8_pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
-                        block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
-                        KV_DIM, ROWS_PER_PAGE * FP8, SHARDS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
-                    )  # fmt: skip
-                    return
-            if SMALL > 0:
-                _expand_tile(
-                    h_ptr, fp8_pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
-                    block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
-                    KV_DIM, ROWS_PER_PAGE * FP8, SHARDS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
-                )  # fmt: skip
-            return
-    if LARGE > 0:
-        grid_dependency_wait(PDL)
-        if length > SMALL:
-            _expand_tile(
-                h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
-                block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
-                KV_DIM, ROWS_PER_PAGE, SHARDS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
-            )  # fmt: skip
-            return
-    if SMALL > 0:
-        _expand_tile(
+    if FP8 > 0 and first_pool_row >= _FP8_ROWS:
+        _expand_tile_of(
+            h_ptr, fp8_pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row - _FP8_ROWS, rank, scale, start, length,
+            block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE * FP8, SHARDS, SMALL, LARGE, BLOCK_R, BLOCK_N, ONTO, PDL,
+        )  # fmt: skip
+    else:
+        _expand_tile_of(
             h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
             block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
-            KV_DIM, ROWS_PER_PAGE, SHARDS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
+            KV_DIM, ROWS_PER_PAGE, SHARDS, SMALL, LARGE, BLOCK_R, BLOCK_N, ONTO, PDL,
         )  # fmt: skip
 
 

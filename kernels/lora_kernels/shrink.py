@@ -147,19 +147,12 @@ def _shrink_gemv_kernel(
             slot, modules_ptr, slot_stride, layer, LAYER_STRIDE, FIELDS, FIRST, NUM_TARGETS
         )
         table_ptr = pages_ptr + slot * pages_stride
-        if FP8 > 0:
-            if first_pool_row >= _FP8_ROWS:
-                _shrink_rows(
-                    x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row - _FP8_ROWS, num_rows, block, start, length,
-                    split * BLOCKS, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE * FP8, BLOCK_R, BLOCKS, BLOCK_K,
-                    TOKENS, PDL,
-                )  # fmt: skip
-            else:
-                _shrink_rows(
-                    x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, block, start, length,
-                    split * BLOCKS, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_R, BLOCKS, BLOCK_K,
-                    TOKENS, PDL,
-                )  # fmt: skip
+        if FP8 > 0 and first_pool_row >= _FP8_ROWS:
+            _shrink_rows(
+                x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row - _FP8_ROWS, num_rows, block, start, length,
+                split * BLOCKS, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE * FP8, BLOCK_R, BLOCKS, BLOCK_K, TOKENS,
+                PDL,
+            )  # fmt: skip
         else:
             _shrink_rows(
                 x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, block, start, length,
@@ -267,19 +260,12 @@ def _shrink_grouped_kernel(
             slot, modules_ptr, slot_stride, layer, LAYER_STRIDE, FIELDS, FIRST, NUM_TARGETS
         )
         table_ptr = pages_ptr + slot * pages_stride
-        if FP8 > 0:
-            if first_pool_row >= _FP8_ROWS:
-                _shrink_few(
-                    x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row - _FP8_ROWS, num_rows, block, start, length,
-                    split * SPLIT_SIZE, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE * FP8, BLOCK_T, BLOCK_R, BLOCK_K,
-                    WAYS, SPLIT_SIZE, PDL,
-                )  # fmt: skip
-            else:
-                _shrink_few(
-                    x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, block, start, length,
-                    split * SPLIT_SIZE, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_T, BLOCK_R, BLOCK_K,
-                    WAYS, SPLIT_SIZE, PDL,
-                )  # fmt: skip
+        if FP8 > 0 and first_pool_row >= _FP8_ROWS:
+            _shrink_few(
+                x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row - _FP8_ROWS, num_rows, block, start, length,
+                split * SPLIT_SIZE, x_stride, h_stride, IN, KV_DIM, ROWS_PER_PAGE * FP8, BLOCK_T, BLOCK_R, BLOCK_K,
+                WAYS, SPLIT_SIZE, PDL,
+            )  # fmt: skip
         else:
             _shrink_few(
                 x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, block, start, length,
@@ -337,6 +323,42 @@ def _shrink_tile(
     tl.store(h_ptr + tokens[None, :] * h_stride + rows[:, None], acc, mask=rows_ok[:, None] & tokens_ok[None, :])
 
 
+@triton.jit
+def _shrink_tile_of(
+    x_ptr,
+    pool_ptr,
+    h_ptr,
+    table_ptr,
+    first_pool_row,
+    num_rows,
+    start,
+    length,
+    x_stride,
+    h_stride,
+    first,
+    IN: tl.constexpr,
+    KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr,
+    SMALL: tl.constexpr,
+    LARGE: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    SMALL_K: tl.constexpr,
+    LARGE_K: tl.constexpr,
+    SPLIT_SIZE: tl.constexpr,
+):
+    """Shrink a tile of up to ``LARGE`` tokens, or by the smaller product if it has up to ``SMALL`` (0: no tile)."""
+    if length > SMALL:
+        _shrink_tile(
+            x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride, first,
+            IN, KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, LARGE_K, SPLIT_SIZE,
+        )  # fmt: skip
+    elif SMALL > 0:
+        _shrink_tile(
+            x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride, first,
+            IN, KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, SMALL_K, SPLIT_SIZE,
+        )  # fmt: skip
+
+
 @triton.jit(do_not_specialize=["layer"])
 def _shrink_prefill_kernel(
     x_ptr,
@@ -382,31 +404,17 @@ def _shrink_prefill_kernel(
     h_ptr += split * split_stride
     table_ptr = pages_ptr + slot * pages_stride
     grid_dependency_wait(PDL)
-    if FP8 > 0:
-        if first_pool_row >= _FP8_ROWS:
-            first_pool_row -= _FP8_ROWS
-            if length > SMALL:
-                _shrink_tile(
-                    x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
-                    split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE * FP8, LARGE, BLOCK_R, LARGE_K, SPLIT_SIZE,
-                )  # fmt: skip
-                return
-            if SMALL > 0:
-                _shrink_tile(
-                    x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
-                    split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE * FP8, SMALL, BLOCK_R, SMALL_K, SPLIT_SIZE,
-                )  # fmt: skip
-            return
-    if length > SMALL:
-        _shrink_tile(
-            x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
-            split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, LARGE_K, SPLIT_SIZE,
+    if FP8 > 0 and first_pool_row >= _FP8_ROWS:
+        _shrink_tile_of(
+            x_ptr, fp8_pool_ptr, h_ptr, table_ptr, first_pool_row - _FP8_ROWS, num_rows, start, length, x_stride,
+            h_stride, split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE * FP8, SMALL, LARGE, BLOCK_R, SMALL_K, LARGE_K,
+            SPLIT_SIZE,
         )  # fmt: skip
-        return
-    if SMALL > 0:
-        _shrink_tile(
-            x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride, h_stride,
-            split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, SMALL_K, SPLIT_SIZE,
+    else:
+        _shrink_tile_of(
+            x_ptr, pool_ptr, h_ptr, table_ptr, first_pool_row, num_rows, start, length, x_stride,
+            h_stride, split * SPLIT_SIZE, IN, KV_DIM, ROWS_PER_PAGE, SMALL, LARGE, BLOCK_R, SMALL_K, LARGE_K,
+            SPLIT_SIZE,
         )  # fmt: skip
 
 
