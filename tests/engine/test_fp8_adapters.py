@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,14 +10,15 @@ from typing import Any
 import pytest
 import torch
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
+from lorikeet_testing.logit_runs import largest_error, requests_of, run, tokens_of
 from lorikeet_testing.poisoned_pool import poison
 from lorikeet_testing.ranks import led
-from lorikeet_testing.shape_runs import captured_logits
-from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
+from lorikeet_testing.tiny_models import Adapter, adapter_at, pack_for, save_adapter, save_model
 from safetensors.torch import load_file, save_file
 
 from lora_engine.adapters.combining import combine
 from lora_engine.adapters.delta_norms import delta_norms
+from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.adapters.fp8_factors import quantise_factors
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.source import LoadedAdapters
@@ -26,7 +26,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.loading import load_model
 from lora_engine.peft_format import Part, combined_digest
-from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.request import GenerationRequest
 
 FAMILY = "llama3-scaled-rope-tied"
 NAMES = ("attention-r8", "all-linear-r16-rslora", "mlp-r5", "one-layer-r64", "lora-bias-r4")
@@ -113,46 +113,14 @@ def engine_of(case: Case, adapters: Sequence[Adapter], source: LoadedAdapters | 
     return engine
 
 
-def requests_of(case: Case, new: int = 4, lengths: Sequence[int] = (40, 5, 33, 17, 9, 24)) -> list[GenerationRequest]:
-    rnd, digests = random.Random(3), ["", *(adapter.digest for adapter in case.adapters)]
-    params = SamplingParams(max_tokens=new, ignore_eos=True, logprobs=True)
-    return [
-        GenerationRequest(str(i), [rnd.randrange(VOCAB) for _ in range(length)], params, digests[i % len(digests)])
-        for i, length in enumerate(lengths)
-    ]
-
-
-Answers = dict[str, tuple[list[int], list[torch.Tensor]]]
-
-
-def run(engine: Engine, requests: Sequence[GenerationRequest]) -> Answers:
-    found: Answers = {request.request_id: ([], []) for request in requests}
-    for request in requests:
-        engine.add_request(request)
-    with captured_logits() as seen:
-        while engine.has_work():
-            output = engine.step()
-            engine.core.check()
-            for delta in output.deltas:
-                found[delta.request_id][0].extend(delta.token_ids)
-                found[delta.request_id][1].append(seen.pop(0))
-            assert all(end.error is None for end in output.finished)
-    return found
-
-
-def tokens_of(answers: Answers) -> dict[str, list[int]]:
-    return {name: tokens for name, (tokens, _) in answers.items()}
-
-
-def largest_error(got: Answers, want: Answers) -> float:
-    pairs = [pair for name in got for pair in zip(got[name][1], want[name][1], strict=True)]
-    return max(float((a - b).norm() / b.norm()) for a, b in pairs)
+def requests_for(case: Case, new: int = 4, lengths: Sequence[int] = (40, 5, 33, 17, 9, 24)) -> list[GenerationRequest]:
+    return requests_of(case.adapters, lengths, new, seed=3)
 
 
 @pytest.mark.parametrize("kv_cache_dtype", ["auto", "fp8"])
 def test_answers_are_those_of_the_rounded_factors(case: Case, kv_cache_dtype: str) -> None:
     """In one batch with the base; the pool held NaN."""
-    requests, settings = requests_of(case), {"kv_cache_dtype": kv_cache_dtype}
+    requests, settings = requests_for(case), {"kv_cache_dtype": kv_cache_dtype}
     got = run(engine_of(case, case.adapters, adapter_dtype="fp8", **settings), requests)
     want = run(engine_of(case, case.rounded, **settings), requests)
     assert tokens_of(got) == tokens_of(want)
@@ -163,7 +131,7 @@ def test_answers_are_those_of_the_rounded_factors(case: Case, kv_cache_dtype: st
 def test_interpreted_kernels_give_the_same_answers(case: Case) -> None:
     """Prompts, steps of one token, and several tokens of one adapter; with adapters that have no row in FP8 beside."""
     requests = [replace(each, adapter_digest=case.adapters[number].digest) for number, each in enumerate(
-        requests_of(case, 2, (6, 2, 3)))]  # fmt: skip
+        requests_for(case, 2, (6, 2, 3)))]  # fmt: skip
     source = LoadedAdapters()
     engine = engine_of(case, case.adapters[:2], source, adapter_dtype="fp8", backend="triton")
     source.add(pack_for(engine_of(case, []), case.rounded[2]))
@@ -178,7 +146,7 @@ def test_interpreted_kernels_give_the_same_answers(case: Case) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_kernels_on_a_gpu_give_the_same_answers(case: Case, dtype: str, cuda_graphs: bool) -> None:
     settings = {"device": "cuda", "dtype": dtype, "cuda_graphs": cuda_graphs, "max_running": 16}
-    requests = requests_of(case)
+    requests = requests_for(case)
     got = run(engine_of(case, case.adapters, adapter_dtype="fp8", **settings), requests)
     want = run(engine_of(case, case.rounded, **settings), requests)
     if dtype == "float32":
@@ -189,6 +157,21 @@ def test_kernels_on_a_gpu_give_the_same_answers(case: Case, dtype: str, cuda_gra
     )
 
 
+def test_a_layer_is_converted_once_in_a_step(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU its modules read one converted copy, of which no more than a layer's is kept."""
+    source = LoadedAdapters()
+    engine = engine_of(case, [case.adapters[1]], source, adapter_dtype="fp8", prefix_cache=False)
+    resolved: list[int] = []
+    resolve = AdapterSlot._resolve
+    monkeypatch.setattr(AdapterSlot, "_resolve", lambda slot, layer: resolved.append(layer) or resolve(slot, layer))
+    run(engine, requests_of([], (5,), 3, seed=1))
+    assert not resolved
+    run(engine, [replace(request, adapter_digest=case.adapters[1].digest) for request in requests_for(case, 3, (5,))])
+    assert resolved == [0, 1] * 3  # two layers, three steps
+    (slot,) = engine.core.device_tier.slots()
+    assert len(slot._views) == 1
+
+
 def test_they_take_half_the_bytes_or_fewer_and_stay_near(case: Case) -> None:
     fp8, plain = engine_of(case, case.adapters, adapter_dtype="fp8"), engine_of(case, case.adapters)
     assert fp8.describe()["adapter_dtype"] == "float8_e4m3fn"
@@ -196,7 +179,7 @@ def test_they_take_half_the_bytes_or_fewer_and_stay_near(case: Case) -> None:
     for adapter in case.adapters:
         small, large = pack_for(fp8, adapter), pack_for(plain, adapter)
         assert small.layout.fp8_rows == 4 and small.num_pages <= -(-large.num_pages // 4) + 1  # float32 here
-    requests = requests_of(case, new=1)
+    requests = requests_for(case, new=1)
     assert 0.0005 < largest_error(run(fp8, requests), run(plain, requests)) < 0.1
 
 
@@ -213,7 +196,7 @@ def test_norms_of_the_delta_are_those_of_the_rounded_factors(case: Case) -> None
 
 @pytest.mark.parametrize("mode", ["merged", "auto"])
 def test_merged_answers_are_those_of_the_rounded_factors(case: Case, mode: str) -> None:
-    requests = [request for request in requests_of(case) if request.adapter_digest != case.adapters[-1].digest]
+    requests = [request for request in requests_for(case) if request.adapter_digest != case.adapters[-1].digest]
     got = run(engine_of(case, case.adapters, adapter_dtype="fp8", mode=mode), requests)
     want = run(engine_of(case, case.rounded, mode=mode), requests)
     assert largest_error(got, want) < 1e-3
@@ -223,7 +206,7 @@ def test_combinations_have_the_pools_dtype(case: Case) -> None:
     digest = combined_digest(
         [Part(each.digest, weight) for each, weight in zip(case.adapters, (0.5, -1.5), strict=False)]
     )
-    requests = [replace(request, adapter_digest=digest) for request in requests_of(case)[:2]]
+    requests = [replace(request, adapter_digest=digest) for request in requests_for(case)[:2]]
     answers = []
     for dtype, adapters in (("fp8", case.adapters), ("auto", case.rounded)):
         source = LoadedAdapters()
@@ -238,7 +221,7 @@ def test_combinations_have_the_pools_dtype(case: Case) -> None:
 
 @pytest.mark.parametrize("sharding", ["outer", pytest.param("full", marks=pytest.mark.long)])
 def test_two_ranks_give_the_answers_of_one(case: Case, sharding: str, tmp_path: Path) -> None:
-    requests = requests_of(case)
+    requests = requests_for(case)
     want = run(engine_of(case, case.rounded), requests)
     settings: dict[str, Any] = {"tensor_parallel": 2, "lora_sharding": sharding, "adapter_dtype": "fp8", "pool_mb": 6}
     config = EngineConfig(model=case.model, threads=1, data_dir=tmp_path, **settings)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from lorikeet_testing.shape_runs import captured_logits
-from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
+from lorikeet_testing.logit_runs import logit_error, requests_of, run, tokens_of
+from lorikeet_testing.tiny_models import Adapter, adapter_at, pack_for, save_adapter, save_model
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.loading import load_model
-from lora_engine.request import GenerationRequest, SamplingParams
 
 
 @pytest.fixture(scope="module")
@@ -35,43 +31,14 @@ def engine_of(model: tuple[Path, list[Adapter]], **settings: Any) -> Engine:
     return engine
 
 
-def requests_of(model: tuple[Path, list[Adapter]], lengths: Sequence[int], new: int) -> list[GenerationRequest]:
-    rnd, digests = random.Random(1), ["", *(adapter.digest for adapter in model[1])]
-    params = SamplingParams(max_tokens=new, ignore_eos=True, logprobs=True)
-    return [
-        GenerationRequest(str(i), [rnd.randrange(VOCAB) for _ in range(length)], params, digests[i % len(digests)])
-        for i, length in enumerate(lengths)
-    ]
-
-
-def run(engine: Engine, requests: Sequence[GenerationRequest]) -> dict[str, tuple[list[int], list[torch.Tensor]]]:
-    found: dict[str, tuple[list[int], list[torch.Tensor]]] = {r.request_id: ([], []) for r in requests}
-    for request in requests:
-        engine.add_request(request)
-    with captured_logits() as seen:
-        while engine.has_work():
-            output = engine.step()
-            engine.core.check()
-            for delta in output.deltas:
-                found[delta.request_id][0].extend(delta.token_ids)
-                found[delta.request_id][1].append(seen.pop(0))
-            assert all(end.error is None for end in output.finished)
-    return found
-
-
-def error(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
-    pairs = zip(got, want, strict=True)
-    return max(float((a - b).norm() / b.norm()) for a, b in pairs)
-
-
 def test_pages_have_fewer_bytes_and_answers_stay_near(model: tuple[Path, list[Adapter]]) -> None:
-    requests = requests_of(model, (40, 70, 5, 33), new=1)
+    requests = requests_of(model[1], (40, 70, 5, 33), new=1, seed=1)
     fp8, plain = engine_of(model), engine_of(model, kv_cache_dtype="auto")
     assert fp8.describe()["kv_dtype"] == "float8_e4m3fn"
     assert int(fp8.describe()["page_bytes"]) * 4 == plain.describe()["page_bytes"]  # float32 here
     assert fp8.pool.num_pages == 4 * plain.pool.num_pages
     got, want = run(fp8, requests), run(plain, requests)
-    errors = [error(got[name][1], want[name][1]) for name in got]
+    errors = [logit_error(got[name][1], want[name][1]) for name in got]
     assert 0.001 < max(errors) < 0.1
 
 
@@ -79,21 +46,20 @@ def test_pages_have_fewer_bytes_and_answers_stay_near(model: tuple[Path, list[Ad
 def test_chunks_preemption_and_cached_prefixes_change_nothing(
     model: tuple[Path, list[Adapter]], settings: dict[str, Any]
 ) -> None:
-    requests = requests_of(model, (40, 70, 5, 33, 40, 70), new=12)
+    requests = requests_of(model[1], (40, 70, 5, 33, 40, 70), new=12, seed=1)
     usual = run(engine_of(model), requests)
     engine = engine_of(model, **settings)
     for _ in range(2):
-        found = run(engine, requests)
-        assert {name: tokens for name, (tokens, _) in found.items()} == {n: t for n, (t, _) in usual.items()}
+        assert tokens_of(run(engine, requests)) == tokens_of(usual)
 
 
 def test_kernels_store_and_read_the_same(model: tuple[Path, list[Adapter]]) -> None:
-    requests = requests_of(model, (7, 3), new=2)
+    requests = requests_of(model[1], (7, 3), new=2, seed=1)
     got = run(engine_of(model, backend="triton", dtype="float32", cuda_graphs=False), requests)
     want = run(engine_of(model), requests)
     for name, (tokens, logits) in got.items():
         assert tokens == want[name][0]
-        assert error(logits, want[name][1]) < 2e-2  # numbers between two of E4M3 fall to one or the other
+        assert logit_error(logits, want[name][1]) < 2e-2  # numbers between two of E4M3 fall to one or the other
 
 
 def test_settings_that_are_refused(model: tuple[Path, list[Adapter]]) -> None:

@@ -89,15 +89,16 @@ class AdapterSlot(Evictable):
         self._pool = pool
         self._offsets = group_offsets
         self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
-        self._views: dict[int, tuple[GroupWeights | None, ...]] = {}
+        self._views: dict[int, tuple[GroupWeights | None, ...]] = {}  # by layer; of copies only the latest one
 
     def group(self, layer: int, group: int) -> GroupWeights | None:
         """Return the weights of a layer's target group, or None if the adapter does not change it."""
         groups = self._views.get(layer)
         if groups is None:
             groups = self._resolve(layer)
-            if self._contiguous and not self.layout.fp8_rows:  # cached views cost nothing; a copy would cost its size
-                self._views[layer] = groups
+            if not self._contiguous or self.layout.fp8_rows:  # views cost nothing, but these are copies of their size
+                self._views.clear()
+            self._views[layer] = groups
         return groups[group]
 
     @property
