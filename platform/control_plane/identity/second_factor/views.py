@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 from uuid import UUID
 
@@ -93,8 +94,7 @@ class AppConfirmationView(ConfirmedView):
     def post(self, request: Request) -> Response:
         """Put the new app in use with a code that it shows. With the first second factor, other sessions end."""
         body = validated(CodeSerializer, request.data)
-        codes = actions.confirm_app(request._request, user=self.person, code=body["code"])
-        return Response({"recovery_codes": codes}, headers=_SECRET)
+        return _recovery_codes(actions.confirm_app(request._request, user=self.person, code=body["code"]))
 
 
 class PasskeyOptionsView(ConfirmedView):
@@ -148,8 +148,11 @@ class RecoveryCodesView(ConfirmedView):
     )
     def post(self, request: Request) -> Response:
         """Make new recovery codes. The earlier ones end."""
-        codes = actions.replace_recovery_codes(user=self.person)
-        return Response({"recovery_codes": codes}, status=201, headers=_SECRET)
+        return _recovery_codes(actions.replace_recovery_codes(user=self.person), status=201)
+
+
+def _recovery_codes(codes: Sequence[str] | None, status: int = 200) -> Response:
+    return Response({"recovery_codes": codes}, status=status, headers=_SECRET)
 
 
 class SecurityView(TenantView):
