@@ -105,3 +105,16 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for child in plan.get("Plans", ()):
         yield from nodes(child)
+
+
+@pytest.mark.parametrize("table", ["usage_usageevent", "audit_auditevent"])
+def test_tables_in_the_order_of_time_have_its_index_and_none_for_texts(table: str) -> None:
+    """What models cannot describe is in the migrations: a small index by time, and autovacuum by fewer rows."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = %s", [table])
+        indexes = dict(cursor.fetchall())
+        cursor.execute("SELECT reloptions FROM pg_class WHERE relname = %s", [table])
+        (options,) = cursor.fetchone()
+    assert "USING brin (created_at) WITH (autosummarize=" in indexes[f"{table}_created_brin"]
+    assert not any("_pattern_ops" in definition for definition in indexes.values()), indexes
+    assert set(options) == {"autovacuum_vacuum_scale_factor=0.02", "autovacuum_analyze_scale_factor=0.02"}

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 import control_plane.core.jobs.clocks
+from control_plane.core.postgres.append_only_tables import index_by_time
 
 
 class Migration(migrations.Migration):
@@ -356,7 +357,7 @@ class Migration(migrations.Migration):
             name="UsageEvent",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("request_id", models.CharField(max_length=64, unique=True)),
+                ("request_id", models.CharField(max_length=64)),
                 ("model", models.CharField(help_text="The model name as the client wrote it.", max_length=200)),
                 (
                     "endpoint",
@@ -775,4 +776,9 @@ class Migration(migrations.Migration):
                 name="usage_cached_in_prompt",
             ),
         ),
+        migrations.AddConstraint(
+            model_name="usageevent",
+            constraint=models.UniqueConstraint(fields=("request_id",), name="usage_event_once"),
+        ),
+        index_by_time("usage_usageevent"),
     ]

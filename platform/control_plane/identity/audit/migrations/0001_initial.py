@@ -3,6 +3,8 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from control_plane.core.postgres.append_only_tables import index_by_time
+
 
 class Migration(migrations.Migration):
     initial = True
@@ -49,4 +51,5 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        index_by_time("audit_auditevent"),
     ]
