@@ -3,6 +3,10 @@
 Nothing is read on the host, and the launches depend only on the number of tokens, so a CUDA graph can capture them
 with any routing: there are as many programs as the worst routing needs, and programs without a block of pairs return.
 Each token's experts are summed in order of their weights, so the result does not vary between runs.
+
+Experts in FP8 (``Fp8Stack``) are converted in registers and multiplied by activations that are not rounded: a decode
+step is bound by the bytes of the experts in use, and converting them takes about half as long as reading them. Sums are
+multiplied by the scales, in float32.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import triton
 import triton.language as tl
 
 from .expert_lora import ExpertLora, add_expert_lora, block_of_pairs, range_of_slots, shrink_experts
+from .fp8_tensors import BLOCK, Fp8Stack
 from .kernel_variants import block_columns
 
 
@@ -46,6 +51,9 @@ CONFIGS = (ExpertsConfig(16, 64, 128, 4, 3), ExpertsConfig(64, 64, 64, 4, 3), Ex
 _SORTED, _BLOCKS = 64, 16
 # Features of a program that combines the experts of a token.
 _COMBINED = 1024
+# Scales of the experts' matrices.
+_PLAIN, _BY_ROW, _IN_BLOCKS = 0, 1, 2
+_SCALE_BLOCK = tl.constexpr(BLOCK)
 
 
 @triton.jit
@@ -116,13 +124,58 @@ def _sort_kernel(
     tl.store(order_ptr + offset + tl.sum(before.to(tl.int32), axis=1), pair, mask=pair < pairs)
 
 
+@triton.jit
+def _add_product(acc, x, w_place, ok, scale, SCALES: tl.constexpr):
+    """Add the product of ``x [BLOCK_M, BLOCK_K]`` and loaded weights ``[BLOCK_K, BLOCK_N]``, times ``scale`` of blocks.
+
+    For weights in FP8, ``acc`` is ``[BLOCK_N, BLOCK_M]``: tensor cores take only the first factor from registers, in
+    which FP8 is converted.
+    """
+    w = tl.load(w_place, mask=ok, other=0.0)
+    if SCALES == 0:
+        acc = tl.dot(x, w, acc, input_precision="ieee")
+    elif SCALES == 1:
+        acc = tl.dot(tl.trans(w).to(x.dtype), tl.trans(x), acc, input_precision="ieee")
+    else:
+        acc += tl.dot(tl.trans(w).to(x.dtype), tl.trans(x), input_precision="ieee") * scale
+    return acc
+
+
+@triton.jit
+def _block_scale(
+    scale_ptr, matrix, column, k, OUT: tl.constexpr, IN: tl.constexpr, SCALES: tl.constexpr, BLOCK_N: tl.constexpr
+):  # fmt: skip
+    """Return the scale of a matrix's block at output ``column`` and input ``k``; 1 for scales that are not in blocks.
+
+    A program's outputs lie within a block.
+    """
+    tl.static_assert(SCALES != 2 or 128 % BLOCK_N == 0)
+    scale = 1.0
+    if SCALES == 2:
+        ROWS: tl.constexpr = (OUT + _SCALE_BLOCK - 1) // _SCALE_BLOCK
+        COLUMNS: tl.constexpr = (IN + _SCALE_BLOCK - 1) // _SCALE_BLOCK
+        row = matrix * ROWS + column // _SCALE_BLOCK
+        scale = tl.load(scale_ptr + row * COLUMNS + k // _SCALE_BLOCK)
+    return scale
+
+
+@triton.jit
+def _by_pair(acc, scale_ptr, matrix, n, n_ok, OUT: tl.constexpr, SCALES: tl.constexpr):
+    """Return sums of ``_add_product`` as ``[BLOCK_M, BLOCK_N]``, times the scales of rows."""
+    if SCALES != 0:
+        acc = tl.trans(acc)
+    if SCALES == 1:
+        acc = acc * tl.load(scale_ptr + matrix.to(tl.int64) * OUT + n, mask=n_ok, other=0.0)[None, :]
+    return acc
+
+
 @triton.jit(do_not_specialize=["layer"])
 def _gate_up_kernel(
-    x_ptr, w_ptr, order_ptr, starts_ptr, out_ptr, x_stride, h_ptr, pool_ptr, slots_ptr, pages_ptr, modules_ptr,
-    scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr,
-    PER_TOKEN: tl.constexpr, SILU: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
-    MAX_RANK: tl.constexpr,
+    x_ptr, w_ptr, scale_ptr, order_ptr, starts_ptr, out_ptr, x_stride, h_ptr, pool_ptr, slots_ptr, pages_ptr,
+    modules_ptr, scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr,
+    EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, SILU: tl.constexpr, EXPERTS_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
@@ -136,18 +189,22 @@ def _gate_up_kernel(
     tokens = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64) // PER_TOKEN
     x_place = x_ptr + tokens[:, None] * x_stride + columns[None, :]
     w_place = w_ptr + (expert.to(tl.int64) * 2 * INNER + n)[None, :] * HIDDEN + columns[:, None]
+    column = tl.program_id(1) * BLOCK_N
     if MAX_RANK > 0:
-        column = tl.program_id(1) * BLOCK_N
         slots = tl.load(slots_ptr + tokens, mask=rows_ok, other=0)
         lowest, highest = range_of_slots(slots)
-    gate = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    up = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    gate = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
+    up = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, HIDDEN, BLOCK_K):
         k_ok = k + columns < HIDDEN
         x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
         ok = k_ok[:, None] & n_ok[None, :]
-        gate = tl.dot(x, tl.load(w_place + k, mask=ok, other=0.0), gate, input_precision="ieee")
-        up = tl.dot(x, tl.load(w_place + k + INNER * HIDDEN, mask=ok, other=0.0), up, input_precision="ieee")
+        gate_scale = _block_scale(scale_ptr, 2 * expert, column, k, INNER, HIDDEN, SCALES, BLOCK_N)
+        up_scale = _block_scale(scale_ptr, 2 * expert + 1, column, k, INNER, HIDDEN, SCALES, BLOCK_N)
+        gate = _add_product(gate, x, w_place + k, ok, gate_scale, SCALES)
+        up = _add_product(up, x, w_place + k + INNER * HIDDEN, ok, up_scale, SCALES)
+    gate = _by_pair(gate, scale_ptr, 2 * expert, n, n_ok, INNER, SCALES)
+    up = _by_pair(up, scale_ptr, 2 * expert + 1, n, n_ok, INNER, SCALES)
     if MAX_RANK > 0:
         gate = add_expert_lora(
             gate, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows, expert, column,
@@ -170,10 +227,11 @@ def _gate_up_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _down_kernel(
-    inner_ptr, w_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, h_ptr, pool_ptr, slots_ptr, pages_ptr, modules_ptr,
-    scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr,
-    PER_TOKEN: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
+    inner_ptr, w_ptr, scale_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, h_ptr, pool_ptr, slots_ptr, pages_ptr,
+    modules_ptr, scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr,
+    EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
+    MAX_RANK: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
@@ -190,16 +248,18 @@ def _down_kernel(
     if MAX_RANK > 0:
         slots = tl.load(slots_ptr + pairs // PER_TOKEN, mask=rows_ok, other=0)
         lowest, highest = range_of_slots(slots)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    column = tl.program_id(1) * BLOCK_N
+    acc = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, INNER, BLOCK_K):
         k_ok = k + columns < INNER
         x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
-        w = tl.load(w_place + k, mask=k_ok[:, None] & n_ok[None, :], other=0.0)
-        acc = tl.dot(x, w, acc, input_precision="ieee")
+        scale = _block_scale(scale_ptr, expert, column, k, HIDDEN, INNER, SCALES, BLOCK_N)
+        acc = _add_product(acc, x, w_place + k, k_ok[:, None] & n_ok[None, :], scale, SCALES)
+    acc = _by_pair(acc, scale_ptr, expert, n, n_ok, HIDDEN, SCALES)
     if MAX_RANK > 0:
         acc = add_expert_lora(
             acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows, expert,
-            tl.program_id(1) * BLOCK_N, n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN, KV_DIM, ROWS_PER_PAGE,
+            column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN, KV_DIM, ROWS_PER_PAGE,
             MAX_RANK, BLOCK_M, BLOCK_N, 16,
         )  # fmt: skip
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
@@ -258,8 +318,8 @@ def least_tokens(experts: int, per_token: int) -> list[int]:
 
 def grouped_experts(
     x: torch.Tensor,
-    gate_up: torch.Tensor,
-    down: torch.Tensor,
+    gate_up: torch.Tensor | Fp8Stack,
+    down: torch.Tensor | Fp8Stack,
     routing: Routing,
     activation: str,
     out: torch.Tensor | None = None,
@@ -268,7 +328,8 @@ def grouped_experts(
     """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
 
     ``gate_up [experts, 2 * inner, hidden]`` (rows of gate first) and ``down [experts, hidden, inner]`` are contiguous
-    and of ``x``'s dtype: float32, bfloat16 or float16. ``activation`` is "silu" or "gelu_tanh". Sums are in float32.
+    and of ``x``'s dtype: float32, bfloat16 or float16; or both are in FP8, with scales of the same form. ``activation``
+    is "silu" or "gelu_tanh". Sums are in float32.
     The result goes into ``out`` unless that is None. ``lora``: the adapters of the tokens; None: none.
 
     Raises ``ValueError`` for shapes that do not fit.
@@ -279,6 +340,9 @@ def grouped_experts(
         raise ValueError(f"experts are {tuple(gate_up.shape)} and {tuple(down.shape)} for x of {tuple(x.shape)}")
     if routing.experts.shape != (tokens, per_token) or routing.starts.shape != (experts + 1,):
         raise ValueError(f"the routing is of {len(routing.experts)} tokens, but x is {tuple(x.shape)}")
+    (gate_up, gate_up_scale, form), (down, down_scale, down_form) = _stored(gate_up), _stored(down)
+    if form != down_form:
+        raise ValueError("gate_up and down must be stored in the same way")
     if x.stride(1) != 1 or not gate_up.is_contiguous() or not down.is_contiguous():
         raise ValueError("rows of x, and the experts' matrices, must be contiguous")
     if activation not in ("silu", "gelu_tanh"):
@@ -298,7 +362,7 @@ def grouped_experts(
         "num_warps": config.warps, "num_stages": config.stages, "INNER": inner, "HIDDEN": hidden, "EXPERTS": experts,
         "EXPERTS_PAD": triton.next_power_of_2(experts), "PER_TOKEN": per_token,
         "KV_DIM": lora.kv_dim if lora else 1, "ROWS_PER_PAGE": lora.pool.shape[1] // lora.kv_dim if lora else 1,
-        "MAX_RANK": lora.max_rank if lora else 0,
+        "MAX_RANK": lora.max_rank if lora else 0, "SCALES": form,
     }  # fmt: skip
     activated = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)
@@ -311,12 +375,20 @@ def grouped_experts(
         return (*pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
 
     _gate_up_kernel[(blocks, triton.cdiv(inner, outputs))](
-        x, gate_up, routing.order, routing.starts, activated, x.stride(0), *adapters(x, 0, 2),
+        x, gate_up, gate_up_scale, routing.order, routing.starts, activated, x.stride(0), *adapters(x, 0, 2),
         SILU=activation == "silu", **tile,
     )  # fmt: skip
     _down_kernel[(blocks, triton.cdiv(hidden, outputs))](
-        activated, down, routing.order, routing.starts, routing.weights, parts, *adapters(activated, 2, 1), **tile
-    )
+        activated, down, down_scale, routing.order, routing.starts, routing.weights, parts,
+        *adapters(activated, 2, 1), **tile,
+    )  # fmt: skip
     block = min(_COMBINED, triton.next_power_of_2(hidden))
     _combine_kernel[(tokens, triton.cdiv(hidden, block))](parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block)
     return out
+
+
+def _stored(matrices: torch.Tensor | Fp8Stack) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Return the data, the scales (without any: the data, which nothing reads as such), and the form of the scales."""
+    if isinstance(matrices, torch.Tensor):
+        return matrices, matrices, _PLAIN
+    return matrices.data, matrices.scale, _IN_BLOCKS if matrices.in_blocks else _BY_ROW

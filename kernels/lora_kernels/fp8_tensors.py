@@ -61,6 +61,60 @@ class Fp8Matrix:
 
 
 @dataclass(frozen=True, slots=True)
+class Fp8Stack:
+    """The matrices of a layer's experts: ``data [experts, parts * out, in]`` in E4M3 times ``scale``, float32.
+
+    ``scale`` is ``[experts, parts * out]``, or ``[experts, parts, out / 128, in / 128]`` (rounded up) for blocks: each
+    of the ``parts`` matrices of an expert has blocks of its own.
+    """
+
+    data: torch.Tensor
+    scale: torch.Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.data.shape
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes + self.scale.nbytes
+
+    @property
+    def in_blocks(self) -> bool:
+        return self.scale.dim() == 4
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def place(self, expert: int, part: int, matrix: Fp8Matrix) -> None:
+        """Copy a matrix ``[out, in]`` to its place. Its scales must be those of this stack's form."""
+        rows = matrix.shape[0]
+        at = slice(part * rows, (part + 1) * rows)
+        # torch cannot copy FP8 between all devices, but it can copy bytes.
+        self.data.view(torch.uint8)[expert, at].copy_(matrix.data.view(torch.uint8))
+        self.scale[expert, part if self.in_blocks else at].copy_(matrix.scale)
+
+    def dequantised(self, expert: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return the matrices of an expert ``[parts * out, in]`` in ``dtype``, computed in float32."""
+        if not self.in_blocks:
+            return Fp8Matrix(self.data[expert], self.scale[expert]).dequantised(dtype)
+        parts = self.data[expert].chunk(self.scale.shape[1])
+        scales = self.scale[expert]
+        return torch.cat([Fp8Matrix(part, scale).dequantised(dtype) for part, scale in zip(parts, scales, strict=True)])
+
+    @classmethod
+    def empty(
+        cls, experts: int, parts: int, rows: int, columns: int, in_blocks: bool, device: torch.device
+    ) -> Fp8Stack:
+        """Allocate the matrices of ``experts``, each with ``parts`` of ``[rows, columns]``; the caller fills them."""
+        blocks = (parts, -(-rows // BLOCK), -(-columns // BLOCK))
+        return cls(
+            torch.empty(experts, parts * rows, columns, dtype=FP8, device=device),
+            torch.empty(experts, *(blocks if in_blocks else (parts * rows,)), dtype=torch.float32, device=device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Fp8Rows:
     """A batch of activations ``[tokens, in]``: ``data`` in E4M3 times ``scale [tokens, groups]`` float32.
 

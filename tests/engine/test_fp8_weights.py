@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from lorikeet_testing.fp8_checkpoints import FORMS, IGNORED, in_fp8, plain_values
 from lorikeet_testing.quantising_ops import QuantisedForAdaptersToo, QuantisingOps
 from lorikeet_testing.shape_runs import captured_logits
 from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
@@ -29,73 +30,13 @@ from lora_engine.model.parallel import Parallel
 from lora_engine.model.quantization import read_quantization
 from lora_engine.model.weights import Matrix, load_weights
 from lora_engine.request import GenerationRequest, SamplingParams
-from lora_kernels.fp8_tensors import BLOCK, FP8, LARGEST, Fp8Matrix, quantise
+from lora_kernels.fp8_tensors import FP8, Fp8Matrix
 
 WEIGHTS = "model.safetensors"
 NEW_TOKENS = 6
 # q and k are whole blocks, so that blocks of q, k and v can be one matrix.
 SIZES: dict[str, Any] = {"hidden_size": 192, "intermediate_size": 384, "head_dim": 64, "num_hidden_layers": 2}
 Q = "model.layers.0.self_attn.q_proj"
-IGNORED = "model.layers.1.mlp.down_proj"
-COMPRESSED: dict[str, Any] = {
-    "quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
-    "ignore": ["lm_head", IGNORED], "kv_cache_scheme": None, "global_compression_ratio": 1.5, "sparsity_config": {},
-    "transform_config": {}, "version": "0.11.0",
-}  # fmt: skip
-_TYPE: dict[str, Any] = {
-    "num_bits": 8, "type": "float", "symmetric": True, "actorder": None, "block_structure": None, "group_size": None,
-    "observer": None, "observer_kwargs": {},
-}  # fmt: skip
-
-
-def group(strategy: str, activations: str, dynamic: bool) -> dict[str, Any]:
-    weights = {**_TYPE, "strategy": strategy, "dynamic": False, "observer": "minmax"}
-    inputs = {**_TYPE, "strategy": activations, "dynamic": dynamic}
-    if strategy == "block":
-        weights["block_structure"], inputs["group_size"] = [128, 128], 128
-    one = {"targets": ["Linear"], "weights": weights, "input_activations": inputs, "output_activations": None}
-    return {**COMPRESSED, "config_groups": {"group_0": one}}
-
-
-FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    # how scales are shaped, what they are called, config.json
-    "fp8-tensor-static": (
-        "tensor", "weight_scale", {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": [IGNORED]},
-    ),
-    "fp8-tensor": (
-        "tensor", "weight_scale_inv",
-        {"quant_method": "fp8", "activation_scheme": "dynamic", "modules_to_not_convert": [IGNORED]},
-    ),
-    "fp8-block": (
-        "block", "weight_scale_inv",
-        {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128],
-         "ignored_layers": ["re:.*layers.1.mlp.down.*"]},
-    ),
-    "fp8-tensor-static-transformers": (
-        "tensor", "weight_scale_inv",
-        {"quant_method": "fp8", "activation_scheme": "static", "dequantize": False, "weight_block_size": None,
-         "modules_to_not_convert": ["model.vision_tower", "lm_head", IGNORED]},
-    ),
-    "compressed-tensors-channel": ("channel", "weight_scale", group("channel", "token", True)),
-    "compressed-tensors-tensor-static": ("tensor", "weight_scale", group("tensor", "tensor", False)),
-    "compressed-tensors-block": ("block", "weight_scale", group("block", "group", True)),
-}  # fmt: skip
-
-
-def in_fp8(weight: torch.Tensor, shape: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Data and scale, as checkpoints hold them."""
-    if shape == "channel":
-        matrix = quantise(weight)
-        return matrix.data, matrix.scale[:, None].bfloat16()
-    if shape == "tensor":
-        scale = weight.abs().amax() / LARGEST
-        return (weight / scale).to(FP8), scale.reshape(1)
-    rows, columns = weight.shape
-    padded = torch.zeros(-(-rows // BLOCK) * BLOCK, -(-columns // BLOCK) * BLOCK)
-    padded[:rows, :columns] = weight
-    blocks = padded.view(padded.shape[0] // BLOCK, BLOCK, -1, BLOCK)
-    scale = blocks.abs().amax(dim=(1, 3)) / LARGEST
-    return (blocks / scale[:, None, :, None]).to(FP8).view(padded.shape)[:rows, :columns].contiguous(), scale
 
 
 def rewrite(source: Path, folder: Path, form: str) -> dict[str, torch.Tensor]:
@@ -115,10 +56,7 @@ def rewrite(source: Path, folder: Path, form: str) -> dict[str, torch.Tensor]:
         if "static" in form:
             called = "activation_scale" if form.endswith("transformers") else "input_scale"
             tensors[f"{module}.{called}"] = torch.tensor(0.02)
-        wide = scale.float()
-        if shape == "block":
-            wide = wide.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[: weight.shape[0], : weight.shape[1]]
-        meant[name] = data.float() * wide
+        meant[name] = plain_values(data, scale, shape)
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     return meant
 

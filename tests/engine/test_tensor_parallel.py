@@ -154,11 +154,15 @@ def test_whatever_else_an_engine_is_set_to(tmp_path: Path) -> None:
     plain = make_case(tmp_path / "plain", "llama2-mha", few, **sizes)
     in_fp8(plain, tmp_path / "fp8")
     quantised = Case(tmp_path / "fp8", plain.adapters)
+    experts = make_case(tmp_path / "experts", "qwen3-some-layers-with-experts", ("attention-r8",), vocab_size=VOCAB)
+    in_fp8(experts, tmp_path / "fp8 experts")
+    quantised_experts = Case(tmp_path / "fp8 experts", experts.adapters | on_experts(experts))
     runs = []
     for sharding in ("outer", "full"):
         runs += [
             plain.run(6, lora_sharding=sharding, deterministic=True),
             quantised.run(6, lora_sharding=sharding),
+            quantised_experts.run(6, lora_sharding=sharding),
             plain.run(6, lora_sharding=sharding, kv_cache_dtype="fp8"),
         ]
     runs.append(plain.run(60, 40, lora_sharding="outer", pool_mb=1, page_tokens=2, prefix_cache=False))

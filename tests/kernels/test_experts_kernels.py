@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 import lora_kernels.experts as kernels
 from lora_kernels.experts import config_of, grouped_experts, least_tokens, route
+from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Matrix, Fp8Stack, quantise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
@@ -46,6 +47,40 @@ def test_experts_of_each_token(
     out = torch.full((tokens, hidden), torch.nan, dtype=dtype, device=DEVICE)
     assert grouped_experts(x, gate_up, down, routing, "silu", out) is out
     assert torch.equal(got, out)
+
+
+def in_fp8(matrices: torch.Tensor, parts: int, in_blocks: bool) -> Fp8Stack:
+    """Round ``matrices [experts, parts * rows, columns]``, with the scales of checkpoints."""
+    (experts, rows, columns), device = matrices.shape, matrices.device
+    rows //= parts
+    stack = Fp8Stack.empty(experts, parts, rows, columns, in_blocks, device)
+    for expert, of_expert in enumerate(matrices):
+        for part, matrix in enumerate(of_expert.split(rows)):
+            rounded = quantise(matrix)
+            if in_blocks:
+                scale = torch.rand(-(-rows // BLOCK), -(-columns // BLOCK), device=device) * 0.01 + 0.001
+                rounded = Fp8Matrix((torch.randn(rows, columns, device=device) * 5).to(FP8), scale)
+            stack.place(expert, part, rounded)
+    return stack
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("tokens", "experts", "per_token", "hidden", "inner"),
+    [(1, 4, 2, 192, 130), (90, 3, 2, 130, 40), (260, 3, 2, 32, 16)],
+)
+def test_experts_in_fp8_are_those_of_their_plain_values(
+    tokens: int, experts: int, per_token: int, hidden: int, inner: int, dtype: torch.dtype, in_blocks: bool
+) -> None:
+    x, logits = torch.randn(tokens, hidden, device=DEVICE).to(dtype), torch.randn(tokens, experts, device=DEVICE)
+    gate_up = in_fp8(torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5, 2, in_blocks)
+    down = in_fp8(torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5, 1, in_blocks)
+    plain = [torch.stack([stack.dequantised(expert, torch.float32) for expert in range(experts)])
+             for stack in (gate_up, down)]  # fmt: skip
+    got = grouped_experts(x, gate_up, down, route(logits, per_token, renormalised=True), "silu")
+    want = by_token(x, *plain, logits, per_token, True)
+    assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("tokens", [1, 75, 600])
@@ -97,3 +132,5 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         grouped_experts(x, gate_up, down, routing, "silu", x[:1])
     with pytest.raises(ValueError, match="unknown activation"):
         grouped_experts(x, gate_up, down, routing, "relu")
+    with pytest.raises(ValueError, match="stored in the same way"):
+        grouped_experts(x, in_fp8(gate_up, 2, False), down, routing, "silu")

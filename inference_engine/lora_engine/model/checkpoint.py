@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from lora_engine.errors import UnsupportedModel
-from lora_kernels.fp8_tensors import Fp8Matrix
+from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Stack
 
 from .config import read_json_object
 
@@ -21,6 +21,8 @@ Shape = tuple[int, ...]
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PLAIN = ("F32", "F16", "BF16", "F64")
 _FP8 = "F8_E4M3"
+# Names of the scales of a module in FP8.
+_SCALES = ("weight_scale_inv", "weight_scale", "activation_scale", "input_scale")
 AGAIN = "Download the whole model folder again."
 # Prefix of the language model's tensors in a multimodal checkpoint, and prefixes of its vision tower and of layers that
 # predict several tokens.
@@ -42,7 +44,7 @@ class Tensors(Protocol):
     def placed(self, name: str, tensor: torch.Tensor) -> None:
         """Register the matrix made of one or several tensors, the first of them ``name``, to check its values later."""
 
-    def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
+    def placed_fp8(self, name: str, matrix: Fp8Matrix | Fp8Stack) -> None:
         """Register a quantised matrix, to check its values later."""
 
 
@@ -88,17 +90,32 @@ class Checkpoint:
 
     def scales_of(self, module: str, static: bool) -> ScaleNames:
         """Return the names of an FP8 module's scales; its weights' scales are factors under either name."""
-        return ScaleNames(
-            self._first(f"{module}.weight_scale_inv", f"{module}.weight_scale"),
-            self._first(f"{module}.activation_scale", f"{module}.input_scale") if static else None,
-        )
+        weight, other_weight, static_input, other_input = (f"{module}.{name}" for name in _SCALES)
+        return ScaleNames(self._first(weight, other_weight), self._first(static_input, other_input) if static else None)
+
+    def stored_name(self, name: str) -> str:
+        """Return the name that a tensor has in its file; of a slice, that of the whole tensor."""
+        name = self._slices[name][0] if name in self._slices else name
+        return self._names.get(name, name)
+
+    def in_fp8(self, name: str) -> bool:
+        """Return whether a tensor is present and stored in E4M3."""
+        return name in self.files and self.entry(name).get("dtype") == _FP8
 
     def _first(self, name: str, otherwise: str) -> str:
         return name if name in self.files else otherwise
 
     def rename(self, name: str, as_name: str) -> None:
         """Make a tensor available under a second name."""
-        self.files[as_name], self._names[as_name] = self.files[name], name
+        self.files[as_name], self._names[as_name] = self.files[name], self._names.get(name, name)
+
+    def rename_module(self, stored: str, module: str) -> None:
+        """Make a module's weight available under a second name, and its scales under the new name only."""
+        if f"{stored}.weight" in self.files and f"{module}.weight" not in self.files:
+            self.rename(f"{stored}.weight", f"{module}.weight")
+            for scale in [f".{name}" for name in _SCALES if f"{stored}.{name}" in self.files]:
+                self.rename(stored + scale, module + scale)
+                del self.files[stored + scale]
 
     def join(self, names: tuple[str, ...], as_name: str) -> None:
         """Make the rows of several tensors available as one tensor."""
@@ -122,6 +139,12 @@ class Checkpoint:
         quantized = next((name for name in self.files if name.endswith(_QUANTIZED) and name not in scales), None)
         if quantized:
             raise _quantized(f"the checkpoint holds {quantized}")
+        self.check_entries(wanted, in_fp8, scales)
+
+    def check_entries(
+        self, wanted: Mapping[str, Shape], in_fp8: Collection[str], scales: Mapping[str, Collection[Shape]]
+    ) -> None:
+        """Check as ``check`` does, but allow others that are quantised."""
         self._check_there([*wanted, *scales])
         for name, shapes in scales.items():
             self._check_scale(name, shapes)
@@ -182,9 +205,10 @@ class Checkpoint:
         # Minimum and maximum propagate NaN; on a GPU this does not wait for the device.
         self._extremes[name] = torch.stack(torch.aminmax(tensor))
 
-    def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
+    def placed_fp8(self, name: str, matrix: Fp8Matrix | Fp8Stack) -> None:
         self.placed(name, matrix.scale)
-        largest = (matrix.data.view(torch.uint8) & 0x7F).amax()
+        parts = [matrix.data] if isinstance(matrix, Fp8Matrix) else matrix.data.unbind()  # less memory at a time
+        largest = torch.stack([(part.view(torch.uint8) & 0x7F).amax() for part in parts]).amax()
         nan = torch.where(largest == 0x7F, torch.nan, 0.0)  # E4M3 has no infinity
         self._extremes[name] = self._extremes[name] + nan
 

@@ -133,12 +133,6 @@ class ModelConfig:
             )
         sparse_layers = _sparse_layers(settings, family, layers)
         experts = _experts(settings, family.experts) if sparse_layers and family.experts else None
-        quantization = read_quantization(raw)
-        if sparse_layers and quantization is not None:
-            raise UnsupportedModel(
-                "config.json has a quantization_config, and experts that are quantised are not supported; use the "
-                "model's float16 or bfloat16 checkpoint."
-            )
         max_position = _whole(settings, "max_position_embeddings")
         ropes, max_position = read_ropes(settings, family, windows, head_dim, max_position)
         return cls(
@@ -165,7 +159,7 @@ class ModelConfig:
             residual_scale=_number(settings, family.residual_scale, 1.0),
             logit_scale=_computed(settings, family.logit_scale, 1.0),
             logit_softcap=_number(settings, family.logit_softcap, 0.0),
-            quantization=quantization,
+            quantization=read_quantization(raw),
             delta_layers=delta_layers,
             delta=_delta(settings, family.gated_delta) if delta_layers and family.gated_delta else None,
             sparse_layers=sparse_layers,

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from lora_engine.errors import UnsupportedModel
-from lora_kernels.fp8_tensors import Fp8Matrix
+from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Stack
 
 from .checkpoint import AGAIN, Checkpoint
 
@@ -91,7 +91,7 @@ class ShapesOnly(Checkpoint):
     def placed(self, name: str, tensor: torch.Tensor) -> None:
         """Do nothing: there are no values to check."""
 
-    def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
+    def placed_fp8(self, name: str, matrix: Fp8Matrix | Fp8Stack) -> None:
         """Do nothing: there are no values to check."""
 
 

@@ -12,7 +12,7 @@ from lora_engine.peft_format import DOWN, GATE, UP
 
 from .batch import LoraSpan
 from .config import ExpertsConfig
-from .weights import ExpertWeights
+from .weights import ExpertWeights, of_expert
 
 
 def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
@@ -52,7 +52,7 @@ def mixture(
             pairs = order[start : start + count]
             tokens = pairs // config.per_token
             read = x[tokens]
-            gate_up = torch.mm(read, weights.gate_up[expert].t())
+            gate_up = torch.mm(read, of_expert(weights.gate_up, expert, x.dtype).t())
             gate, up = gate_up.chunk(2, dim=1)
             spans = [((tokens >= span.start) & (tokens < span.stop), factors) for span, factors in adapters]
             used = [(rows, factors) for rows, factors in spans if rows.any()]
@@ -60,7 +60,7 @@ def mixture(
                 _add(gate, read, rows, factors.get(GATE), expert)
                 _add(up, read, rows, factors.get(UP), expert)
             inner = gated(gate_up, activation)
-            out = torch.mm(inner, weights.down[expert].t())
+            out = torch.mm(inner, of_expert(weights.down, expert, x.dtype).t())
             for rows, factors in used:
                 _add(out, inner, rows, factors.get(DOWN), expert)
             outs[pairs] = out

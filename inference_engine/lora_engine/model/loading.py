@@ -31,7 +31,7 @@ from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
 from .transformer import Transformer
-from .weights import ModelWeights, biased_targets, embedding_and_head, load_weights
+from .weights import ModelWeights, biased_targets, embedding_and_head, load_weights, uneven_blocks
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def _load(
     if fp8_adapters(config):
         _check_fp8_adapters(config, device)
     if model_config.experts is not None:
-        _check_experts(config, quantised)
+        _check_experts(config, model_config, parallel)
     if config.deterministic:
         _check_deterministic(config, parallel, model_config)
     with progress.phase("weights") as share:
@@ -286,10 +286,10 @@ def _check_fp8_adapters(config: EngineConfig, device: torch.device) -> None:
         raise ValueError(f"{torch.cuda.get_device_name(device)} has no FP8; leave --adapter-dtype fp8 out")
 
 
-def _check_experts(config: EngineConfig, quantised: bool) -> None:
+def _check_experts(config: EngineConfig, model_config: ModelConfig, parallel: Parallel) -> None:
     """Raise ``ValueError`` for settings with which experts cannot be served; called before anything is loaded."""
-    if quantised:
-        raise ValueError("--quantization fp8 does not support models with experts; leave it out")
+    if uneven := uneven_blocks(model_config, parallel.world):
+        raise ValueError(uneven)
     if config.deterministic:
         raise ValueError(
             "--deterministic is not possible here: the products of a model's experts depend on the other tokens of the "

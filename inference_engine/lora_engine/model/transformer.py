@@ -51,7 +51,7 @@ class Transformer:
         """Indices of one layer of each kind, which together launch the kernels of all layers."""
         windows, ropes = self.shape.windows, self.shape.ropes
         kinds = {
-            (windows[index], id(ropes[index]), self._place(index), layer.in_fp8(), layer.experts is None): index
+            (windows[index], id(ropes[index]), self._place(index), layer.in_fp8(), layer.kind_of_experts()): index
             for index, layer in enumerate(self.weights.layers)
         }
         return sorted(kinds.values())

@@ -19,7 +19,6 @@ from lora_engine.adapters.device_tier import AdapterSlot, group_offsets
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.packing import Packer, PoolPacker
-from lora_engine.adapters.targets import TargetShapes
 from lora_engine.config import EngineConfig
 from lora_engine.errors import UnsupportedModel
 from lora_engine.memory.page_pool import PagePool
@@ -28,10 +27,10 @@ from lora_engine.peft_format import AdapterLimits, BaseGeometry
 from .base_modules import BaseModules
 from .batch import EmbeddingLayerSpan, LoraSpan, PrefillSpan, StepBatch
 from .digests import files_state
-from .loading import LoadedModel, base_embedding_layers, quantises
+from .loading import LoadedModel, base_embedding_layers, quantises, target_shapes
 from .parallel import Parallel
 from .transformer import Transformer
-from .weights import LayerWeights, ModelWeights, biased_targets, change_by_quantisation, stream_weights
+from .weights import LayerWeights, ModelWeights, change_by_quantisation, stream_weights
 
 # Maximum number of tokens in one call of `UnquantisedModel.read`.
 MAX_TOKENS = 2048
@@ -107,7 +106,7 @@ class UnquantisedModel:
         return stream_weights(self._config.model, self._model_config, served, device, on_layer)
 
     def _packer(self, model: Transformer) -> PoolPacker:
-        targets = TargetShapes(model.shape.targets, biased=biased_targets(self._model_config))
+        targets = target_shapes(self._config, self._model_config, Parallel())
         return PoolPacker(
             self._base,
             AdapterLimits(max_rank=self._config.max_lora_rank),
@@ -135,11 +134,14 @@ class UnquantisedModel:
         """Return the peak memory in bytes without the adapter: two layers, a matrix in conversion, and activations."""
         sizes, itemsize = self._model_config.target_shapes().values(), self._loaded.model.dtype.itemsize
         matrices = [wide * tall for wide, tall in sizes]
+        experts, of_experts = self._model_config.experts, 0
+        if experts is not None:  # converted one by one
+            of_experts = 3 * experts.count * experts.inner * self._model_config.hidden_size
         widest = max(wide + tall for wide, tall in sizes)
         embeddings = 2 * self._model_config.vocab_size * self._model_config.hidden_size * itemsize
         whole = self._loaded.model.parallel.world == 1
         return (
-            2 * sum(matrices) * itemsize
+            2 * (sum(matrices) + of_experts) * itemsize
             + 2 * max(matrices) * (4 + itemsize)
             + 4 * tokens * widest * itemsize
             + 4 * 4 * _MAX_LOGITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,20 @@ from typing import Protocol
 import torch
 
 from lora_engine.adapters.targets import Interleaving, target_of
-from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Matrix, columns_of, concatenated, fits, quantise, rows_of
+from lora_engine.errors import UnsupportedModel
+from lora_kernels.fp8_tensors import (
+    BLOCK,
+    FP8,
+    Fp8Matrix,
+    Fp8Stack,
+    columns_of,
+    concatenated,
+    fits,
+    quantise,
+    rows_of,
+)
 
-from .checkpoint import Checkpoint, ScaleNames, Shape, Tensors
+from .checkpoint import LANGUAGE_MODEL, Checkpoint, ScaleNames, Shape, Tensors
 from .config import DELTA_BLOCK, LayerKind, ModelConfig
 from .device_reads import THREADS, DeviceCheckpoint, ShapesOnly
 from .parallel import Parallel
@@ -23,6 +34,8 @@ from .vocabulary import Vocabulary
 log = logging.getLogger(__name__)
 
 Matrix = torch.Tensor | Fp8Matrix
+# The matrices of a layer's experts.
+Stack = torch.Tensor | Fp8Stack
 # Modules of a layer with experts, and of each expert.
 ROUTER, EXPERTS = "mlp.gate", "mlp.experts"
 # The product whose sigmoid is the weight of the MLP that all tokens use beside their experts, and that MLP's block in
@@ -55,16 +68,34 @@ class DeltaParameters:
 class ExpertWeights:
     """A layer's experts on this rank: ``router [experts, hidden]``, ``gate_up [experts, 2 * inner, hidden]`` (the rows
     of gate first), ``down [experts, hidden, inner]``. Each expert is split over ranks by its inner features. Beside an
-    MLP that all tokens use, the router's last row is that of the MLP's weight.
+    MLP that all tokens use, the router's last row is that of the MLP's weight. The router is never in FP8.
     """
 
     router: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    gate_up: Stack
+    down: Stack
 
     @property
     def nbytes(self) -> int:
         return self.router.nbytes + self.gate_up.nbytes + self.down.nbytes
+
+    def dequantised(self, dtype: torch.dtype) -> ExpertWeights:
+        """Return the same experts in ``dtype``."""
+        return ExpertWeights(self.router, *(_plain_stack(stack, dtype) for stack in (self.gate_up, self.down)))
+
+
+def of_expert(stack: Stack, expert: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return the matrices of an expert ``[rows, columns]``, in ``dtype`` if they are in FP8."""
+    return stack.dequantised(expert, dtype) if isinstance(stack, Fp8Stack) else stack[expert]
+
+
+def _plain_stack(stack: Stack, dtype: torch.dtype) -> torch.Tensor:
+    if isinstance(stack, torch.Tensor):
+        return stack
+    out = torch.empty(stack.shape, dtype=dtype, device=stack.data.device)
+    for expert in range(len(stack)):
+        out[expert].copy_(stack.dequantised(expert, dtype))
+    return out
 
 
 @dataclass(slots=True)
@@ -101,8 +132,18 @@ class LayerWeights:
         return matrix
 
     def in_fp8(self) -> tuple[str, ...]:
-        """Return the names of the matrices that are in FP8."""
+        """Return the names of the matrices that are in FP8, without those of experts."""
         return tuple(name for name in MATRICES if isinstance(getattr(self, name), Fp8Matrix))
+
+    def kind_of_experts(self) -> tuple[object, ...]:
+        """Return what the kernels of the layer's experts depend on; empty without experts."""
+        stacks = () if self.experts is None else (self.experts.gate_up, self.experts.down)
+        return tuple((type(stack), isinstance(stack, Fp8Stack) and stack.in_blocks) for stack in stacks)
+
+    def experts_in_fp8(self) -> int:
+        """Return the number of matrices of experts that are in FP8."""
+        stacks = () if self.experts is None else (self.experts.gate_up, self.experts.down)
+        return sum(len(stack) for stack in stacks if isinstance(stack, Fp8Stack))
 
     def matrix(self, group: int) -> Matrix | None:
         """Return the matrix of a target group (``TARGET_GROUPS``), None if the layer has none."""
@@ -140,20 +181,25 @@ _NORM_ROWS = 1024
 def change_by_quantisation(layer: LayerWeights) -> float:
     """Return the norm of the change by rounding plain matrices to FP8, divided by their norm. Waits for the device."""
     squares = torch.zeros(2, dtype=torch.float64)
-    for name in MATRICES:
-        matrix = getattr(layer, name)
-        for rows in () if matrix is None or isinstance(matrix, Fp8Matrix) else matrix.split(_NORM_ROWS):
-            plain = rows.float()
-            rounded = quantise(rows).dequantised(torch.float32) if fits(matrix) else plain
-            squares += torch.stack([(rounded - plain).square().sum(), plain.square().sum()]).double().cpu()
+    matrices = [getattr(layer, name) for name in MATRICES]
+    parts = [(rows, fits(m)) for m in matrices if isinstance(m, torch.Tensor) for rows in m.split(_NORM_ROWS)]
+    stacks = () if layer.experts is None else (layer.experts.gate_up, layer.experts.down)
+    parts += [(expert, True) for stack in stacks if isinstance(stack, torch.Tensor) for expert in stack]
+    for rows, quantised in parts:
+        plain = rows.float()
+        rounded = quantise(rows).dequantised(torch.float32) if quantised else plain
+        squares += torch.stack([(rounded - plain).square().sum(), plain.square().sum()]).double().cpu()
     changed, whole = squares.tolist()
     return float((changed / whole) ** 0.5) if whole else 0.0
 
 
-def _squared_norm(matrix: Matrix) -> torch.Tensor:
+def _squared_norm(matrix: Matrix | Fp8Stack) -> torch.Tensor:
     if isinstance(matrix, torch.Tensor):
         norm: torch.Tensor = torch.linalg.vector_norm(matrix, dtype=torch.float32)
         return norm.square()
+    if isinstance(matrix, Fp8Stack):
+        by_expert = (matrix.dequantised(expert, torch.float32) for expert in range(len(matrix)))
+        return torch.stack([torch.linalg.vector_norm(plain) for plain in by_expert]).square().sum()
     rows = matrix.shape[0]
     blocks = (rows_of(matrix, start, min(start + _NORM_ROWS, rows)) for start in range(0, rows, _NORM_ROWS))
     norms = [torch.linalg.vector_norm(block.dequantised(torch.float32)) for block in blocks if block is not None]
@@ -188,13 +234,16 @@ class ModelWeights:
 
     def num_quantised(self) -> int:
         """Return the number of matrices in FP8."""
-        return sum(len(layer.in_fp8()) for layer in self.layers)
+        return sum(len(layer.in_fp8()) + layer.experts_in_fp8() for layer in self.layers)
 
     def dequantise(self) -> None:
         """Dequantise every FP8 matrix to the dtype of the other weights, for a backend without FP8 products."""
+        dtype = self.embedding.dtype
         for layer in self.layers:
             for name in layer.in_fp8():
-                setattr(layer, name, _laid_out(getattr(layer, name).dequantised(self.embedding.dtype)))
+                setattr(layer, name, _laid_out(getattr(layer, name).dequantised(dtype)))
+            if layer.experts is not None and layer.experts_in_fp8():
+                layer.experts = layer.experts.dequantised(dtype)
 
 
 def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
@@ -266,6 +315,21 @@ def _biases(config: ModelConfig, kind: LayerKind) -> dict[str, bool]:
         "gate_up": config.mlp_bias,
         "down": config.mlp_bias,
     }
+
+
+def uneven_blocks(config: ModelConfig, world: int) -> str:
+    """Return why experts in blocks of scales cannot be split over ``world`` ranks, and what to do; "": they can be."""
+    experts, quantization = config.experts, config.quantization
+    if experts is None or quantization is None or not quantization.in_blocks or world == 1:
+        return ""
+    if experts.inner // world % BLOCK == 0:
+        return ""
+    blocks = experts.inner // BLOCK if experts.inner % BLOCK == 0 else 1
+    ranks = [str(n) for n in range(1, world) if blocks % n == 0]
+    return (
+        f"each expert has {experts.inner} inner features with a scale for every {BLOCK}, which cannot be split over "
+        f"{world} GPUs; use {' or '.join(ranks)}, or the float16 or bfloat16 checkpoint with --quantization fp8."
+    )
 
 
 def biased_targets(config: ModelConfig) -> frozenset[str]:
@@ -389,8 +453,7 @@ def _find_experts(checkpoint: Checkpoint, config: ModelConfig, prefix: str) -> N
     if router not in checkpoint.files and f"{stored}.gate.weight" in checkpoint.files:
         checkpoint.rename(f"{stored}.gate.weight", router)
     for module in EXPERT_MODULES if experts.shared else ():
-        if f"{stored}.{SHARED}.{module}.weight" in checkpoint.files:
-            checkpoint.rename(f"{stored}.{SHARED}.{module}.weight", f"{prefix}mlp.{module}.weight")
+        checkpoint.rename_module(f"{stored}.{SHARED}.{module}", f"{prefix}mlp.{module}")
     inner, hidden = experts.inner, config.hidden_size
     stacked = {
         "gate_up_proj": ((experts.count, 2 * inner, hidden), (("gate_proj", 0, inner), ("up_proj", inner, 2 * inner))),
@@ -400,16 +463,35 @@ def _find_experts(checkpoint: Checkpoint, config: ModelConfig, prefix: str) -> N
         name = f"{prefix}{EXPERTS}.{module}"
         if name not in checkpoint.files:
             continue
-        checkpoint.check({name: shape})
+        scale = f"{name}_scale_inv" if config.quantization is not None and checkpoint.in_fp8(name) else None
+        in_fp8 = {} if scale is None else {scale: (_blocks_of_stack(name, shape, parts, config),)}
+        checkpoint.check_entries({name: shape}, [name] if in_fp8 else [], in_fp8)
         for expert in range(experts.count):
             for part, start, stop in parts:
-                checkpoint.slice(name, expert, start, stop, f"{prefix}{EXPERTS}.{expert}.{part}.weight")
+                module = f"{prefix}{EXPERTS}.{expert}.{part}"
+                checkpoint.slice(name, expert, start, stop, f"{module}.weight")
+                if scale is not None:
+                    rows = start // BLOCK, -(-stop // BLOCK)
+                    checkpoint.slice(scale, expert, *rows, f"{module}.weight_scale_inv")
     for expert in range(experts.count):
         for module, stored_module in zip(EXPERT_MODULES, names.stored_modules, strict=True):
-            stored_name = f"{stored}.experts.{expert}.{stored_module}.weight"
-            name = f"{prefix}{EXPERTS}.{expert}.{module}.weight"
-            if name not in checkpoint.files and stored_name in checkpoint.files:
-                checkpoint.rename(stored_name, name)
+            checkpoint.rename_module(
+                f"{stored}.experts.{expert}.{stored_module}", f"{prefix}{EXPERTS}.{expert}.{module}"
+            )
+
+
+def _blocks_of_stack(
+    name: str, shape: Shape, parts: Sequence[tuple[str, int, int]], config: ModelConfig
+) -> tuple[int, int, int]:
+    """Return the shape of the scales of stacked experts in FP8. Raises ``UnsupportedModel`` for other forms."""
+    quantization = config.quantization
+    cut = any(start % BLOCK for _, start, _ in parts)
+    if quantization is None or not quantization.in_blocks or quantization.static or cut:
+        raise UnsupportedModel(
+            f"{name} holds all experts in FP8 in a form that is not supported; use a checkpoint with a module for each "
+            f"expert, or with a scale for each block of {BLOCK} and experts of a multiple of {BLOCK} features."
+        )
+    return shape[0], -(-shape[1] // BLOCK), -(-shape[2] // BLOCK)
 
 
 def _fp8_tensors(
@@ -422,8 +504,13 @@ def _fp8_tensors(
         return in_fp8, scales
     for name, shape in tensor_shapes(config).items():
         module = name.removesuffix(".weight")
-        if not name.startswith("model.layers.") or len(shape) != 2 or not config.quantization.covers(module):
+        stored = checkpoint.stored_name(name).removesuffix(".weight").replace(LANGUAGE_MODEL, "model.")
+        if not name.startswith("model.layers.") or len(shape) != 2:
             continue
+        if not (config.quantization.covers(module) and config.quantization.covers(stored)):
+            continue
+        if module.endswith((f".{ROUTER}", f".{SHARED_GATE}")) and not checkpoint.in_fp8(name):
+            continue  # no linear module to some programs that quantise
         names = checkpoint.scales_of(module, config.quantization.static)
         in_fp8[name] = names
         scales[names.weight] = config.quantization.scale_shapes(*shape)
@@ -464,7 +551,7 @@ class _Random:
     def placed(self, name: str, tensor: torch.Tensor) -> None:
         """Do nothing: random values need no check."""
 
-    def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
+    def placed_fp8(self, name: str, matrix: Fp8Matrix | Fp8Stack) -> None:
         """Do nothing: random values need no check."""
 
 
@@ -572,21 +659,60 @@ class _Loader:
         experts, hidden, router = self._config.experts, self._config.hidden_size, f"{prefix}{ROUTER}.weight"
         assert experts is not None, "the layer has experts"
         inner = self._parallel.shard(experts.inner, "inner features of experts")
-        mine = slice(self._parallel.rank * inner, (self._parallel.rank + 1) * inner)
-        gate_up = torch.empty(experts.count, 2 * inner, hidden, dtype=self._dtype, device=self._device)
-        down = torch.empty(experts.count, hidden, inner, dtype=self._dtype, device=self._device)
-        for expert in range(experts.count):
-            names = [f"{prefix}{EXPERTS}.{expert}.{module}.weight" for module in EXPERT_MODULES]
-            gate_up[expert, :inner].copy_(self._tensors.tensor(names[0])[mine])
-            gate_up[expert, inner:].copy_(self._tensors.tensor(names[1])[mine])
-            down[expert].copy_(self._tensors.tensor(names[2])[:, mine])
-        first = f"{prefix}{EXPERTS}.0."
-        self._tensors.placed(f"{first}gate_proj.weight", gate_up)
-        self._tensors.placed(f"{first}down_proj.weight", down)
-        rows = [self._tensors.tensor(router)]
+        of_experts = [f"{prefix}{EXPERTS}.{expert}." for expert in range(experts.count)]
+        names = [[f"{of_expert}{module}.weight" for module in EXPERT_MODULES] for of_expert in of_experts]
+        gate_up = self._stack([of_expert[:2] for of_expert in names], (inner, hidden))
+        down = self._stack([of_expert[2:] for of_expert in names], (hidden, inner))
+        rows = [self._plain(self._module(router))]
         if experts.shared:
-            rows.append(self._tensors.tensor(f"{prefix}{SHARED_GATE}.weight"))
+            rows.append(self._plain(self._module(f"{prefix}{SHARED_GATE}.weight")))
         return ExpertWeights(self._put(router, torch.cat(rows)), gate_up, down)
+
+    def _stack(self, names: list[list[str]], shape: tuple[int, int]) -> Stack:
+        """Load this rank's matrices ``[rows, columns]`` of all experts: in FP8 if they are, or are to be quantised.
+
+        ``names`` are those of each expert's matrices, whose rows follow each other.
+        """
+        every = [name for of_expert in names for name in of_expert]
+        in_fp8 = all(name in self._in_fp8 for name in every)
+        (rows, columns), parts = shape, len(names[0])
+        stack: Stack
+        if in_fp8 or self._quantised:
+            quantization = self._config.quantization
+            blocks = in_fp8 and quantization is not None and quantization.in_blocks
+            stack = Fp8Stack.empty(len(names), parts, rows, columns, blocks, self._device)
+        else:
+            stack = torch.empty(len(names), parts * rows, columns, dtype=self._dtype, device=self._device)
+            if any(name in self._in_fp8 for name in every):
+                self.unquantised.append(every[0])
+        for expert, of_expert in enumerate(names):
+            for part, name in enumerate(of_expert):
+                matrix = self._part(self._module(name), shape)
+                if isinstance(stack, torch.Tensor):
+                    stack[expert, part * rows : (part + 1) * rows].copy_(self._plain(matrix))
+                    continue
+                if not isinstance(matrix, Fp8Matrix):
+                    matrix = quantise(matrix.to(self._device, self._dtype))
+                stack.place(expert, part, matrix)
+        if isinstance(stack, Fp8Stack):
+            self._tensors.placed_fp8(every[0], stack)
+        else:
+            self._tensors.placed(every[0], stack)
+        return stack
+
+    def _part(self, whole: Matrix, shape: tuple[int, int]) -> Matrix:
+        """Return this rank's part of an expert's matrix, which is split in the dimension that ``shape`` has less of."""
+        rows, columns = shape
+        row, column = (
+            size * self._parallel.rank if size < of else 0 for size, of in zip(shape, whole.shape, strict=True)
+        )
+        if not isinstance(whole, Fp8Matrix):
+            return whole[row : row + rows, column : column + columns]
+        by_rows = rows_of(whole, row, row + rows)
+        part = by_rows and columns_of(by_rows, column, column + columns)
+        if part is None:
+            raise UnsupportedModel(uneven_blocks(self._config, self._parallel.world))
+        return part
 
     def _delta(self, prefix: str) -> DeltaParameters:
         delta, names = self._config.delta, self._config.family.gated_delta

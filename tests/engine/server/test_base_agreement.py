@@ -95,7 +95,12 @@ def with_embeddings(model: Any, folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("family", "adapters"),
-    [("llama2-mha", ["attention-r8", "dora-r6", "lora-bias-r4"]), ("phi3-fused", ["mlp-r5"]), ("gemma2-soft-caps", [])],
+    [
+        ("llama2-mha", ["attention-r8", "dora-r6", "lora-bias-r4"]),
+        ("phi3-fused", ["mlp-r5"]),
+        ("gemma2-soft-caps", []),
+        ("qwen3-some-layers-with-experts", ["attention-r8"]),
+    ],
 )
 def test_the_reference_is_the_unquantised_model(family: str, adapters: list[str], tmp_path: Path) -> None:
     """Of a base that was made FP8 when it was loaded: what transformers and PEFT make of the checkpoint."""

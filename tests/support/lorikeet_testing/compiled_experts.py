@@ -8,6 +8,7 @@ import torch
 
 from lora_kernels.expert_lora import ExpertLora
 from lora_kernels.experts import Routing, grouped_experts, least_tokens, route
+from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Stack
 from lora_kernels.tables import SlotTables
 
 from .compiled import Launch, compiling
@@ -19,7 +20,10 @@ EXPERTS, PER_TOKEN, HIDDEN, INNER, KV_DIM = 128, 8, 2048, 768, 512
 def main() -> None:
     """Compile every kernel for layers of Qwen3-30B-A3B, in bfloat16, in each configuration, with LoRA and without."""
     bf16, i32 = torch.bfloat16, torch.int32
-    gate_up, down = elements(EXPERTS, 2 * INNER, HIDDEN, dtype=bf16), elements(EXPERTS, HIDDEN, INNER, dtype=bf16)
+    plain = elements(EXPERTS, 2 * INNER, HIDDEN, dtype=bf16), elements(EXPERTS, HIDDEN, INNER, dtype=bf16)
+    by_row, in_blocks = (
+        (_in_fp8(2, INNER, HIDDEN, in_blocks), _in_fp8(1, HIDDEN, INNER, in_blocks)) for in_blocks in (False, True)
+    )
     tables = SlotTables(4, 1, 64, "cpu", experts=True)
     tables.pages, tables.experts = elements(4, 64, dtype=i32), elements(4, 1, 3, 5, dtype=i32)
     tables.expert_scales = elements(4, 1, 3, dtype=torch.float32)
@@ -34,10 +38,24 @@ def main() -> None:
                 elements(EXPERTS + 1, dtype=i32),
             )
             x = elements(tokens, HIDDEN, dtype=bf16)
-            grouped_experts(x, gate_up, down, routing, "silu")
+            grouped_experts(x, *plain, routing, "silu")
             lora = ExpertLora(elements(tokens, dtype=i32), elements(64, 32 * KV_DIM, dtype=bf16), tables, 0, KV_DIM, 16)
-            grouped_experts(x, gate_up, down, routing, "silu", None, lora)
-    print(json.dumps({name: launch.compile().asm["ptx"] for name, launch in launches.items()}))
+            grouped_experts(x, *plain, routing, "silu", None, lora)
+            grouped_experts(x, *by_row, routing, "silu")
+            grouped_experts(x, *in_blocks, routing, "silu", None, lora)
+    different = {launch.source().hash(): (name, launch) for name, launch in launches.items()}
+    print(json.dumps({_named(name, launch): launch.compile().asm["ptx"] for name, launch in different.values()}))
+
+
+def _in_fp8(parts: int, rows: int, columns: int, in_blocks: bool) -> Fp8Stack:
+    """Return the experts' matrices in FP8, unallocated."""
+    blocks = parts, -(-rows // BLOCK), -(-columns // BLOCK)
+    scale = elements(EXPERTS, *(blocks if in_blocks else (parts * rows,)), dtype=torch.float32)
+    return Fp8Stack(elements(EXPERTS, parts * rows, columns, dtype=FP8), scale)
+
+
+def _named(name: str, launch: Launch) -> str:
+    return f"{name} of FP8" if launch.arguments.get("SCALES") else name
 
 
 if __name__ == "__main__":
