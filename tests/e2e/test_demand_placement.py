@@ -4,8 +4,6 @@ a new version is beside the old one before it is live, and no request is lost me
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -89,10 +87,8 @@ class Fleet:
 
     def plan(self, **shares: float) -> tuple[int, int]:
         """How many copies were added and taken away."""
-        command = [sys.executable, "-c", PLAN, json.dumps(shares)]
-        done = subprocess.run(command, env=self.web.env, capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        added, taken = json.loads(done.stdout.splitlines()[-1])
+        printed = self.web.run("-c", PLAN, json.dumps(shares))
+        added, taken = json.loads(printed.splitlines()[-1])
         return added, taken
 
     def ready_on(self, name: str, number: int = 1) -> set[str]:

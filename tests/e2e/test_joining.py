@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,9 +42,7 @@ class Fleet:
         self.web.start()
 
     def program(self, text: str) -> list[str]:
-        done = subprocess.run([sys.executable, "-c", text], env=self.web.env, capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
+        return self.web.run("-c", text).split()
 
     def engine(self, name: str, *options: str) -> EngineProcess:
         folder = self.folder / name

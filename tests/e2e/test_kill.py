@@ -317,7 +317,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 def _serve(folder: Path, servers: dict[str, Server]) -> Iterator[Fleet]:
     installation = {"LORIKEET_DATABASE_URL": servers["postgres"].url, "LORIKEET_REDIS_URL": servers["redis"].url}
-    topology = Topology(folder, free_port(), SETTINGS, installation)
+    topology = Topology(folder, free_port(), SETTINGS, installation, forked=True)
     topology.run("migrate")
     made = Fleet(topology, servers)
     try:

@@ -3,8 +3,6 @@ a request after the engine was killed and started anew, and goes like others whe
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -114,8 +112,7 @@ def test_a_pinned_adapter_stays_while_others_come_and_go(service: Service) -> No
         eventually(partial(service.is_ready, name), 60, what=f"a ready {name}")
     refused = service.adapters("PUT", "pinned/pin")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "pins_not_allowed")
-    done = subprocess.run([sys.executable, "-c", GRANT], env=service.web.env, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    service.web.run("-c", GRANT)
 
     assert service.adapters("PUT", "pinned/pin").status_code == 200
     eventually(partial(service.is_kept, "pinned"), 20, what="the pinned adapter on the device, without a request")
@@ -140,8 +137,7 @@ def test_a_pinned_adapter_stays_while_others_come_and_go(service: Service) -> No
 
 def test_a_pinned_prefix_stays_while_others_come_and_go(service: Service) -> None:
     beginning = "You answer for a parrot. " + "It likes nuts, songs and long walks by the sea. " * 8
-    done = subprocess.run([sys.executable, "-c", GRANT], env=service.web.env, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    service.web.run("-c", GRANT)
     body = {"name": "parrot", "model": MODEL, "messages": [{"role": "system", "content": beginning}]}
     made = service.ask("POST", "/api/tenants/acme/pinned-prefixes", json=body)
     assert made.status_code == 201, made.text

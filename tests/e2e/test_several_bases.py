@@ -6,8 +6,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -90,9 +88,7 @@ class Fleet:
         self.engines[name] = EngineProcess(self.models[name], folder, "--model-name", name)
 
     def manage(self, *arguments: str) -> str:
-        done = subprocess.run([sys.executable, *arguments], env=self.web.env, capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return self.web.run(*arguments)
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         headers = self.web.tenants["acme"].bearer
@@ -135,7 +131,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         eventually(lambda: made.answers("demo"), 60, what="the first base model")
         for name in ("short", "twin"):
             eventually(partial(online, made, name), 60, what=name)
-            made.manage("manage.py", "approve_base_model", "--host", name)
+            made.manage("control_plane", "approve_base_model", "--host", name)
         yield made
     finally:
         made.web.stop()
@@ -255,5 +251,5 @@ def test_one_that_is_withdrawn_is_called_no_more_and_comes_back(fleet: Fleet) ->
     )
     assert "twin" in refused.json()["error"]["message"]
     assert fleet.answers("one")
-    fleet.manage("manage.py", "approve_base_model", "--host", "twin")
+    fleet.manage("control_plane", "approve_base_model", "--host", "twin")
     eventually(lambda: fleet.answers("twin") and fleet.answers("three"), 30, what="both again")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -284,9 +282,7 @@ def web_settings() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def web(web: WebProcess) -> WebProcess:
     """Acme's owner operates the installation."""
-    manage = [sys.executable, "manage.py", "make_operator", web.tenants["acme"].email]
-    done = subprocess.run(manage, cwd=ROOT, env=web.env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    web.run("control_plane", "make_operator", web.tenants["acme"].email)
     return web
 
 

@@ -6,8 +6,6 @@ Each is a small tmpfs, which only root can mount. tests/attack/test_full_disk.py
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -109,7 +107,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
             addresses.append(f"{name}={engine.address}")
         web = WebProcess(folder / "var", ",".join(addresses), settings, installation=own)
         web.seed(adapters=False)
-        subprocess.run([sys.executable, "-c", RECORD_TEXTS], env=web.env, cwd=ROOT, check=True)
+        web.run("-c", RECORD_TEXTS)
         web.start()
         stack.callback(web.stop)
         made = Installation(web, engine_folder, server, disks)

@@ -7,8 +7,6 @@ task that renews them.
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,15 +42,11 @@ class Fleet:
 
     def join(self, name: str, *, again: bool = False) -> None:
         """Start a host's engine with a token, which names the host if it is to be replaced."""
-        program = TOKEN.format(host=name if again else "")
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=self.web.env, capture_output=True, text=True, cwd=ROOT
-        )
-        assert done.returncode == 0, done.stderr
+        printed = self.web.run("-c", TOKEN.format(host=name if again else ""))
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         options = ("--listen", f"127.0.0.1:{self.ports[name]}", "--host-name", name, "--model-name", MODEL)
-        token = ("--join", self.web.url, "--token", done.stdout.strip())
+        token = ("--join", self.web.url, "--token", printed.strip())
         self.engines[name] = EngineProcess(ROOT / "demo" / "model", folder, *options, *token)
 
     def host(self, name: str) -> dict[str, Any]:

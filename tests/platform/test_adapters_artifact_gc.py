@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lorikeet_testing.collecting import LEAST
+from lorikeet_testing.forked import run_forked
 from lorikeet_testing.web import ROOT, SOURCE_ROOTS, new_installation
 
 pytestmark = pytest.mark.services
@@ -27,22 +27,23 @@ def env(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def begin(env: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "lorikeet_testing.collecting", *arguments]
-    return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def begin(pool: ThreadPoolExecutor, env: dict[str, str], *arguments: str) -> Future[Any]:
+    command = ["lorikeet_testing.collecting", *arguments]
+    return pool.submit(run_forked, command, env=env, folder=ROOT, timeout=240)
 
 
-def result(process: subprocess.Popen[str]) -> Any:
-    out, error = process.communicate(timeout=240)
-    assert process.returncode == 0, error[-4000:]
-    return json.loads(out)
+def result(running: Future[Any]) -> Any:
+    done = running.result()
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
 
 
 def test_nothing_that_is_wanted_is_removed(env: dict[str, str]) -> None:
-    result(begin(env, "prepare"))
-    uploading = [begin(env, "upload", name) for name in ("one", "two")]
-    removed = result(begin(env, "collect"))["removed"]
-    uploaded = [result(process)["uploads"] for process in uploading]
+    with ThreadPoolExecutor(3) as pool:
+        result(begin(pool, env, "prepare"))
+        uploading = [begin(pool, env, "upload", name) for name in ("one", "two")]
+        removed = result(begin(pool, env, "collect"))["removed"]
+        uploaded = [result(running)["uploads"] for running in uploading]
     print(f"{removed} removed, {uploaded} uploaded")
     assert removed >= LEAST, "the collector has to have met contents that were wanted again later"
     assert min(uploaded) >= LEAST

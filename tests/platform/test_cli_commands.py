@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import httpx
 import pytest
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import FakeEngineThread
-from lorikeet_testing.web import ROOT, TenantAccess, WebProcess, eventually
+from lorikeet_testing.web import TenantAccess, WebProcess, eventually
 
 from lorikeet_cli import errors
 from lorikeet_cli.main import main
@@ -38,7 +37,7 @@ HOOK = "https://app.example.org/hook"
 def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
     web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
     web.seed()
-    subprocess.run([sys.executable, "-c", ADD], env=web.env, cwd=ROOT, check=True)
+    web.run("-c", ADD)
     web.start()
     web.wait_until_ready("support", "pirate")
     yield web

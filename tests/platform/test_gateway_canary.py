@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +10,7 @@ import httpx
 import pytest
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.seed import digest_of
-from lorikeet_testing.web import ROOT, WebProcess, eventually
+from lorikeet_testing.web import WebProcess, eventually
 
 OWN, CANARY = digest_of("acme", "support"), digest_of("acme", "support", 2)
 ADD = """
@@ -32,7 +30,7 @@ def behaviour() -> Behaviour:
 def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
     web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
     web.seed()
-    subprocess.run([sys.executable, "-c", ADD], env=web.env, cwd=ROOT, check=True)
+    web.run("-c", ADD)
     web.start()
     web.wait_until_ready("support")
     yield web

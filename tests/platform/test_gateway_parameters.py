@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import httpx
 import pytest
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import FakeEngine
-from lorikeet_testing.web import ROOT, WebProcess, eventually
+from lorikeet_testing.web import WebProcess, eventually
 from openai.types import completion_create_params as openai_text
 from openai.types import embedding_create_params as openai_embeddings
 from openai.types.chat import completion_create_params as openai_chat
@@ -181,7 +179,7 @@ AdapterVersion.objects.filter(adapter__name="pirate").update(
 
 
 def test_chats_by_an_adapters_own_template_at_every_door(web: WebProcess, engine: FakeEngine) -> None:
-    subprocess.run([sys.executable, "-c", GIVE_TEMPLATE], env=web.env, cwd=ROOT, check=True)
+    web.run("-c", GIVE_TEMPLATE)
     doors: dict[str, dict[str, Any]] = {
         CHAT: {"messages": MESSAGES},
         "/v1/responses": {"input": "say it is"},

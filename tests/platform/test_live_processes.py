@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,6 +11,7 @@ import httpx
 import pytest
 from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.forked import ForkedProcess
 from lorikeet_testing.web import ROOT, WebProcess, eventually, new_installation
 from openai import OpenAI
 
@@ -28,7 +27,7 @@ def behaviour() -> Behaviour:
 def beside(web: WebProcess, *command: str) -> Iterator[None]:
     """Another program of the same installation, for as long as the block runs."""
     with web.log.open("ab") as log:
-        process = subprocess.Popen([sys.executable, *command], env=web.env, cwd=ROOT, stdout=log, stderr=log)
+        process = ForkedProcess(command, env=web.env, folder=ROOT, log=log)
     try:
         yield
     finally:
@@ -42,13 +41,13 @@ def webs(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFacto
     var = tmp_path_factory.mktemp("web")
     hosts = f"local={engine_thread.engine.address}"
     webs = [WebProcess(var / f"var{number}", hosts, env, installation=installation) for number in range(2)]
-    worker = ("-m", "celery", "-A", "control_plane.celery", "worker", "--pool", "threads", "-c", "2", "-l", "WARNING")
+    worker = ("celery", "-A", "control_plane.celery", "worker", "--pool", "threads", "-c", "2", "-l", "WARNING")
     with ExitStack() as stack:
         webs[0].seed()
         webs[1].var.mkdir()
         webs[1].tenants = webs[0].tenants
         stack.enter_context(beside(webs[0], *worker))
-        stack.enter_context(beside(webs[0], str(ROOT / "manage.py"), "watch_fleet"))
+        stack.enter_context(beside(webs[0], "control_plane", "watch_fleet"))
         for web in webs:
             web.start()
             stack.callback(web.stop)
@@ -110,8 +109,7 @@ def test_a_killed_web_process_loses_no_usage(webs: list[WebProcess], engine_thre
         "from control_plane.billing.usage.recovery import recover_usage\n"
         "print(recover_usage(configured_endpoints()['local'], leave_to_web_s=0))"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=web.env, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.strip() == "1", done.stderr
+    assert web.run("-c", code).strip() == "1"
     rows = {row["request_id"]: row for row in webs[0].query("SELECT * FROM usage_usageevent")}
     row = rows[request_id]
     assert (row["completion_tokens"], row["outcome"]) == (engine.journal[request_id].completion_tokens, "aborted")

@@ -20,12 +20,17 @@ _REST = """() => Promise.allSettled(
 COLOURS = {"runOnly": ["color-contrast"]}
 
 
-def broken_rules(page: Page, options: dict[str, Any] | None = None) -> list[str]:
-    """Each with the elements at fault, once nothing fades or moves any more: colours half way are nobody's to read."""
+def broken_rules(page: Page, options: dict[str, Any] | None = None, within: str = "") -> list[str]:
+    """Each with the elements at fault, once nothing fades or moves any more: colours half way are nobody's to read.
+
+    `within` selects what is looked at, instead of the whole page.
+    """
     page.evaluate(_REST)
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text())  # not a script tag: the console's content security policy forbids inline ones
-    answer: dict[str, Any] = page.evaluate("options => axe.run(document, options)", options or {})
+    answer: dict[str, Any] = page.evaluate(
+        "([within, options]) => axe.run(within || document, options)", [within, options or {}]
+    )
     return [
         f"{violation['id']}: {violation['help']}: {json.dumps([node['target'] for node in violation['nodes']])}"
         for violation in answer["violations"]

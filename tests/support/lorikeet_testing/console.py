@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from typing import Any
 
 import httpx
 
-from lorikeet_testing.web import ROOT, TenantAccess, WebProcess
+from lorikeet_testing.web import TenantAccess, WebProcess
 
 
 class Console:
     """An owner's session, who is an operator too."""
 
     def __init__(self, web: WebProcess, access: TenantAccess) -> None:
-        command = [sys.executable, "manage.py", "make_operator", access.email]
-        subprocess.run(command, env=web.env, cwd=ROOT, check=True, capture_output=True)
+        web.run("control_plane", "make_operator", access.email)
         self.http = httpx.Client(base_url=web.url, trust_env=False, timeout=30)
         token = self.http.get("/api/session").json()["csrf_token"]
         body = {"email": access.email, "password": access.password}

@@ -14,29 +14,42 @@ import lora_engine
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing.engine_client import EngineClient, connected
+from lorikeet_testing.forked import ForkedProcess
 
 SOURCES = Path(lora_engine.__file__).parents[1]
+AS_A_MODULE = ("-m", "lora_engine")
 
 
 class EngineProcess:
+    """An engine. In tests it is a fork of a process that has loaded torch, unless it has ranks or other code."""
+
     def __init__(
         self,
         model: Path,
         folder: Path,
         *options: str,
-        python: tuple[str, ...] = ("-m", "lora_engine"),
+        python: tuple[str, ...] = AS_A_MODULE,
         address: str = "",
         paths: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.address = address or f"unix:{folder}/engine.sock"
         self.log = folder / "engine.log"
-        command = [sys.executable, *python, "--model", str(model), "--listen", self.address,
-                   "--data-dir", str(folder / "data"), "--pool-mb", "16", "--host-arena-mb", "64", "--threads", "1",
-                   *options]  # fmt: skip
+        arguments = [
+            "--model", str(model), "--listen", self.address, "--data-dir", str(folder / "data"), "--pool-mb", "16",
+            "--host-arena-mb", "64", "--threads", "1", *options,
+        ]  # fmt: skip
         path = os.pathsep.join([*paths, str(SOURCES), str(SOURCES.parent / "kernels")])
+        settings = {**os.environ, "PYTHONPATH": path, **(env or {})}
+        # A benchmark measures a process that shares nothing.
+        forks = "PYTEST_VERSION" in os.environ and python == AS_A_MODULE and "--tensor-parallel" not in options
+        self._process: subprocess.Popen[bytes] | ForkedProcess
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": path, **(env or {})})
+            if forks:
+                command = ["lora_engine", *arguments]
+                self._process = ForkedProcess(command, env=settings, folder=Path.cwd(), log=log, engine=True)
+            else:
+                self._process = subprocess.Popen([sys.executable, *python, *arguments], stderr=log, env=settings)
 
     @property
     def pid(self) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -112,7 +110,7 @@ class FaultyFleet:
 
     def program(self, text: str) -> None:
         """Run the Python code ``text`` in a process with the settings of the web process."""
-        subprocess.run([sys.executable, "-c", text], env=self.web.env, check=True, cwd=ROOT)
+        self.web.run("-c", text)
 
     def went_on(self, *codes: str) -> float:
         """Return how many requests were retried elsewhere for one of these reasons."""

@@ -1,7 +1,7 @@
-"""Web processes as forks of one that has loaded Django and the rest already: that is two thirds of a start.
+"""Python processes as forks of one that has loaded Django, or torch, and the rest: that is two thirds of a start.
 
 Nothing of ours is loaded before the fork, since it would read its settings from the environment then. How the product
-itself starts is what `launched.py` and the tests end to end see.
+itself starts is what `launched.py` and `test_topology.py` see.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import types
 from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import IO
 
@@ -29,17 +33,44 @@ PRELOADED = [
     "rest_framework.exceptions", "uvicorn.protocols.websockets.websockets_sansio_impl", "uvloop",
     "whitenoise.middleware", "yaml",
 ]  # fmt: skip
+# The same of an engine.
+PRELOADED_BY_ENGINES = [
+    "concurrent.futures.thread", "email.message", "google.protobuf.text_format", "grpc.aio", "jinja2.sandbox",
+    "numpy.typing", "tokenizers", "torch", "torch.distributed", "torch.multiprocessing", "urllib.request",
+]  # fmt: skip
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(PRELOADED)
+_servers: dict[bool, forkserver.ForkServer] = {}
+_starting = threading.Lock()
+
+
+def _server(*, engine: bool) -> forkserver.ForkServer:
+    """Return the process that forks: of an engine, or of anything else. Its first fork starts it."""
+    if engine not in _servers:
+        _servers[engine] = forkserver.ForkServer()
+        _servers[engine].set_forkserver_preload(PRELOADED_BY_ENGINES if engine else PRELOADED)
+    return _servers[engine]
 
 
 class ForkedProcess:
-    """`python -m MODULE ARGUMENT …`, with the methods of `subprocess.Popen` that tests use."""
+    """`python -m MODULE ARGUMENT …` or `python -c CODE ARGUMENT …`, with what tests use of `subprocess.Popen`.
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
+    The command begins with the name of the module, or with "-c". The process leads a session of its own.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str], folder: Path, log: IO[bytes],
+        errors: IO[bytes] | None = None, engine: bool = False,
+    ) -> None:  # fmt: skip
+        arguments = ([*command], {**env}, folder, log.name, (errors or log).name)
         # As a daemon it goes with this process, and is not waited for if a test left it running.
-        self._process = _forks.Process(target=_run, args=([*command], {**env}, folder, log.name), daemon=True)
-        self._process.start()
+        self._process = _forks.Process(target=_run, args=arguments, daemon=True)
+        with _starting:
+            default = forkserver.connect_to_new_process
+            forkserver.connect_to_new_process = _server(engine=engine).connect_to_new_process
+            try:
+                self._process.start()
+            finally:
+                forkserver.connect_to_new_process = default
         assert self._process.pid is not None
         self.pid = self._process.pid
 
@@ -68,13 +99,34 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(command: list[str], env: dict[str, str], folder: Path, log: str) -> None:
+def run_forked(
+    command: Sequence[str], *, env: Mapping[str, str], folder: Path, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of `ForkedProcess` to its end."""
+    with tempfile.NamedTemporaryFile() as log, tempfile.NamedTemporaryFile() as errors:
+        status = ForkedProcess(command, env=env, folder=folder, log=log, errors=errors).wait(timeout)
+        printed = [Path(file.name).read_text(errors="replace") for file in (log, errors)]
+        return subprocess.CompletedProcess([*command], status, *printed)
+
+
+def _run(command: list[str], env: dict[str, str], folder: Path, log: str, errors: str) -> None:
+    os.setsid()
+    # A daemon of multiprocessing may start no process of its own.
+    multiprocessing.current_process()._config.pop("daemon", None)  # type: ignore[attr-defined]
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for stream in (sys.stdout, sys.stderr):
+    # The paths by which a new interpreter would look for modules before it looks for others.
+    sys.path[:0] = ["", *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    for stream, file in ((sys.stdout, log), (sys.stderr, errors)):
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(descriptor, stream.fileno())
-    os.close(descriptor)
-    sys.argv = command
-    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        os.close(descriptor)
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if command[0] == "-c":
+        sys.argv = ["-c", *command[2:]]
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(command[1], "<string>", "exec"), main.__dict__)
+    else:
+        sys.argv = command
+        runpy.run_module(command[0], run_name="__main__", alter_sys=True)

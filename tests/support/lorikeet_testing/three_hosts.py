@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +76,7 @@ class ThreeHosts:
             "from control_plane.billing.usage.recovery import recover_usage\n"
             "for endpoint in configured_endpoints().values(): recover_usage(endpoint, leave_to_web_s=0)"
         )
-        done = subprocess.run([sys.executable, "-c", program], env=self.web.env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        self.web.run("-c", program)
 
     # -- calls --------------------------------------------------------------------
 

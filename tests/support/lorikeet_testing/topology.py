@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import httpx
 
 from lorikeet_testing.compose import ROOT, load_compose
+from lorikeet_testing.forked import ForkedProcess
 from lorikeet_testing.web import free_port, new_installation
 
 T = TypeVar("T")
@@ -32,7 +33,9 @@ class Topology:
     port: int
     settings: Mapping[str, str] = field(default_factory=dict)
     installation: Mapping[str, str] = field(default_factory=new_installation)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes] | ForkedProcess] = field(default_factory=dict)
+    # Whether a process is a fork of one that has loaded what it needs: for tests that start many.
+    forked: bool = False
     # The port with the metrics of each started process; web shows them on its own.
     metrics_ports: dict[str, int] = field(default_factory=dict)
 
@@ -101,10 +104,21 @@ class Topology:
         if token := self.settings.get("LORIKEET_METRICS_TOKEN"):
             environment["LORA_ENGINE_METRICS_TOKEN"] = token
         with (self.folder / "log" / f"{name}.log").open("ab") as log:
+            if self.forked:
+                self.processes[name] = self._fork(command, environment, log)
+                return
             self.processes[name] = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+
+    @staticmethod
+    def _fork(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> ForkedProcess:
+        """Fork a service, whose command is `python -m MODULE …` or `python manage.py …`."""
+        python, first, *rest = command
+        assert python == sys.executable and first in ("-m", "manage.py"), command
+        module = rest if first == "-m" else ["control_plane", *rest]
+        return ForkedProcess(module, env=environment, folder=ROOT, log=log, engine=module[0] == "lora_engine")
 
     def kill(self, name: str) -> None:
         """Kill the process and its children by SIGKILL."""

@@ -30,7 +30,7 @@ import redis
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Literal
 
-from lorikeet_testing.forked import ForkedProcess
+from lorikeet_testing.forked import ForkedProcess, run_forked
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support")
@@ -274,6 +274,18 @@ class WebProcess:
                 self.kill()
                 raise AssertionError(f"the web process did not stop:\n{self.output()}") from None
             self.process = None
+
+    def run(self, *command: str) -> str:
+        """Run a command as `ForkedProcess` takes it, with the settings of the web process; return what it printed."""
+        if "PYTEST_VERSION" in os.environ:
+            done = run_forked(command, env=self.env, folder=ROOT)
+        else:
+            module = [] if command[0] == "-c" else ["-m"]
+            done = subprocess.run(
+                [sys.executable, *module, *command], env=self.env, cwd=ROOT, check=False, text=True, capture_output=True
+            )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def kill(self) -> None:
         assert self.process is not None
