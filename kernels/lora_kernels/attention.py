@@ -96,6 +96,22 @@ def attend_block(
 
 
 @triton.jit
+def begin_softmax(sinks_ptr, heads, ok, first, BLOCK_M: tl.constexpr, HAS_SINKS: tl.constexpr):
+    """Return the best score and the sum of weights of an online softmax before its first key, for rows of ``heads``.
+
+    A sink is a score without a value: it is in the sum from the beginning, but only in the ``first`` split of the keys.
+    """
+    best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    if HAS_SINKS:
+        counts = ok & first
+        sinks = tl.load(sinks_ptr + heads, mask=counts, other=float("-inf"))
+        best = sinks.to(tl.float32) * 1.4426950408889634
+        total = tl.where(counts, 1.0, 0.0)
+    return best, total
+
+
+@triton.jit
 def load_decode_query(
     q_ptr, q_stride, sequence, kv_head, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -112,14 +128,15 @@ def load_decode_query(
 
 @triton.jit
 def attend_split(
-    q, start, stop, visible, positions, window, scale_log2e, pool_ptr, block_table_ptr, head_offset,
+    q, best, total, start, stop, visible, positions, window, scale_log2e, pool_ptr, block_table_ptr, head_offset,
     PAGE_TOKENS: tl.constexpr, KV_DIM: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SOFTCAP: tl.constexpr,
 ):  # fmt: skip
-    """Return the online softmax of a decoding sequence's query over keys ``start`` to ``stop``, not normalised."""
+    """Return the online softmax of a decoding sequence's query over keys ``start`` to ``stop``, not normalised.
+
+    ``best`` and ``total`` are those of ``begin_softmax``.
+    """
     acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
-    best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
     for key_start in range(start, stop, BLOCK_N):
         acc, best, total = attend_block(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
@@ -143,6 +160,7 @@ def _decode_kernel(
     block_table_ptr,
     seq_lens_ptr,
     out_ptr,
+    sinks_ptr,
     partial_ptr,
     stats_ptr,
     q_stride,
@@ -159,6 +177,7 @@ def _decode_kernel(
     BLOCK_N: tl.constexpr,
     SPLITS: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
     PDL: tl.constexpr,
 ):
     launch_dependents(PDL)
@@ -179,8 +198,9 @@ def _decode_kernel(
     split_tokens = tl.cdiv(tl.cdiv(length - first, SPLITS), BLOCK_N) * BLOCK_N
     start = first + split * split_tokens
     stop = tl.minimum(start + split_tokens, length)
+    best, total = begin_softmax(sinks_ptr, heads, heads_ok, split == 0, BLOCK_M, HAS_SINKS)
     acc, best, total = attend_split(
-        q, start, stop, visible, positions, window, scale_log2e, pool_ptr,
+        q, best, total, start, stop, visible, positions, window, scale_log2e, pool_ptr,
         block_table_ptr + sequence * block_table_stride, kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD,
         BLOCK_M, BLOCK_N, SOFTCAP,
     )  # fmt: skip
@@ -230,6 +250,7 @@ def _prefill_kernel(
     block_table_ptr,
     tiles_ptr,
     out_ptr,
+    sinks_ptr,
     partial_ptr,
     stats_ptr,
     q_stride,
@@ -245,6 +266,7 @@ def _prefill_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
     INVARIANT: tl.constexpr,
     FIELDS: tl.constexpr,
     SPLIT_KEYS: tl.constexpr,
@@ -266,8 +288,8 @@ def _prefill_kernel(
     ok = (token < length)[:, None] & (dims < HEAD_DIM)[None, :]
     q = tl.load(q_ptr + places[:, None] * q_stride + head[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
     acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
-    best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    split = tl.load(tile + 4)
+    best, total = begin_softmax(sinks_ptr, head, token < length, split == 0, BLOCK_M, HAS_SINKS)
     positions = first_position + token
     stop = first_position + length
     block_table_ptr += sequence.to(tl.int64) * block_table_stride
@@ -283,7 +305,7 @@ def _prefill_kernel(
     if SPLIT_KEYS:
         splits = tl.load(tile + 5)
         split_tokens = tl.cdiv(tl.cdiv(stop - start, splits), BLOCK_N) * BLOCK_N
-        start += tl.load(tile + 4) * split_tokens
+        start += split * split_tokens
         end = tl.minimum(start + split_tokens, stop)
         whole = tl.minimum(tl.maximum(whole, start), end)
     for key_start in range(start, whole, BLOCK_N):
@@ -418,6 +440,7 @@ def paged_decode(
     window: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
 ) -> None:
     """Compute decode attention, one query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]``.
 
@@ -426,10 +449,12 @@ def paged_decode(
     the new token, whose key and value are in the pool already. A length of 0 writes zeros with one split, and must not
     have more. ``splits`` comes from ``decode_splits``, at most ``workspace``'s. ``window``: number of tokens that a
     query sees, 0 for all. ``scale`` of the scores is ``head_dim ** -0.5`` by default; a ``softcap`` above 0 bounds
-    them. Raises ``ValueError`` for shapes that do not fit.
+    them. ``sinks [heads]``: a score of each head that every query has beside those of its keys, without a value. Raises
+    ``ValueError`` for shapes that do not fit.
     """
     head_dim = q.shape[1] // heads
     check_decode(q, pool, block_table, seq_lens, page_tokens, kv_heads, head_dim)
+    check_sinks(sinks, heads)
     if splits > workspace.partial.shape[2]:
         raise ValueError(f"{splits} splits, but the workspace was made for {workspace.partial.shape[2]}")
     head_pad = triton.next_power_of_2(head_dim)
@@ -442,6 +467,7 @@ def paged_decode(
         block_table,
         seq_lens,
         out,
+        q if sinks is None else sinks,
         workspace.partial,
         workspace.stats,
         q.stride(0),
@@ -458,6 +484,7 @@ def paged_decode(
         BLOCK_N=keys,
         SPLITS=splits,
         SOFTCAP=softcap,
+        HAS_SINKS=sinks is not None,
         num_warps=warps,
         num_stages=stages,
         **pdl_options(q),
@@ -545,6 +572,7 @@ def paged_prefill(
     window: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
     block_m: int = BLOCK_M,
     invariant: bool = False,
     workspace: PrefillWorkspace | None = None,
@@ -560,6 +588,7 @@ def paged_prefill(
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
+    check_sinks(sinks, heads)
     group = heads // kv_heads
     if block_m < max(16, group):
         raise ValueError(
@@ -581,6 +610,7 @@ def paged_prefill(
         block_table,
         tiles,
         out,
+        q if sinks is None else sinks,
         workspace.partial if workspace else q,
         workspace.stats if workspace else q,
         q.stride(0),
@@ -596,6 +626,7 @@ def paged_prefill(
         BLOCK_M=block_m,
         BLOCK_N=keys,
         SOFTCAP=softcap,
+        HAS_SINKS=sinks is not None,
         INVARIANT=invariant,
         FIELDS=PREFILL_TILE_FIELDS,
         SPLIT_KEYS=split_keys,
@@ -646,6 +677,12 @@ def check_decode(
         raise ValueError(
             f"{q.shape[0]} queries, but {block_table.shape[0]} rows of block_table and {seq_lens.shape[0]} seq_lens"
         )
+
+
+def check_sinks(sinks: torch.Tensor | None, heads: int) -> None:
+    """Raise ``ValueError`` unless there is a contiguous sink of each head, or none."""
+    if sinks is not None and (sinks.shape != (heads,) or not sinks.is_contiguous()):
+        raise ValueError(f"sinks are {tuple(sinks.shape)}, but there are {heads} heads")
 
 
 def _check_pool(pool: torch.Tensor, page_tokens: int, kv_heads: int, head_dim: int) -> None:

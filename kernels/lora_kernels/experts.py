@@ -45,6 +45,13 @@ class ExpertsConfig(NamedTuple):
     stages: int
 
 
+class ClampedSwiglu(NamedTuple):
+    """The activation ``g * sigmoid(slope * g) * (1 + u)``, with gate ``g`` at most, and up ``u`` within, ``limit``."""
+
+    slope: float
+    limit: float
+
+
 # By increasing pairs per expert: a launch takes the first configuration whose tile holds the average, or the last.
 CONFIGS = (ExpertsConfig(16, 64, 128, 4, 3), ExpertsConfig(64, 64, 64, 4, 3), ExpertsConfig(128, 128, 64, 8, 4))
 # Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
@@ -171,15 +178,15 @@ def _by_pair(acc, scale_ptr, matrix, n, n_ok, OUT: tl.constexpr, SCALES: tl.cons
 
 @triton.jit(do_not_specialize=["layer"])
 def _gate_up_kernel(
-    x_ptr, w_ptr, scale_ptr, order_ptr, starts_ptr, out_ptr, x_stride, h_ptr, pool_ptr, slots_ptr, pages_ptr,
+    x_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, out_ptr, x_stride, h_ptr, pool_ptr, slots_ptr, pages_ptr,
     modules_ptr, scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr,
-    EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, SILU: tl.constexpr, EXPERTS_PAD: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr,
-    ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, SCALES: tl.constexpr,
+    EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr, SILU: tl.constexpr, SLOPE: tl.constexpr,
+    LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
-    ``MAX_RANK`` 0: without adapters.
+    ``LIMIT`` above 0: that of ``ClampedSwiglu``. ``MAX_RANK`` 0: without adapters.
     """
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
@@ -205,6 +212,10 @@ def _gate_up_kernel(
         up = _add_product(up, x, w_place + k + INNER * HIDDEN, ok, up_scale, SCALES)
     gate = _by_pair(gate, scale_ptr, 2 * expert, n, n_ok, INNER, SCALES)
     up = _by_pair(up, scale_ptr, 2 * expert + 1, n, n_ok, INNER, SCALES)
+    if BIASED:
+        bias_place = bias_ptr + expert.to(tl.int64) * 2 * INNER + n
+        gate += tl.load(bias_place, mask=n_ok, other=0.0).to(tl.float32)[None, :]
+        up += tl.load(bias_place + INNER, mask=n_ok, other=0.0).to(tl.float32)[None, :]
     if MAX_RANK > 0:
         gate = add_expert_lora(
             gate, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows, expert, column,
@@ -216,7 +227,11 @@ def _gate_up_kernel(
             n_ok, layer, pages_stride, slot_stride, 1, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, BLOCK_M, BLOCK_N,
             16,
         )  # fmt: skip
-    if SILU:
+    if LIMIT > 0:
+        gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        up = 1.0 + tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        gate = gate * tl.sigmoid(SLOPE * gate)
+    elif SILU:
         gate = gate * tl.sigmoid(gate)
     else:
         cubic = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
@@ -227,11 +242,11 @@ def _gate_up_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _down_kernel(
-    inner_ptr, w_ptr, scale_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, h_ptr, pool_ptr, slots_ptr, pages_ptr,
-    modules_ptr, scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr,
-    EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
-    MAX_RANK: tl.constexpr, SCALES: tl.constexpr,
+    inner_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, h_ptr, pool_ptr, slots_ptr,
+    pages_ptr, modules_ptr, scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr,
+    EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr, EXPERTS_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
@@ -256,6 +271,8 @@ def _down_kernel(
         scale = _block_scale(scale_ptr, expert, column, k, HIDDEN, INNER, SCALES, BLOCK_N)
         acc = _add_product(acc, x, w_place + k, k_ok[:, None] & n_ok[None, :], scale, SCALES)
     acc = _by_pair(acc, scale_ptr, expert, n, n_ok, HIDDEN, SCALES)
+    if BIASED:
+        acc += tl.load(bias_ptr + expert.to(tl.int64) * HIDDEN + n, mask=n_ok, other=0.0).to(tl.float32)[None, :]
     if MAX_RANK > 0:
         acc = add_expert_lora(
             acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows, expert,
@@ -321,16 +338,19 @@ def grouped_experts(
     gate_up: torch.Tensor | Fp8Stack,
     down: torch.Tensor | Fp8Stack,
     routing: Routing,
-    activation: str,
+    activation: str | ClampedSwiglu,
     out: torch.Tensor | None = None,
     lora: ExpertLora | None = None,
+    gate_up_bias: torch.Tensor | None = None,
+    down_bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
 
     ``gate_up [experts, 2 * inner, hidden]`` (rows of gate first) and ``down [experts, hidden, inner]`` are contiguous
     and of ``x``'s dtype: float32, bfloat16 or float16; or both are in FP8, with scales of the same form. ``activation``
-    is "silu" or "gelu_tanh". Sums are in float32.
-    The result goes into ``out`` unless that is None. ``lora``: the adapters of the tokens; None: none.
+    is "silu", "gelu_tanh" or a ``ClampedSwiglu``. Sums are in float32. The result goes into ``out`` unless that is
+    None. ``lora``: the adapters of the tokens; None: none. The biases, if there are any, are ``[experts, 2 * inner]``
+    and ``[experts, hidden]``.
 
     Raises ``ValueError`` for shapes that do not fit.
     """
@@ -345,7 +365,11 @@ def grouped_experts(
         raise ValueError("gate_up and down must be stored in the same way")
     if x.stride(1) != 1 or not gate_up.is_contiguous() or not down.is_contiguous():
         raise ValueError("rows of x, and the experts' matrices, must be contiguous")
-    if activation not in ("silu", "gelu_tanh"):
+    for bias, width in ((gate_up_bias, rows), (down_bias, hidden)):
+        if bias is not None and (bias.shape != (experts, width) or not bias.is_contiguous()):
+            raise ValueError(f"a bias is {tuple(bias.shape)}, but must be {(experts, width)}")
+    clamped = activation if isinstance(activation, ClampedSwiglu) else None
+    if clamped is None and activation not in ("silu", "gelu_tanh"):
         raise ValueError(f"unknown activation {activation!r}")
     if out is None:
         out = torch.empty(tokens, hidden, dtype=x.dtype, device=x.device)
@@ -375,12 +399,13 @@ def grouped_experts(
         return (*pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
 
     _gate_up_kernel[(blocks, triton.cdiv(inner, outputs))](
-        x, gate_up, gate_up_scale, routing.order, routing.starts, activated, x.stride(0), *adapters(x, 0, 2),
-        SILU=activation == "silu", **tile,
+        x, gate_up, gate_up_scale, x if gate_up_bias is None else gate_up_bias, routing.order, routing.starts,
+        activated, x.stride(0), *adapters(x, 0, 2), BIASED=gate_up_bias is not None, SILU=activation == "silu",
+        SLOPE=clamped.slope if clamped else 0.0, LIMIT=clamped.limit if clamped else 0.0, **tile,
     )  # fmt: skip
     _down_kernel[(blocks, triton.cdiv(hidden, outputs))](
-        activated, down, down_scale, routing.order, routing.starts, routing.weights, parts,
-        *adapters(activated, 2, 1), **tile,
+        activated, down, down_scale, x if down_bias is None else down_bias, routing.order, routing.starts,
+        routing.weights, parts, *adapters(activated, 2, 1), BIASED=down_bias is not None, **tile,
     )  # fmt: skip
     block = min(_COMBINED, triton.next_power_of_2(hidden))
     _combine_kernel[(tokens, triton.cdiv(hidden, block))](parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block)

@@ -15,7 +15,9 @@ from .attention import (
     MANY_DECODES,
     DecodeWorkspace,
     attend_split,
+    begin_softmax,
     check_decode,
+    check_sinks,
     decode_splits,
     load_decode_query,
     scale_log2e,
@@ -48,6 +50,7 @@ def _decode_kernel(
     block_table_ptr,
     seq_lens_ptr,
     out_ptr,
+    sinks_ptr,
     partial_ptr,
     stats_ptr,
     q_stride,
@@ -65,6 +68,7 @@ def _decode_kernel(
     MAX_SPLITS: tl.constexpr,
     LEAST: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
     PDL: tl.constexpr,
 ):
     launch_dependents(PDL)
@@ -81,8 +85,9 @@ def _decode_kernel(
     for split in range(tl.program_id(2), splits, tl.num_programs(2)):
         start = first + split * split_tokens
         stop = tl.minimum(start + split_tokens, length)
+        best, total = begin_softmax(sinks_ptr, heads, heads_ok, split == 0, BLOCK_M, HAS_SINKS)
         acc, best, total = attend_split(
-            q, start, stop, visible, positions, window, scale_log2e, pool_ptr,
+            q, best, total, start, stop, visible, positions, window, scale_log2e, pool_ptr,
             block_table_ptr + sequence * block_table_stride, kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM,
             HEAD_PAD, BLOCK_M, BLOCK_N, SOFTCAP,
         )  # fmt: skip
@@ -143,6 +148,7 @@ def invariant_decode(
     window: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
 ) -> None:
     """Compute decode attention as ``paged_decode``, with each row bitwise the same in every batch.
 
@@ -150,6 +156,7 @@ def invariant_decode(
     """
     head_dim = q.shape[1] // heads
     check_decode(q, pool, block_table, seq_lens, page_tokens, kv_heads, head_dim)
+    check_sinks(sinks, heads)
     if q.shape[0] > workspace.partial.shape[0]:
         raise ValueError(f"{q.shape[0]} queries, but the workspace was made for {workspace.partial.shape[0]}")
     head_pad, max_splits = triton.next_power_of_2(head_dim), workspace.partial.shape[2]
@@ -173,6 +180,7 @@ def invariant_decode(
         block_table,
         seq_lens,
         out,
+        q if sinks is None else sinks,
         workspace.partial,
         workspace.stats,
         q.stride(0),
@@ -184,6 +192,7 @@ def invariant_decode(
         PAGE_TOKENS=page_tokens,
         BLOCK_M=max(16, triton.next_power_of_2(heads // kv_heads)),
         SOFTCAP=softcap,
+        HAS_SINKS=sinks is not None,
         num_warps=warps,
         num_stages=stages,
         **common,

@@ -83,10 +83,12 @@ def paged_attention(
     window: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute causal attention of one sequence in float64 over its ``pages``.
 
-    ``q [queries, heads, head_dim]`` stands at positions ``query_start, query_start + 1, …``.
+    ``q [queries, heads, head_dim]`` stands at positions ``query_start, query_start + 1, …``. ``sinks [heads]``: a score
+    of each head beside those of its keys, without a value.
     """
     queries, heads, head_dim = q.shape
     total = query_start + queries
@@ -101,7 +103,10 @@ def paged_attention(
     hidden = keys > positions
     if window:
         hidden = hidden | (keys <= positions - window)
-    weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+    scores = scores.masked_fill(hidden, float("-inf"))
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.double()[:, None, None].expand(-1, queries, 1)), dim=-1)
+    weights = scores.softmax(-1)[..., :total]
     return torch.einsum("hqk,khd->qhd", weights, v)
 
 

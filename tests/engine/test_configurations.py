@@ -93,6 +93,7 @@ EXPERTS: list[Raw] = [
     {"decoder_sparse_step": 2, "moe_intermediate_size": 24},
     {"mlp_only_layers": [0, 2], "norm_topk_prob": False},
     {"decoder_sparse_step": 9},
+    {"swiglu_alpha": 1.5, "swiglu_limit": 5.0},
 ]
 QKV_BIAS = {"qwen2": True, "mistral": False, "mixtral": False, "ministral3": False, "phi3": False}
 NO_O_BIAS = ("qwen2", "mistral", "mixtral", "ministral3", "phi3", "glm", "glm4")
@@ -148,7 +149,8 @@ class Theirs:
         by_type = (self.config.layer_types[layer],) if self.kind in ("gemma3_text", "olmo3") else ()
         assert self._rotary is not None
         cos, sin = self._rotary(torch.zeros(1), torch.arange(POSITIONS)[None], *by_type)
-        chosen = slice(0, None, 2) if self.kind == "cohere2" else slice(0, cos.shape[-1] // 2)
+        pairs = cos.shape[-1] if self.kind == "gpt_oss" else cos.shape[-1] // 2
+        chosen = slice(0, None, 2) if self.kind == "cohere2" else slice(0, pairs)
         return cos[0][:, chosen], sin[0][:, chosen]
 
     def window(self, layer: int) -> int:
@@ -239,10 +241,13 @@ def compare(raw: Raw, ours: ModelConfig, theirs: Theirs) -> None:
         other = (1e-5, 2.0 if c.linear_allow_neg_eigval else 1.0) if kind == "olmo_hybrid" else (c.rms_norm_eps, 1.0)
         assert ours.delta == DeltaConfig(*sizes, c.linear_conv_kernel_dim - 1, *other), raw
     if ours.experts is not None:
-        inner = c.intermediate_size if kind in ("mixtral", "olmoe") else c.moe_intermediate_size
-        renormalised = kind in ("mixtral", "qwen3_5_moe_text") or c.norm_topk_prob
+        inner = c.intermediate_size if kind in ("mixtral", "olmoe", "gpt_oss") else c.moe_intermediate_size
+        renormalised = kind in ("mixtral", "qwen3_5_moe_text", "gpt_oss") or c.norm_topk_prob
+        swiglu = (c.swiglu_alpha, c.swiglu_limit) if kind == "gpt_oss" else ()
         shared = getattr(c, "shared_expert_intermediate_size", 0)
-        assert ours.experts == ExpertsConfig(c.num_experts, c.num_experts_per_tok, inner, renormalised, shared), raw
+        assert ours.experts == ExpertsConfig(
+            c.num_experts, c.num_experts_per_tok, inner, renormalised, shared, *swiglu
+        ), raw
     if ours.family.experts is not None:
         assert ours.sparse_layers == {layer for layer in range(c.num_hidden_layers) if theirs.is_sparse(layer)}, raw
     for layer in range(min(c.num_hidden_layers, 4)):

@@ -77,7 +77,7 @@ CONFIGS = {
     "holds no JSON object": b"[1, 2]",
     "is not JSON": b'{"model_type": ',
     "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\n",
-    "model_type 'gpt_oss' is not supported; supported are llama": b'{"model_type": "gpt_oss"}',
+    "model_type 'gpt_neox' is not supported; supported are llama": b'{"model_type": "gpt_neox"}',
     "without model_type": b"{}",
 }
 
@@ -89,7 +89,7 @@ def test_a_damaged_config(folder: Path, expected: str) -> None:
 
 
 def test_an_unknown_model_is_told_all_families(folder: Path) -> None:
-    change_config(folder, model_type="gpt_oss")
+    change_config(folder, model_type="gpt_neox")
     assert all(family in refusal(folder) for family in FAMILIES)
 
 

@@ -98,9 +98,10 @@ def save_embedding_layers(model: Any, folder: Path) -> Path:
     [
         # Biases and states of gated delta on two ranks, four ranks once. Other tests of this file run llama2-mha and
         # qwen3.5-gated-delta on two.
-        (2, ["qwen2-qkv-bias", "qwen3-next-experts", "qwen3-some-layers-with-experts"]),
+        (2, ["qwen2-qkv-bias", "qwen3-next-experts", "gpt-oss-sinks-and-experts"]),
         (4, ["llama3-scaled-rope-tied"]),
         pytest.param(4, ["llama2-mha", "qwen3.5-gated-delta"], marks=pytest.mark.long),
+        pytest.param(2, ["qwen3-some-layers-with-experts"], marks=pytest.mark.long),
         pytest.param(
             2,
             ["llama2-mha", "llama-biases", "gemma3-two-ropes", "cohere2-parallel", "qwen3.5-gated-delta"],
@@ -136,13 +137,14 @@ def on_experts(case: Case) -> dict[str, Adapter]:
         for seed, (name, form) in enumerate(forms.items())
     }
     router, tensors = case.folder / "router", {}
+    module = "router" if model.config.model_type == "gpt_oss" else "gate"
     for layer in sparse_layers(model):
-        prefix = f"base_model.model.model.layers.{layer}.mlp.gate"
-        a, b = torch.randn(4, model.config.hidden_size), torch.randn(model.config.num_experts, 4)
+        prefix = f"base_model.model.model.layers.{layer}.mlp.{module}"
+        a, b = torch.randn(4, model.config.hidden_size), torch.randn(getattr(model.config, "num_experts", 6), 4)
         tensors |= {f"{prefix}.lora_A.weight": a, f"{prefix}.lora_B.weight": b}
     router.mkdir()
     save_file(tensors, router / "adapter_model.safetensors")
-    (router / "adapter_config.json").write_text(json.dumps(config_of("", target_modules=["gate"])))
+    (router / "adapter_config.json").write_text(json.dumps(config_of("", target_modules=[module])))
     return adapters | {"router": adapter_at("router", router)}
 
 

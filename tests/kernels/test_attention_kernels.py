@@ -106,7 +106,15 @@ def spans_of(chunks: list[tuple[int, int]]) -> Spans:
     return [(index, row, *chunk) for (index, row), chunk in zip(enumerate(rows), chunks, strict=True)]
 
 
-def check_prefill(spans: Spans, shape: Shape, window: int, dtype: torch.dtype, block_m: int, split_keys: bool) -> None:
+def check_prefill(
+    spans: Spans,
+    shape: Shape,
+    window: int,
+    dtype: torch.dtype,
+    block_m: int,
+    split_keys: bool,
+    sinks: torch.Tensor | None = None,
+) -> None:
     heads, kv_heads, head_dim = shape
     pool, table = filled_pool([tokens + context for _, _, tokens, context in spans], kv_heads, head_dim, dtype)
     tiles = prefill_tiles(spans, heads, kv_heads, block_m, split_keys)
@@ -121,11 +129,11 @@ def check_prefill(spans: Spans, shape: Shape, window: int, dtype: torch.dtype, b
         workspace.stats.fill_(float("nan"))
     paged_prefill(
         q, pool, table, tiles, out, heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, window=window,
-        block_m=block_m, workspace=workspace, split_keys=split_keys,
+        block_m=block_m, workspace=workspace, split_keys=split_keys, sinks=sinks,
     )  # fmt: skip
     for sequence, first, tokens, context in spans:
         queries = q[first : first + tokens].view(tokens, heads, head_dim)
-        want = paged_attention(queries, pool, table[sequence], context, PAGE_TOKENS, kv_heads, window)
+        want = paged_attention(queries, pool, table[sequence], context, PAGE_TOKENS, kv_heads, window, sinks=sinks)
         assert error(out[first : first + tokens], want.flatten(1)) < TOLERANCE[dtype]
 
 
@@ -163,6 +171,43 @@ def test_prefill_chunks_whose_keys_are_split(
     monkeypatch.setattr(attention, "LEAST_SPLIT", 33)
     monkeypatch.setattr(attention, "LEAST_SPLIT_KEYS", 66)
     check_prefill(spans_of([(1, 0), (4, 300), (1, 128), (18, 90), (2, 511)]), shape, window, dtype, 16, True)
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("window", [0, 20])
+def test_sinks_of_decodes_count_once(splits: int, window: int) -> None:
+    """However many splits there are; most of the shortest sequences' see no key."""
+    heads, kv_heads, head_dim = SHAPES[2]
+    lengths, dtype = [1, 17, 300], DTYPES[0]
+    pool, table = filled_pool(lengths, kv_heads, head_dim, dtype)
+    q = torch.randn(len(lengths), heads * head_dim, device=DEVICE).to(dtype)
+    sinks = torch.linspace(-3, 6, heads, device=DEVICE)
+    seq_lens = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    sizes = {"heads": heads, "kv_heads": kv_heads, "page_tokens": PAGE_TOKENS, "window": window, "sinks": sinks}
+    out = torch.full_like(q, float("nan"))
+    paged_decode(q, pool, table, seq_lens, out, DecodeWorkspace(3, heads, head_dim, 4, DEVICE), splits=splits, **sizes)
+    for row, length in enumerate(lengths):
+        queries = q[row].view(1, heads, head_dim)
+        want = paged_attention(queries, pool, table[row], length - 1, PAGE_TOKENS, kv_heads, window, sinks=sinks)
+        assert error(out[row], want.flatten()) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("split_keys", [False, True])
+@pytest.mark.parametrize("window", [0, 20])
+def test_sinks_of_prompts_count_once(split_keys: bool, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "PREFILL_PROGRAMS", 8 * SHAPES[2][1])
+    monkeypatch.setattr(attention, "LEAST_SPLIT", 33)
+    monkeypatch.setattr(attention, "LEAST_SPLIT_KEYS", 66)
+    sinks = torch.linspace(-3, 6, SHAPES[2][0], device=DEVICE)
+    check_prefill(spans_of([(1, 0), (4, 300), (18, 90)]), SHAPES[2], window, DTYPES[0], 16, split_keys, sinks)
+
+
+def test_sinks_of_another_number_of_heads_are_refused() -> None:
+    pool, table = filled_pool([20], 2, 64, torch.float32)
+    q, tiles = torch.zeros(20, 8 * 64, device=DEVICE), prefill_tiles([(0, 0, 20, 0)], 8, 2).to(DEVICE)
+    sizes = {"heads": 8, "kv_heads": 2, "page_tokens": PAGE_TOKENS, "sinks": torch.zeros(4, device=DEVICE)}
+    with pytest.raises(ValueError, match=r"sinks are \(4,\), but there are 8 heads"):
+        paged_prefill(q, pool, table, tiles, q, **sizes)
 
 
 def test_keys_of_prompts_are_split_where_few_programs_read_many() -> None:

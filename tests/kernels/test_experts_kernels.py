@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import lora_kernels.experts as kernels
-from lora_kernels.experts import config_of, grouped_experts, least_tokens, route
+from lora_kernels.experts import ClampedSwiglu, config_of, grouped_experts, least_tokens, route
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Matrix, Fp8Stack, quantise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -81,6 +81,38 @@ def test_experts_in_fp8_are_those_of_their_plain_values(
     got = grouped_experts(x, gate_up, down, route(logits, per_token, renormalised=True), "silu")
     want = by_token(x, *plain, logits, per_token, True)
     assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("tokens", [1, 70])
+def test_biases_and_a_clamped_activation(tokens: int) -> None:
+    """With one program for few pairs and with many; the limit is reached by a third of the values."""
+    dtype, hidden, inner, experts = DTYPES[0], 48, 33, 4
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=DEVICE).to(dtype)
+
+    x, logits = random(tokens, hidden), torch.randn(tokens, experts, device=DEVICE)
+    gate_up, down = random(experts, 2 * inner, hidden) / hidden**0.5, random(experts, hidden, inner)
+    biases = random(experts, 2 * inner), random(experts, hidden)
+    routing = route(logits, 2, renormalised=True)
+    clamped = ClampedSwiglu(1.702, 1.0)
+    got = grouped_experts(x, gate_up, down, routing, clamped, None, None, *biases)
+    best, chosen = logits.double().topk(2)
+    want = torch.zeros(tokens, hidden, dtype=torch.float64, device=DEVICE)
+    for weight, expert in zip(best.softmax(1).T, chosen.T, strict=True):  # of the chosen ones alone
+        gate, up = (torch.einsum("toh,th->to", gate_up[expert].double(), x.double()) + biases[0][expert]).chunk(2, 1)
+        gate, up = gate.clamp(max=1.0), up.clamp(-1.0, 1.0)
+        out = torch.einsum("toi,ti->to", down[expert].double(), gate * (1.702 * gate).sigmoid() * (up + 1))
+        want += weight[:, None] * (out + biases[1][expert])
+    assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
+    stacks = in_fp8(gate_up, 2, False), in_fp8(down, 1, False)
+    plain = [torch.stack([stack.dequantised(e, dtype) for e in range(experts)]) for stack in stacks]
+    rounded, same = (grouped_experts(x, *each, routing, clamped, None, None, *biases) for each in (stacks, plain))
+    assert float((rounded - same).norm() / same.norm()) < TOLERANCE[dtype]
+    x[0] = torch.nan
+    assert grouped_experts(x, gate_up, down, routing, clamped, None, None, *biases)[0].isnan().all()
+    with pytest.raises(ValueError, match="a bias is"):
+        grouped_experts(x, gate_up, down, routing, clamped, None, None, biases[1], biases[0])
 
 
 @pytest.mark.parametrize("tokens", [1, 75, 600])

@@ -61,8 +61,11 @@ def filled_pool(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     return pool.flatten(1).to(DEVICE), table.to(DEVICE)
 
 
-@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (37, 0.0), (0, 2.0)])
-def test_rows_of_decode_attention(window: int, softcap: float) -> None:
+@pytest.mark.parametrize(
+    ("window", "softcap", "with_sinks"), [(0, 0.0, False), (37, 0.0, False), (0, 2.0, False), (37, 0.0, True)]
+)
+def test_rows_of_decode_attention(window: int, softcap: float, with_sinks: bool) -> None:
+    sinks = torch.linspace(-3, 6, HEADS, device=DEVICE) if with_sinks else None
     lengths = [1, 31, 33, 150]
     pool, table = filled_pool(lengths)
     q = torch.randn(len(lengths), HEADS * HEAD_DIM, device=DEVICE)
@@ -73,7 +76,7 @@ def test_rows_of_decode_attention(window: int, softcap: float) -> None:
         workspace = DecodeWorkspace(len(lengths), HEADS, HEAD_DIM, 4, DEVICE)
         invariant_decode.invariant_decode(
             q[rows], pool, table[rows], seq_lens[rows], out, workspace, heads=HEADS, kv_heads=KV_HEADS,
-            page_tokens=PAGE_TOKENS, window=window, softcap=softcap,
+            page_tokens=PAGE_TOKENS, window=window, softcap=softcap, sinks=sinks,
         )  # fmt: skip
         return out
 
@@ -82,7 +85,7 @@ def test_rows_of_decode_attention(window: int, softcap: float) -> None:
         assert torch.equal(decode(slice(row, row + 1))[0], together[row])
         if not softcap:
             queries = q[row].view(1, HEADS, HEAD_DIM)
-            want = paged_attention(queries, pool, table[row], length - 1, PAGE_TOKENS, KV_HEADS, window)
+            want = paged_attention(queries, pool, table[row], length - 1, PAGE_TOKENS, KV_HEADS, window, sinks=sinks)
             torch.testing.assert_close(together[row], want.float().flatten(), rtol=1e-4, atol=1e-4)
 
 

@@ -161,7 +161,8 @@ def _modules_of(
     if lora.module != GATE_UP:
         yield lora.module, a, b
         return
-    for module, rows in zip((GATE, UP), b.split(shapes.inner, dim=2), strict=True):
+    parts = (b[:, :, 0::2], b[:, :, 1::2]) if lora.interleaved else b.split(shapes.inner, dim=2)
+    for module, rows in zip((GATE, UP), parts, strict=True):
         yield module, a, rows
 
 

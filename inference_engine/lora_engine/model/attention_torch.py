@@ -72,25 +72,37 @@ def _half_pages(pool: PagePool, layer: int, rows: torch.Tensor, dtype: torch.dty
 
 
 def attend(
-    q: torch.Tensor, pool: PagePool, layer: int, batch: StepBatch, plan: AttentionPlan, window: int
+    q: torch.Tensor,
+    pool: PagePool,
+    layer: int,
+    batch: StepBatch,
+    plan: AttentionPlan,
+    window: int,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Compute attention of ``q [tokens, heads, head_dim]`` over the pages of each token's sequence, written before."""
+    """Compute attention of ``q [tokens, heads, head_dim]`` over the pages of each token's sequence, written before.
+
+    ``sinks [heads]``: a score of each head that every query has beside those of its keys, without a value.
+    """
     if not batch.prefill:
-        return _decode(q, pool, layer, plan, window)
+        return _decode(q, pool, layer, plan, window, sinks)
     out = torch.empty_like(q)
     if batch.num_decode:
-        out[: batch.num_decode] = _decode(q[: batch.num_decode], pool, layer, plan, window)
+        out[: batch.num_decode] = _decode(q[: batch.num_decode], pool, layer, plan, window, sinks)
     for span in batch.prefill:
-        out[span.start : span.stop] = _prefill(q[span.start : span.stop], pool, layer, span, plan, window)
+        out[span.start : span.stop] = _prefill(q[span.start : span.stop], pool, layer, span, plan, window, sinks)
     return out
 
 
-def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, window: int) -> torch.Tensor:
+def _decode(
+    q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, window: int, sinks: torch.Tensor | None
+) -> torch.Tensor:
     g, (mask, hidden) = pool.geometry, plan.masks[window]
     k, v = (_gather(pool, layer, rows, hidden, q) for rows in (plan.key_rows, plan.value_rows))
     # The query heads that share a key head take the dimension of a prefill's tokens: each key is read once.
     grouped = q.reshape(q.shape[0], g.kv_heads, -1, g.head_dim)
-    return _attention(grouped, k, v, mask, plan).reshape(q.shape)
+    of_groups = None if sinks is None else sinks.view(1, g.kv_heads, -1, 1)
+    return _attention(grouped, k, v, mask, plan, of_groups).reshape(q.shape)
 
 
 def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
@@ -104,7 +116,13 @@ def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor
 
 
 def _prefill(
-    q: torch.Tensor, pool: PagePool, layer: int, span: PrefillSpan, plan: AttentionPlan, window: int
+    q: torch.Tensor,
+    pool: PagePool,
+    layer: int,
+    span: PrefillSpan,
+    plan: AttentionPlan,
+    window: int,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
     g = pool.geometry
     chunk = span.stop - span.start
@@ -116,24 +134,39 @@ def _prefill(
         for half in (0, 1)
     )
     queries = q.transpose(0, 1)[None]
-    if span.context == 0 and (not window or chunk <= window) and not plan.softcap:
+    plain = not plan.softcap and sinks is None
+    if span.context == 0 and (not window or chunk <= window) and plain:
         attended = F.scaled_dot_product_attention(queries, k, v, is_causal=True, enable_gqa=True, scale=plan.scale)
     else:
-        attended = _attention(queries, k, v, _causal_mask(chunk, total, window, q.device), plan)
+        of_heads = None if sinks is None else sinks.view(1, -1, 1, 1)
+        attended = _attention(queries, k, v, _causal_mask(chunk, total, window, q.device), plan, of_heads)
     return attended[0].transpose(0, 1)
 
 
 def _attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, plan: AttentionPlan
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor,
+    plan: AttentionPlan,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attend over ``[sequences, heads, tokens, head_dim]``; ``mask`` is additive, or True for visible positions."""
-    if not plan.softcap:
+    """Attend over ``[sequences, heads, tokens, head_dim]``; ``mask`` is additive, or True for visible positions.
+
+    ``sinks`` are ``[1, heads, 1 or tokens, 1]``.
+    """
+    if not plan.softcap and sinks is None:
         grouped = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped, scale=plan.scale)
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    scores = (torch.matmul(q, k.transpose(-1, -2)) * (plan.scale / plan.softcap)).tanh() * plan.softcap
+    scores = torch.matmul(q, k.transpose(-1, -2))
+    scores = (scores * (plan.scale / plan.softcap)).tanh() * plan.softcap if plan.softcap else scores * plan.scale
     scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else scores + mask
-    return torch.matmul(scores.softmax(-1, dtype=torch.float32).to(v.dtype), v)
+    if sinks is not None:
+        column = sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)
+        scores = torch.cat((scores, column), dim=-1)
+    weights = scores.softmax(-1, dtype=torch.float32).to(v.dtype)
+    return torch.matmul(weights if sinks is None else weights[..., :-1], v)
 
 
 def _causal_mask(chunk: int, total: int, window: int, device: torch.device) -> torch.Tensor:

@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PLAIN = ("F32", "F16", "BF16", "F64")
-_FP8 = "F8_E4M3"
+_FP8, _BYTES = "F8_E4M3", "U8"
 # Names of the scales of a module in FP8.
 _SCALES = ("weight_scale_inv", "weight_scale", "activation_scale", "input_scale")
 AGAIN = "Download the whole model folder again."
@@ -130,28 +130,40 @@ class Checkpoint:
         wanted: Mapping[str, Shape],
         in_fp8: Collection[str] = (),
         scales: Mapping[str, Collection[Shape]] | None = None,
+        packed: Mapping[str, Shape] | None = None,
     ) -> None:
         """Check that every wanted tensor is present with its shape, in FP8 or in a type that is not quantised.
 
-        Each of ``scales`` must be present with one of its shapes.
+        Each of ``scales`` must be present with one of its shapes, each of ``packed`` in bytes.
         """
         scales = scales or {}
         quantized = next((name for name in self.files if name.endswith(_QUANTIZED) and name not in scales), None)
         if quantized:
             raise _quantized(f"the checkpoint holds {quantized}")
-        self.check_entries(wanted, in_fp8, scales)
+        self.check_entries(wanted, in_fp8, scales, packed)
 
     def check_entries(
-        self, wanted: Mapping[str, Shape], in_fp8: Collection[str], scales: Mapping[str, Collection[Shape]]
+        self,
+        wanted: Mapping[str, Shape],
+        in_fp8: Collection[str],
+        scales: Mapping[str, Collection[Shape]],
+        packed: Mapping[str, Shape] | None = None,
     ) -> None:
         """Check as ``check`` does, but allow others that are quantised."""
-        self._check_there([*wanted, *scales])
+        packed = packed or {}
+        self._check_there([*wanted, *scales, *packed])
         for name, shapes in scales.items():
             self._check_scale(name, shapes)
-        for name, shape in wanted.items():
+        for name, shape in {**wanted, **packed}.items():
             entry = self.entry(name)
             dtype, stored_shape = entry.get("dtype"), tuple(entry.get("shape", ()))
-            if name in in_fp8:
+            if name in packed:
+                if dtype != _BYTES:
+                    raise UnsupportedModel(
+                        f"by config.json {name} is in MXFP4, but it is stored as {dtype}: config.json is another "
+                        f"model's. {AGAIN}"
+                    )
+            elif name in in_fp8:
                 if dtype != _FP8:
                     raise UnsupportedModel(
                         f"by config.json {name} is in FP8, but it is stored as {dtype}: config.json is another "

@@ -13,7 +13,7 @@ from lora_engine.adapters.targets import Interleaving, target_of
 from lora_engine.errors import UnsupportedModel
 
 from .families import FAMILIES, Experts, Family, GatedDelta, Settings
-from .quantization import Quantization, read_quantization
+from .quantization import Quantization, is_mxfp4, read_quantization
 from .rope_config import RopeConfig, read_ropes
 
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
@@ -67,6 +67,9 @@ class ExpertsConfig:
     inner: int
     renormalised: bool  # the weights of a token's experts add up to one
     shared: int = 0  # width of the MLP that all tokens use beside their experts; 0: there is none
+    slope: float = 0.0  # of a clamped SwiGLU
+    limit: float = 0.0  # of a clamped SwiGLU; 0: experts have the model's activation
+    mxfp4: bool = False  # the checkpoint's experts are in MXFP4
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,7 @@ class ModelConfig:
             residual_scale=_number(settings, family.residual_scale, 1.0),
             logit_scale=_computed(settings, family.logit_scale, 1.0),
             logit_softcap=_number(settings, family.logit_softcap, 0.0),
-            quantization=read_quantization(raw),
+            quantization=None if experts and experts.mxfp4 else read_quantization(raw),
             delta_layers=delta_layers,
             delta=_delta(settings, family.gated_delta) if delta_layers and family.gated_delta else None,
             sparse_layers=sparse_layers,
@@ -380,7 +383,12 @@ def _experts(settings: Settings, family: Experts) -> ExpertsConfig:
         inner=_whole(settings, family.inner),
         renormalised=_switch(settings, family.renormalised),
         shared=_whole(settings, family.shared) if family.shared else 0,
+        slope=_number(settings, family.swiglu[0], 0.0),
+        limit=_number(settings, family.swiglu[1], 0.0),
+        mxfp4=family.interleaved and is_mxfp4(settings),
     )
+    if family.swiglu[1] and not experts.limit:
+        raise UnsupportedModel(f"config.json: {family.swiglu[1]} must be above 0; {_AGAIN}")
     if experts.per_token > experts.count:
         raise UnsupportedModel(
             f"config.json has {experts.per_token} experts per token, but {experts.count} in all; {_AGAIN}"

@@ -15,9 +15,12 @@ from .config import ExpertsConfig
 from .weights import ExpertWeights, of_expert
 
 
-def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
-    """Compute ``activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``."""
+def gated(gate_up: torch.Tensor, activation: str, slope: float = 0.0, limit: float = 0.0) -> torch.Tensor:
+    """Compute ``activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``, or a SwiGLU with a ``limit`` above 0."""
     gate, up = gate_up.chunk(2, dim=1)
+    if limit:
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+        return gate * (slope * gate).sigmoid() * (up + 1)
     return (F.silu(gate) if activation == "silu" else F.gelu(gate, approximate="tanh")) * up
 
 
@@ -52,21 +55,25 @@ def mixture(
             pairs = order[start : start + count]
             tokens = pairs // config.per_token
             read = x[tokens]
-            gate_up = torch.mm(read, of_expert(weights.gate_up, expert, x.dtype).t())
+            gate_up = _product(read, of_expert(weights.gate_up, expert, x.dtype), weights.gate_up_bias, expert)
             gate, up = gate_up.chunk(2, dim=1)
             spans = [((tokens >= span.start) & (tokens < span.stop), factors) for span, factors in adapters]
             used = [(rows, factors) for rows, factors in spans if rows.any()]
             for rows, factors in used:
                 _add(gate, read, rows, factors.get(GATE), expert)
                 _add(up, read, rows, factors.get(UP), expert)
-            inner = gated(gate_up, activation)
-            out = torch.mm(inner, of_expert(weights.down, expert, x.dtype).t())
+            inner = gated(gate_up, activation, config.slope, config.limit)
+            out = _product(inner, of_expert(weights.down, expert, x.dtype), weights.down_bias, expert)
             for rows, factors in used:
                 _add(out, inner, rows, factors.get(DOWN), expert)
             outs[pairs] = out
             start += count
     by_token = outs.view(len(x), config.per_token, -1)
     return (by_token * shares[:, :, None]).sum(dim=1).to(x.dtype)
+
+
+def _product(x: torch.Tensor, matrix: torch.Tensor, biases: torch.Tensor | None, expert: int) -> torch.Tensor:
+    return torch.mm(x, matrix.t()) if biases is None else torch.addmm(biases[expert], x, matrix.t())
 
 
 def _add(out: torch.Tensor, x: torch.Tensor, rows: torch.Tensor, factors: ExpertFactors | None, expert: int) -> None:

@@ -84,7 +84,15 @@ class InvariantOps(TritonOps):
         self.add_deltas(group, layer, full, out, out, plan)
         return out
 
-    def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:
+    def decode(
+        self,
+        q: torch.Tensor,
+        pool: torch.Tensor,
+        out: torch.Tensor,
+        window: int,
+        plan: TritonPlan,
+        sinks: torch.Tensor | None = None,
+    ) -> None:
         """Decode in as many launches as the workspace needs: continued answers have several rows each."""
         s, most = self.shape, self.workspace.partial.shape[0]
         for first in range(0, len(q), most):
@@ -102,6 +110,7 @@ class InvariantOps(TritonOps):
                 window=window,
                 scale=s.attention_scale,
                 softcap=s.attention_softcap,
+                sinks=sinks,
             )
 
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:

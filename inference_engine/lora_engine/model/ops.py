@@ -218,7 +218,7 @@ class TorchOps:
         q = qk.narrow(1, 0, s.heads)
         if query_scale is not None:
             q = q * query_scale
-        out = attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer]).flatten(1)
+        out = attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer], weights.sinks).flatten(1)
         return out if gate is None else out * gate.sigmoid()
 
     def gated_delta(

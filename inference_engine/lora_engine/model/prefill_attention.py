@@ -26,8 +26,8 @@ _WORKSPACE_BYTES = 256 * 2**20
 _HEAD_DIMS = (64, 128, 256)
 
 # Attends with queries ``[tokens, heads * head_dim]`` of all rows over a layer's pages ``[pages, page elements]``, into
-# ``out`` of the queries' shape; the last argument is the layer's window.
-Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], None]
+# ``out`` of the queries' shape; the last arguments are the layer's window, and its sinks ``[heads]`` if it has any.
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, torch.Tensor | None], None]
 
 
 class PrefillAttention(Protocol):
@@ -63,10 +63,12 @@ class TritonPrefill:
         """Return attention over a block table and tiles of ``paged_prefill``, whose contents are read when it runs."""
         shape = self._shape
 
-        def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
+        def attend(
+            q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, sinks: torch.Tensor | None
+        ) -> None:
             paged_prefill(
                 q, pool, table, tiles, out, window=window, scale=shape.attention_scale,
-                softcap=shape.attention_softcap, invariant=self._invariant, workspace=self._workspace,
+                softcap=shape.attention_softcap, sinks=sinks, invariant=self._invariant, workspace=self._workspace,
                 split_keys=split_keys, **self._heads,
             )  # fmt: skip
 
@@ -116,9 +118,11 @@ class FlashInferPrefill:
         rows = slice(spans[0].start, spans[-1].stop)
         windowed = self._others.plan(spans) if any(s.windows) else None
 
-        def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
+        def attend(
+            q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, sinks: torch.Tensor | None
+        ) -> None:
             if window and windowed:
-                windowed(q, pool, out, window)
+                windowed(q, pool, out, window, sinks)
                 return
             cache = pool.view(-1, 2, page_tokens, s.kv_heads, s.head_dim)
             wrapper.run(q[rows].unflatten(1, (s.heads, -1)), cache, out=out[rows].unflatten(1, (s.heads, -1)))
@@ -142,6 +146,8 @@ def _check(shape: ModelShape) -> None:
         raise ValueError(
             f"--backend flashinfer has no kernel for heads of {shape.head_dim} in {dtype}: choose --backend triton"
         )
+    if shape.sinks:
+        raise ValueError("--backend flashinfer does not compute attention with sinks: choose --backend triton")
     if all(shape.windows):
         raise ValueError(
             "--backend flashinfer is for layers that attend to all tokens, but every layer of this model has a window: "

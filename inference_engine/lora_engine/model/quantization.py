@@ -64,6 +64,15 @@ def read_quantization(raw: Raw) -> Quantization | None:
         ) from None
 
 
+def is_mxfp4(raw: Raw) -> bool:
+    """Return whether the checkpoint's experts are in MXFP4 (E2M1 with a scale of E8M0 for 32 of them), as GPT-OSS's.
+
+    Such a checkpoint has no settings; what ``modules_to_not_convert`` names beside experts is never in MXFP4.
+    """
+    config = raw.get("quantization_config")
+    return isinstance(config, Mapping) and config.get("quant_method") == "mxfp4" and not config.get("dequantize")
+
+
 def _fp8(config: Raw) -> Quantization:
     """Read the format that transformers, AutoFP8 and DeepSeek write."""
     _only(

@@ -103,6 +103,7 @@ class ModelShape:
     layer_groups: tuple[int, ...]
     experts: ExpertsConfig | None
     sparse_layers: frozenset[int]
+    sinks: bool  # see ``Family``
 
     @classmethod
     def of(
@@ -143,6 +144,7 @@ class ModelShape:
             layer_groups=config.layer_groups,
             experts=config.experts,
             sparse_layers=config.sparse_layers,
+            sinks=family.sinks,
         )
 
     def targets_of(self, layer: int) -> list[str]:

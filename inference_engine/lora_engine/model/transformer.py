@@ -183,7 +183,7 @@ class Transformer:
         if layer.experts is None:
             return self._one_mlp(index, layer, x, plan)
         count = len(layer.experts.gate_up)
-        scores = self.ops.project(ROUTER, index, x, layer.experts.router, None, plan)
+        scores = self.ops.project(ROUTER, index, x, layer.experts.router, layer.router_bias, plan)
         if layer.gate_up is None:
             return self.ops.experts(index, layer.experts, x, scores, plan, self._addend(x.shape[0]))
         mixed = self.ops.experts(index, layer.experts, x, scores[:, :count], plan)

@@ -21,7 +21,7 @@ from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_acti
 from lora_kernels.epilogue import lora_epilogue
 from lora_kernels.expand import lora_expand
 from lora_kernels.expert_lora import ExpertLora
-from lora_kernels.experts import grouped_experts, route
+from lora_kernels.experts import ClampedSwiglu, grouped_experts, route
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
@@ -357,9 +357,9 @@ class TritonOps:
         # Undefined contents of padding rows could spread through later products and into the keys that they write.
         out = (torch.zeros if plan.padded else torch.empty)(q.shape, dtype=q.dtype, device=q.device)
         if n:
-            self.decode(q[:n], pool, out[:n], s.windows[layer], plan)
+            self.decode(q[:n], pool, out[:n], s.windows[layer], plan, weights.sinks)
         if plan.prefill:
-            plan.prefill(q, pool, out, s.windows[layer])
+            plan.prefill(q, pool, out, s.windows[layer], weights.sinks)
         return out if gate is None else out.mul_(gate.sigmoid_())
 
     def gated_delta(
@@ -373,7 +373,15 @@ class TritonOps:
             self._delta, plan.padded,
         )  # fmt: skip
 
-    def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:
+    def decode(
+        self,
+        q: torch.Tensor,
+        pool: torch.Tensor,
+        out: torch.Tensor,
+        window: int,
+        plan: TritonPlan,
+        sinks: torch.Tensor | None = None,
+    ) -> None:
         """Compute attention of decode rows ``q``, ``out`` ``[num_decode, heads * head_dim]`` over a layer's pages."""
         s = self.shape
         paged_decode(
@@ -390,6 +398,7 @@ class TritonOps:
             window=window,
             scale=s.attention_scale,
             softcap=s.attention_softcap,
+            sinks=sinks,
         )
 
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: TritonPlan) -> Activations:
@@ -417,7 +426,10 @@ class TritonOps:
             rank = max(launch.shape.max_rank for launch in plan.lora)
             kv_dim = plan.pool.geometry.kv_dim
             lora = ExpertLora(plan.adapters, plan.pool.layer(layer), self.tables, layer, kv_dim, rank)
-        return grouped_experts(x, weights.gate_up, weights.down, routing, self.shape.activation, out, lora)
+        activation = ClampedSwiglu(config.slope, config.limit) if config.limit else self.shape.activation
+        return grouped_experts(
+            x, weights.gate_up, weights.down, routing, activation, out, lora, weights.gate_up_bias, weights.down_bias
+        )
 
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
         """Plan the launches: add adapters, then subtract the merged one from the rows that do not use it."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from lora_kernels.fp8_tensors import (
     quantise,
     rows_of,
 )
+from lora_kernels.mxfp4 import MXFP4_BLOCK, dequantised
 
 from .checkpoint import LANGUAGE_MODEL, Checkpoint, ScaleNames, Shape, Tensors
 from .config import DELTA_BLOCK, LayerKind, ModelConfig
@@ -41,6 +42,8 @@ ROUTER, EXPERTS = "mlp.gate", "mlp.experts"
 # The product whose sigmoid is the weight of the MLP that all tokens use beside their experts, and that MLP's block in
 # checkpoints.
 SHARED_GATE, SHARED = "mlp.shared_expert_gate", "shared_expert"
+# The sinks of a layer's attention.
+SINKS = "self_attn.sinks"
 EXPERT_MODULES = ("gate_proj", "up_proj", "down_proj")
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
@@ -68,20 +71,26 @@ class DeltaParameters:
 class ExpertWeights:
     """A layer's experts on this rank: ``router [experts, hidden]``, ``gate_up [experts, 2 * inner, hidden]`` (the rows
     of gate first), ``down [experts, hidden, inner]``. Each expert is split over ranks by its inner features. Beside an
-    MLP that all tokens use, the router's last row is that of the MLP's weight. The router is never in FP8.
+    MLP that all tokens use, the router's last row is that of the MLP's weight. The router is never in FP8. Biases are
+    ``[experts]``, ``[experts, 2 * inner]`` and ``[experts, hidden]``; only one rank has that of down.
     """
 
     router: torch.Tensor
     gate_up: Stack
     down: Stack
+    router_bias: torch.Tensor | None = None
+    gate_up_bias: torch.Tensor | None = None
+    down_bias: torch.Tensor | None = None
 
     @property
     def nbytes(self) -> int:
-        return self.router.nbytes + self.gate_up.nbytes + self.down.nbytes
+        biases = (self.router_bias, self.gate_up_bias, self.down_bias)
+        matrices = self.router.nbytes + self.gate_up.nbytes + self.down.nbytes
+        return matrices + sum(bias.nbytes for bias in biases if bias is not None)
 
     def dequantised(self, dtype: torch.dtype) -> ExpertWeights:
         """Return the same experts in ``dtype``."""
-        return ExpertWeights(self.router, *(_plain_stack(stack, dtype) for stack in (self.gate_up, self.down)))
+        return replace(self, gate_up=_plain_stack(self.gate_up, dtype), down=_plain_stack(self.down, dtype))
 
 
 def of_expert(stack: Stack, expert: int, dtype: torch.dtype) -> torch.Tensor:
@@ -123,6 +132,11 @@ class LayerWeights:
     mlp_out_norm: torch.Tensor | None
     delta: DeltaParameters | None = None  # only of gated delta layers
     experts: ExpertWeights | None = None
+    sinks: torch.Tensor | None = None  # [heads] float32
+
+    @property
+    def router_bias(self) -> torch.Tensor | None:
+        return None if self.experts is None else self.experts.router_bias
 
     @property
     def mlp_in(self) -> Matrix:
@@ -264,6 +278,8 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
         elif family.qk_norm:
             shapes[f"{prefix}self_attn.q_norm.weight"] = (config.num_heads * head_dim if whole else head_dim,)
             shapes[f"{prefix}self_attn.k_norm.weight"] = (config.num_kv_heads * head_dim if whole else head_dim,)
+        if family.sinks:
+            shapes[f"{prefix}{SINKS}"] = (config.num_heads,)
         if layer in config.sparse_layers:
             shapes |= _expert_shapes(config, prefix)
         for block, bias in _biases(config, kind).items():
@@ -278,16 +294,50 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
 
 
 def _expert_shapes(config: ModelConfig, prefix: str) -> dict[str, Shape]:
-    """Return the shapes of the router's and the experts' tensors of a layer."""
-    experts, hidden = config.experts, config.hidden_size
-    assert experts is not None, "the layer has experts"
-    shapes: dict[str, Shape] = {f"{prefix}{ROUTER}.weight": (experts.count, hidden)}
+    """Return the shapes of the router's and the experts' tensors of a layer; those of ``mxfp4_shapes`` are not there.
+
+    ``interleaved`` experts have one tensor for each product.
+    """
+    experts, hidden, family = config.experts, config.hidden_size, config.family.experts
+    assert experts is not None and family is not None, "the layer has experts"
+    count, inner = experts.count, experts.inner
+    shapes: dict[str, Shape] = {f"{prefix}{ROUTER}.weight": (count, hidden)}
+    if family.biased:
+        shapes[f"{prefix}{ROUTER}.bias"] = (count,)
+        shapes[f"{prefix}{EXPERTS}.gate_up_proj_bias"] = (count, 2 * inner)
+        shapes[f"{prefix}{EXPERTS}.down_proj_bias"] = (count, hidden)
+    if family.interleaved:
+        if not experts.mxfp4:
+            shapes[f"{prefix}{EXPERTS}.gate_up_proj"] = (count, hidden, 2 * inner)
+            shapes[f"{prefix}{EXPERTS}.down_proj"] = (count, inner, hidden)
+        return shapes
     if experts.shared:
         shapes[f"{prefix}{SHARED_GATE}.weight"] = (1, hidden)
     for expert in range(experts.count):
         for module in EXPERT_MODULES:
             shape = (hidden, experts.inner) if module == "down_proj" else (experts.inner, hidden)
             shapes[f"{prefix}{EXPERTS}.{expert}.{module}.weight"] = shape
+    return shapes
+
+
+def mxfp4_shapes(config: ModelConfig) -> dict[str, Shape]:
+    """Return the shape of every tensor of bytes by name, of experts in MXFP4. Raises ``UnsupportedModel``."""
+    experts, hidden, shapes = config.experts, config.hidden_size, dict[str, Shape]()
+    if experts is None or not experts.mxfp4:
+        return shapes
+    if hidden % MXFP4_BLOCK or experts.inner % MXFP4_BLOCK:
+        raise UnsupportedModel(
+            f"config.json has a hidden size of {hidden} and experts of {experts.inner}, but MXFP4 needs multiples of "
+            f"{MXFP4_BLOCK}: config.json is another model's."
+        )
+    for layer in sorted(config.sparse_layers):
+        for product, rows, columns in (
+            ("gate_up_proj", 2 * experts.inner, hidden),
+            ("down_proj", hidden, experts.inner),
+        ):
+            name = f"model.layers.{layer}.{EXPERTS}.{product}"
+            shapes[f"{name}_blocks"] = (experts.count, rows, columns // MXFP4_BLOCK, MXFP4_BLOCK // 2)
+            shapes[f"{name}_scales"] = (experts.count, rows, columns // MXFP4_BLOCK)
     return shapes
 
 
@@ -335,13 +385,15 @@ def uneven_blocks(config: ModelConfig, world: int) -> str:
 def biased_targets(config: ModelConfig) -> frozenset[str]:
     """Return the names of modules that have biases."""
     kinds = {config.kind(layer) for layer in range(config.num_layers)}
-    return frozenset(
+    biased = frozenset(
         target_of(module)
         for kind in kinds
         for block, bias in _biases(config, kind).items()
         if bias
         for module in modules_of(config, block, kind)
     )
+    router = {target_of(ROUTER)} if config.family.experts is not None and config.family.experts.biased else set()
+    return biased | router
 
 
 def modules_of(config: ModelConfig, block: str, kind: LayerKind = LayerKind.ATTENTION) -> list[str]:
@@ -379,7 +431,7 @@ def load_weights(
     if tied and LM_HEAD in checkpoint.files and EMBEDDING not in checkpoint.files:
         checkpoint.rename(LM_HEAD, EMBEDDING)
     in_fp8, scales = _fp8_tensors(checkpoint, config)
-    checkpoint.check(tensor_shapes(config), in_fp8, scales)
+    checkpoint.check(tensor_shapes(config), in_fp8, scales, mxfp4_shapes(config))
     if tied and LM_HEAD in checkpoint.files:
         checkpoint.check({LM_HEAD: (config.vocab_size, config.hidden_size)}, scales=scales)
         tied = device.type == "meta" or torch.equal(checkpoint.tensor(LM_HEAD), checkpoint.tensor(EMBEDDING))
@@ -449,9 +501,12 @@ def _find_experts(checkpoint: Checkpoint, config: ModelConfig, prefix: str) -> N
     """
     names, experts = config.family.experts, config.experts
     assert names is not None and experts is not None, "the layer has experts"
-    router, stored = f"{prefix}{ROUTER}.weight", f"{prefix}{names.stored_block}"
-    if router not in checkpoint.files and f"{stored}.gate.weight" in checkpoint.files:
-        checkpoint.rename(f"{stored}.gate.weight", router)
+    router, stored = f"{prefix}{ROUTER}", f"{prefix}{names.stored_block}"
+    for kind in ("weight", "bias"):
+        if f"{router}.{kind}" not in checkpoint.files and f"{stored}.{names.router}.{kind}" in checkpoint.files:
+            checkpoint.rename(f"{stored}.{names.router}.{kind}", f"{router}.{kind}")
+    if names.interleaved:
+        return
     for module in EXPERT_MODULES if experts.shared else ():
         checkpoint.rename_module(f"{stored}.{SHARED}.{module}", f"{prefix}mlp.{module}")
     inner, hidden = experts.inner, config.hidden_size
@@ -652,13 +707,23 @@ class _Loader:
             mlp_out_norm=norm(norms[3]),
             delta=self._delta(f"{prefix}{DELTA_BLOCK}.") if kind is LayerKind.GATED_DELTA else None,
             experts=None if dense else self._experts(prefix),
+            sinks=self._sinks(prefix) if family.sinks else None,
         )
+
+    def _sinks(self, prefix: str) -> torch.Tensor:
+        heads = self._parallel.shard(self._config.num_heads, "attention heads")
+        sinks = self._tensors.tensor(f"{prefix}{SINKS}")[self._parallel.rank * heads :][:heads]
+        placed = sinks.to(self._device, torch.float32).contiguous()
+        self._tensors.placed(f"{prefix}{SINKS}", placed)
+        return placed
 
     def _experts(self, prefix: str) -> ExpertWeights:
         """Load a layer's experts one after the other into the stacked tensors."""
         experts, hidden, router = self._config.experts, self._config.hidden_size, f"{prefix}{ROUTER}.weight"
         assert experts is not None, "the layer has experts"
         inner = self._parallel.shard(experts.inner, "inner features of experts")
+        if self._config.family.experts is not None and self._config.family.experts.interleaved:
+            return self._interleaved_experts(prefix, inner)
         of_experts = [f"{prefix}{EXPERTS}.{expert}." for expert in range(experts.count)]
         names = [[f"{of_expert}{module}.weight" for module in EXPERT_MODULES] for of_expert in of_experts]
         gate_up = self._stack([of_expert[:2] for of_expert in names], (inner, hidden))
@@ -713,6 +778,73 @@ class _Loader:
         if part is None:
             raise UnsupportedModel(uneven_blocks(self._config, self._parallel.world))
         return part
+
+    def _interleaved_experts(self, prefix: str, inner: int) -> ExpertWeights:
+        """Load the experts of a layer that has one tensor for each product; ``inner`` are this rank's features."""
+        name, hidden = f"{prefix}{EXPERTS}", self._config.hidden_size
+        mine = slice(self._parallel.rank * inner, (self._parallel.rank + 1) * inner)
+        gates_and_ups = self._matrices_of_experts(f"{name}.gate_up_proj")
+        gate_up = self._filled(
+            f"{name}.gate_up_proj", ((rows[0::2][mine], rows[1::2][mine]) for rows in gates_and_ups), (inner, hidden)
+        )
+        downs = self._matrices_of_experts(f"{name}.down_proj")
+        down = self._filled(f"{name}.down_proj", ((rows[:, mine],) for rows in downs), (hidden, inner))
+        router = self.matrix(f"{prefix}{ROUTER}.weight")
+        if self._config.family.experts is None or not self._config.family.experts.biased:
+            return ExpertWeights(router, gate_up, down)
+        biases = self._tensors.tensor(f"{name}.gate_up_proj_bias")
+        of_rank = torch.cat((biases[:, 0::2][:, mine], biases[:, 1::2][:, mine]), dim=1)
+        return ExpertWeights(
+            router,
+            gate_up,
+            down,
+            self.matrix(f"{prefix}{ROUTER}.bias"),
+            self._flat(f"{name}.gate_up_proj_bias", of_rank),
+            # Partial sums of all ranks are added up, so only one rank may add the bias.
+            self._flat(f"{name}.down_proj_bias", self._tensors.tensor(f"{name}.down_proj_bias"))
+            if self._parallel.rank == 0
+            else None,
+        )
+
+    def _filled(self, name: str, experts: Iterable[tuple[torch.Tensor, ...]], shape: tuple[int, int]) -> Stack:
+        """Put plain matrices ``[rows, columns]`` of each expert, whose rows follow each other, into a stack."""
+        (rows, columns), stack = shape, None
+        count = self._config.experts.count if self._config.experts else 0
+        for expert, matrices in enumerate(experts):
+            if stack is None:
+                stack = self._empty_stack(count, len(matrices), rows, columns)
+            for part, matrix in enumerate(matrices):
+                if isinstance(stack, Fp8Stack):
+                    stack.place(expert, part, quantise(matrix.to(self._device, self._dtype)))
+                else:
+                    stack[expert, part * rows : (part + 1) * rows].copy_(matrix)
+        assert stack is not None, "there are experts"
+        if isinstance(stack, Fp8Stack):
+            self._tensors.placed_fp8(name, stack)
+        else:
+            self._tensors.placed(name, stack)
+        return stack
+
+    def _empty_stack(self, count: int, parts: int, rows: int, columns: int) -> Stack:
+        if self._quantised:
+            return Fp8Stack.empty(count, parts, rows, columns, False, self._device)
+        return torch.empty(count, parts * rows, columns, dtype=self._dtype, device=self._device)
+
+    def _matrices_of_experts(self, name: str) -> Iterator[torch.Tensor]:
+        """Yield the matrix ``[out, in]`` of each expert, of a product that has one tensor of all of them."""
+        if self._config.experts is not None and self._config.experts.mxfp4:
+            blocks, scales = self._tensors.tensor(f"{name}_blocks"), self._tensors.tensor(f"{name}_scales")
+            for of_blocks, of_scales in zip(blocks, scales, strict=True):
+                yield dequantised(of_blocks, of_scales, self._dtype)
+        else:
+            for matrix in self._tensors.tensor(name):
+                yield matrix.t()
+
+    def _flat(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Put a tensor on the device with contiguous rows."""
+        placed = tensor.to(device=self._device, dtype=self._dtype).contiguous()
+        self._tensors.placed(name, placed)
+        return placed
 
     def _delta(self, prefix: str) -> DeltaParameters:
         delta, names = self._config.delta, self._config.family.gated_delta
@@ -842,7 +974,7 @@ class StoredModules:
     """
 
     def __init__(self, folder: Path, config: ModelConfig) -> None:
-        self._checkpoint, self._config = Checkpoint(folder), config
+        self._checkpoint, self._config = _open(folder, config, torch.device("cpu"), by_threads=False), config
         self._in_fp8, _ = _fp8_tensors(self._checkpoint, config)
         kinds = {config.kind(layer) for layer in range(config.num_layers)}
         self._modules = {
@@ -853,6 +985,8 @@ class StoredModules:
         }
         if config.delta_layers and (delta := config.family.gated_delta) is not None:
             self._modules |= {target_of(f"{DELTA_BLOCK}.{gate}"): f"{DELTA_BLOCK}.{gate}" for gate in delta.gates}
+        if config.sparse_layers:
+            self._modules[target_of(ROUTER)] = ROUTER
         self._biased = biased_targets(config)
 
     def matrix(self, layer: int, target: str) -> Matrix:

@@ -6,6 +6,7 @@
   ``lora_B.weight [out, rank * experts]``, whose columns are by rank, then by expert. A second parameter of the same
   module is ``mlp.experts.base_layer``. Which of both is which follows from the sizes. Before PEFT 0.19 the factors of
   such parameters ``[experts, out, in]`` were exchanged: ``lora_A`` had the outputs.
+- Unsloth's modules for each expert of GPT-OSS in 4 bits: ``mlp.experts.gate_up_projs.3.lora_A.weight [rank, in]``.
 - Tensors of three dimensions for each module: ``mlp.experts.w1.lora_A.weight [experts, rank, in]`` and ``lora_B.weight
   [experts, out, rank]`` (Tinker, SGLang). Where a factor is the same for all experts, its first dimension is 1.
 """
@@ -26,9 +27,11 @@ from .safetensors_file import TensorEntry
 # Modules of an expert, as they are served.
 GATE, UP, DOWN, GATE_UP = "gate_proj", "up_proj", "down_proj", "gate_up_proj"
 _MODULES = {GATE: GATE, UP: UP, DOWN: DOWN, GATE_UP: GATE_UP, "w1": GATE, "w3": UP, "w2": DOWN}
+_MODULES |= {"gate_up_projs": GATE_UP, "down_projs": DOWN}
 _NAME = re.compile(
     r"base_model\.model\.model\.layers\.(?P<layer>0|[1-9]\d{0,4})\.(?:mlp|block_sparse_moe)\.experts\."
     r"(?:(?P<expert>0|[1-9]\d{0,4})\.(?P<each>gate_proj|up_proj|down_proj|w1|w2|w3)\."
+    r"|(?P<listed>gate_up_projs|down_projs)\.(?P<index>0|[1-9]\d{0,4})\."
     r"|(?P<stacked>gate_proj|up_proj|gate_up_proj|down_proj|w1|w2|w3)\."
     r"|(?P<nested>(?:base_layer\.)?))"
     r"lora_(?P<side>[AB])(?:\.weight)?",
@@ -71,7 +74,7 @@ class ExpertLora:
     """The LoRA of a module of every expert of a layer: ``y += scale * B @ (A @ x)``.
 
     ``rank`` is the largest of all experts. ``scales`` has each expert's, one value if they are equal. ``gate_up_proj``
-    computes the outputs of gate, then those of up, with one A.
+    computes the outputs of gate, then those of up, with one A; if ``interleaved``, in turn.
     """
 
     layer: int
@@ -80,6 +83,7 @@ class ExpertLora:
     scales: tuple[float, ...]
     a: ExpertFactor
     b: ExpertFactor
+    interleaved: bool = False
 
 
 @dataclass(slots=True)
@@ -129,7 +133,7 @@ class ExpertChecks:
     def take(self, entry: TensorEntry) -> bool:
         """Take a tensor of experts; returns False for others."""
         match = _NAME.fullmatch(entry.name) if self._geometry.has_experts else None
-        if match is None:
+        if match is None or (match["listed"] and not self._geometry.interleaved_experts):
             return False
         layer = int(match["layer"])
         if layer not in self._geometry.sparse_layers:
@@ -139,12 +143,12 @@ class ExpertChecks:
             if match["stacked"] is None:
                 self._findings.add("empty_tensor", f"{entry.name} holds no values.", GATHER_FIRST, entry.name)
             return True  # Tinker writes empty tensors for modules that a family does not have
-        each, stacked = match["each"], match["stacked"]
+        each, stacked = match["each"] or match["listed"], match["stacked"]
         key = _MODULES[each or stacked] if each or stacked else match["nested"].rstrip(".")
         stored = self._stored.setdefault(
             (layer, f"{'each ' if each else ''}{key}"), _StoredModule(layer, key, bool(each))
         )
-        place = int(match["expert"]) if each else 0
+        place = int(match["expert"] or match["index"]) if each else 0
         known = stored.tensors[match["side"]].setdefault(place, entry)
         if known is not entry:
             both = f"{known.name} and {entry.name}"
@@ -238,6 +242,7 @@ class ExpertChecks:
         lora = ExpertLora(
             stored.layer, stored.key, max(rank for _, rank, _ in ranks), tuple(scales[:1] if equal else scales),
             ExpertFactor(names[0], FactorForm.EACH_ROWS), ExpertFactor(names[1], FactorForm.EACH_COLUMNS),
+            self._alternates(stored.key),
         )  # fmt: skip
         return [_Described(lora, tuple(ranks))]
 
@@ -282,7 +287,8 @@ class ExpertChecks:
         key = f"{_keys(stored, resolver)().removesuffix('.base_layer')}.{module}"
         first, second = ExpertFactor((a.name,), FactorForm.ROWS), ExpertFactor((b.name,), FactorForm.COLUMNS)
         scale = resolver.scale(resolver.alpha_of(key), rank)
-        lora = ExpertLora(stored.layer, module, rank, (scale,), *((second, first) if exchanged else (first, second)))
+        factors = (second, first) if exchanged else (first, second)
+        lora = ExpertLora(stored.layer, module, rank, (scale,), *factors, self._alternates(module))
         return [_Described(lora, ((key, rank, a),))]
 
     def _is_exchanged(self, stored: _StoredModule, tensor: TensorEntry, config: AdapterConfig) -> bool | None:
@@ -299,13 +305,19 @@ class ExpertChecks:
                 if features[0] != features[1] and sizes in (features, features[::-1]):
                     return sizes != features
         version = re.match(r"(\d+)\.(\d+)", str(config.raw.get("peft_version", "")))
-        if version:
-            return (int(version[1]), int(version[2])) < _NOT_EXCHANGED
+        since = version is not None and (int(version[1]), int(version[2])) >= _NOT_EXCHANGED
+        # Parameters [experts, in, out] are exchanged from that release on, but only under transformers 4.
+        stored_by_input = self._geometry.interleaved_experts > 0
+        if version and not (since and stored_by_input):
+            return not (since or stored_by_input)
+        until = "from 0.19 on under transformers 4" if stored_by_input else "until 0.18"
         self._findings.add(
             "ambiguous_tensor",
-            f"{stored.label} has as many inputs as outputs, and PEFT exchanged its factors until 0.18: which of both "
-            "reads the input cannot be seen.",
-            'Write "peft_version", the release that it was trained with, into adapter_config.json.',
+            f"{stored.label} has as many inputs as outputs, and PEFT exchanged its factors {until}: which of "
+            "both reads the input cannot be seen.",
+            "Train gate_up_proj too, whose sizes tell it."
+            if stored_by_input
+            else 'Write "peft_version", the release that it was trained with, into adapter_config.json.',
             tensor.name,
         )
         return None
@@ -329,6 +341,11 @@ class ExpertChecks:
             wanted = f"{self._geometry.name} needs [{count}, rank, {ins}] and [{count}, {outs}, rank]"
             self._misfit(f"{stored.label} is {list(a.shape)} and {list(b.shape)} but {wanted}", a)
             return []
+        if doubled and self._geometry.interleaved_experts:
+            self._misfit(
+                f"{stored.label} is {list(a.shape)} and {list(b.shape)}: the order of its outputs is unknown", a
+            )
+            return []
         key = _keys(stored, resolver)()
         scale = (resolver.scale(resolver.alpha_of(key), rank),)
         shared_a, shared_b = a.shape[0] == 1 < count, b.shape[0] == 1 < count
@@ -338,6 +355,7 @@ class ExpertChecks:
                 stored.layer, module, rank, scale,
                 ExpertFactor((a.name,), FactorForm.STACKED_ROWS, shared_a, first_rank),
                 ExpertFactor((b.name,), FactorForm.STACKED_COLUMNS, shared_b, 0, first_feature),
+                self._alternates(module),
             )  # fmt: skip
 
         # SGLang's form: the ranks of gate, then those of up.
@@ -349,6 +367,10 @@ class ExpertChecks:
     def _features(self, module: str) -> tuple[int, int]:
         hidden, inner = self._geometry.hidden_size, self._geometry.expert_features
         return {GATE: (hidden, inner), UP: (hidden, inner), GATE_UP: (hidden, 2 * inner), DOWN: (inner, hidden)}[module]
+
+    def _alternates(self, module: str) -> bool:
+        """Return whether a module has the outputs of gate and up in turn."""
+        return module == GATE_UP and self._geometry.interleaved_experts > 0
 
     def _is_parameter(self, config: AdapterConfig, module: str) -> bool:
         """Return whether ``target_parameters`` name the module; a config without them names both usual ones."""
@@ -404,11 +426,13 @@ class ExpertChecks:
 
 def _keys(stored: _StoredModule, resolver: ModuleResolver) -> Callable[..., str]:
     """Return the function from an expert to its module's name in the base model, as it was trained."""
-    entry = next(entry for entries in stored.tensors.values() for entry in entries.values())
+    place, entry = next(pair for entries in stored.tensors.values() for pair in entries.items())
     name = entry.name.removeprefix("base_model.model.model").rpartition(".lora_")[0]
     before, _, after = name.partition(".experts.")
 
     def key(expert: int = 0) -> str:
+        if stored.is_each and not after.partition(".")[0].isdigit():
+            return f"{resolver.root}{before}.experts.{after.removesuffix(f'.{place}')}.{expert}"
         if stored.is_each:
             return f"{resolver.root}{before}.experts.{expert}.{after.partition('.')[2]}"
         return f"{resolver.root}{name}"
@@ -432,4 +456,5 @@ def is_served_parameter(name: object) -> bool:
         return False
     owner, _, parameter = name.rpartition(".")
     block = owner.rpartition(".")[2]
-    return (block in ("experts", "") and parameter in _MODULES) or (block == "gate" and parameter == "weight")
+    is_router = block in ("gate", "router") and parameter == "weight"
+    return is_router or (block in ("experts", "") and parameter in (GATE, UP, GATE_UP, DOWN, "w1", "w2", "w3"))

@@ -46,6 +46,8 @@ class BaseGeometry:
     experts: int = 0  # of each layer of kind "e" or "x"
     expert_features: int = 0  # between an expert's two products
     shared_expert: int = 0  # 1: layers with experts also have an MLP, shared_expert, whose weight is shared_expert_gate
+    # 1: an expert's gate_up_proj has the outputs of gate and up in turn, and the router is the module router
+    interleaved_experts: int = 0
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -88,6 +90,8 @@ class BaseGeometry:
         key = module_key(layer, target, root)
         if self.shared_expert and target in _MLP and layer in self.sparse_layers:
             return key.replace(".mlp.", ".mlp.shared_expert.")
+        if self.interleaved_experts and target == ROUTER:
+            return f"{key.removesuffix(ROUTER)}router"
         return key
 
     def _attention(self) -> tuple[str, ...]:

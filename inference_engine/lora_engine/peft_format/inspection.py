@@ -38,6 +38,8 @@ _NAME = re.compile(
 )
 # The router's name in Mixtral's checkpoints, and in transformers 4.
 _OF_ROUTER = re.compile(r"(\.layers\.\d+)\.block_sparse_moe\.gate\.", re.ASCII)
+# The router's names in GPT-OSS: those of transformers, and of Unsloth in 4 bits.
+_OF_PARAMETER_ROUTER = re.compile(r"(\.layers\.\d+)\.mlp\.router\.(?:linear\.)?(?=lora_)", re.ASCII)
 # Tensors of the experts of a layer.
 _OF_EXPERTS = re.compile(r"\.(?:mlp|block_sparse_moe)\.experts\.", re.ASCII)
 _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -284,7 +286,8 @@ class _Inspection:
     def _collect(self, entry: TensorEntry) -> None:
         if self._embedding_layers.collect(entry) or self._vectors.take(entry) or self._experts.take(entry):
             return
-        match = _NAME.fullmatch(_OF_ROUTER.sub(r"\1.mlp.gate.", entry.name))
+        of_router = _OF_PARAMETER_ROUTER if self._geometry.interleaved_experts else _OF_ROUTER
+        match = _NAME.fullmatch(of_router.sub(r"\1.mlp.gate.", entry.name))
         if match is None or (target := self._geometry.target_of(match[2], match[3])) is None:  # e.g. mlp.q_proj
             self._foreign(entry.name)
             return

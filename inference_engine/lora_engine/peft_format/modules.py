@@ -53,7 +53,10 @@ class ModuleResolver:
     def targets(self, layer: int, target: str) -> bool:
         """Return whether training put LoRA on the module."""
         key = self._geometry.module_key(layer, target, self._root)
-        return self.is_targeted(key) or (target == ROUTER and self._is_parameter(f"{key}.weight"))
+        if target != ROUTER:
+            return self.is_targeted(key)
+        # Unsloth's router of a model in 4 bits has a module of its own.
+        return self.is_targeted(key) or self._is_parameter(f"{key}.weight") or self.is_targeted(f"{key}.linear")
 
     def _is_parameter(self, key: str) -> bool:
         """Return whether ``target_parameters`` name the parameter ``key``, in full or by its last parts."""

@@ -348,6 +348,7 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
         experts=model.experts.count if model.experts else 0,
         expert_features=model.experts.inner if model.experts else 0,
         shared_expert=int(bool(model.experts and model.experts.shared)),
+        interleaved_experts=int(bool(model.experts and model.family.experts and model.family.experts.interleaved)),
         **_delta_sizes(model),
     )
 

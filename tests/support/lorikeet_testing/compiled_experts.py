@@ -7,7 +7,7 @@ import json
 import torch
 
 from lora_kernels.expert_lora import ExpertLora
-from lora_kernels.experts import Routing, grouped_experts, least_tokens, route
+from lora_kernels.experts import ClampedSwiglu, Routing, grouped_experts, least_tokens, route
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Stack
 from lora_kernels.tables import SlotTables
 
@@ -43,6 +43,8 @@ def main() -> None:
             grouped_experts(x, *plain, routing, "silu", None, lora)
             grouped_experts(x, *by_row, routing, "silu")
             grouped_experts(x, *in_blocks, routing, "silu", None, lora)
+        biases = elements(EXPERTS, 2 * INNER, dtype=bf16), elements(EXPERTS, HIDDEN, dtype=bf16)
+        grouped_experts(x, *plain, routing, ClampedSwiglu(1.702, 7.0), None, lora, *biases)
     different = {launch.source().hash(): (name, launch) for name, launch in launches.items()}
     print(json.dumps({_named(name, launch): launch.compile().asm["ptx"] for name, launch in different.values()}))
 

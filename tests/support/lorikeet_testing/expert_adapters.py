@@ -16,17 +16,23 @@ from .tiny_models import Adapter, adapter_at
 # Forms of the same deltas; see ``peft_format.experts``. In the last two a factor is the same for all experts, or the
 # experts have different ranks.
 FORMS = ("parameters", "exchanged parameters", "each expert", "w1 w2 w3", "stacked", "doubled", "shared", "uneven")
+# Forms of a model whose experts have the outputs of gate and up in turn.
+FORMS_ALTERNATING = ("parameters", "exchanged parameters", "listed", "each expert", "stacked", "shared", "uneven")
 RANK, ALPHA = 4, 8
 
 
 @dataclass
 class ExpertFactorsOf:
-    """The factors of a layer: ``a [experts, rank, in]``, ``b [experts, out, rank]`` of gate and up, and of down."""
+    """The factors of a layer: ``a [experts, rank, in]``, ``b [experts, out, rank]`` of gate and up, and of down.
+
+    ``alternates``: outputs of gate and up are in turn.
+    """
 
     gate_up_a: torch.Tensor
     gate_up_b: torch.Tensor
     down_a: torch.Tensor
     down_b: torch.Tensor
+    alternates: bool = False
 
 
 def sparse_layers(model: Any) -> list[int]:
@@ -42,9 +48,11 @@ def random_factors(model: Any, seed: int, form: str, size: float = 0.3) -> dict[
     for layer in sparse_layers(model):
         experts = model.model.layers[layer].mlp.experts
         count, rows, hidden = experts.gate_up_proj.shape
+        if alternates := model.config.model_type == "gpt_oss":
+            rows, hidden = hidden, rows
         of = ExpertFactorsOf(
             random(count, RANK, hidden), random(count, rows, RANK), random(count, RANK, rows // 2),
-            random(count, hidden, RANK),
+            random(count, hidden, RANK), alternates,
         )  # fmt: skip
         if form == "shared":
             of.gate_up_a[:], of.down_b[:] = of.gate_up_a[:1].clone(), of.down_b[:1].clone()
@@ -61,8 +69,9 @@ def with_deltas(model: Any, factors: dict[int, ExpertFactorsOf], scale: float = 
     changed = copy.deepcopy(model)
     for layer, of in factors.items():
         experts = changed.model.layers[layer].mlp.experts
-        experts.gate_up_proj.data += scale * of.gate_up_b @ of.gate_up_a
-        experts.down_proj.data += scale * of.down_b @ of.down_a
+        gate_up, down = scale * of.gate_up_b @ of.gate_up_a, scale * of.down_b @ of.down_a
+        experts.gate_up_proj.data += gate_up.transpose(1, 2) if of.alternates else gate_up
+        experts.down_proj.data += down.transpose(1, 2) if of.alternates else down
     return changed
 
 
@@ -73,6 +82,8 @@ def tensors_of(factors: dict[int, ExpertFactorsOf], form: str, block: str = "mlp
         prefix = f"base_model.model.model.layers.{layer}.{block}.experts"
         count, inner = len(of.down_a), of.down_a.shape[2]
         gate_b, up_b = of.gate_up_b[:, :inner], of.gate_up_b[:, inner:]
+        if of.alternates:
+            gate_b, up_b = of.gate_up_b[:, 0::2], of.gate_up_b[:, 1::2]
 
         def put(name: str, a: torch.Tensor, b: torch.Tensor, prefix: str = prefix) -> None:
             tensors[f"{prefix}{name}.lora_A.weight"] = a.clone().contiguous()
@@ -90,6 +101,10 @@ def tensors_of(factors: dict[int, ExpertFactorsOf], form: str, block: str = "mlp
         elif form == "exchanged parameters":
             put("", rows(of.gate_up_b.transpose(1, 2)), columns(of.gate_up_a.transpose(1, 2)))
             put(".base_layer", rows(of.down_b.transpose(1, 2)), columns(of.down_a.transpose(1, 2)))
+        elif form == "listed":
+            for expert in range(count):
+                put(f".gate_up_projs.{expert}", of.gate_up_a[expert], of.gate_up_b[expert])
+                put(f".down_projs.{expert}", of.down_a[expert], of.down_b[expert])
         elif form in ("each expert", "uneven"):
             names = ("w1", "w3", "w2") if block == "block_sparse_moe" else ("gate_proj", "up_proj", "down_proj")
             for expert in range(count):

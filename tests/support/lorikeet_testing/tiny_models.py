@@ -193,6 +193,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "mlp_only_layers": [1],
         },
     ),
+    "gpt-oss-sinks-and-experts": (
+        "gpt_oss",
+        {
+            "head_dim": 32,
+            "intermediate_size": 64,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "sliding_window": 24,
+            "swiglu_limit": 0.7,
+            "rope_parameters": {**_YARN_ROPE, "truncate": False},
+        },
+    ),
     "cohere2-parallel": ("cohere2", {"sliding_window": 24, "layer_types": _SLIDING_FULL, "logit_scale": 0.3}),
 }
 

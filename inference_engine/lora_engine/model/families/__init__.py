@@ -6,6 +6,7 @@ from . import (
     gemma3,
     glm,
     glm4,
+    gpt_oss,
     granite,
     llama,
     ministral3,
@@ -49,6 +50,7 @@ _MODULES = (
     glm,
     glm4,
     cohere2,
+    gpt_oss,
 )
 FAMILIES: dict[str, Family] = {module.FAMILY.model_type: module.FAMILY for module in _MODULES}
 

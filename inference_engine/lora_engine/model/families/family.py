@@ -89,6 +89,12 @@ class Experts:
     renormalised: Switch = "norm_topk_prob"
     shared: str = ""  # "": no such MLP
     sparse: Callable[[Settings, int], bool] | None = None  # (settings, layer): has experts; None: every layer has
+    biased: bool = False  # the router and the experts' products have biases
+    swiglu: tuple[str, str] = ("", "")  # slope and limit of a clamped SwiGLU, instead of the family's activation
+    # Checkpoints and adapters have one tensor of all experts for each product, ``[experts, in, out]``, and outputs of
+    # gate and up in turn.
+    interleaved: bool = False
+    router: str = "gate"  # module of the block mlp in checkpoints and adapters
     # Other names in checkpoints: of the block mlp, and of an expert's gate_proj, up_proj and down_proj.
     stored_block: str = "mlp"
     stored_modules: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
@@ -110,6 +116,7 @@ class Family:
     mlp_out_norm: str = ""
     parallel_mlp: bool = False  # attention and MLP read the same input
     qk_norm: str = ""  # "head": queries and keys are normed by head; "all": all heads together
+    sinks: bool = False  # each head has a score without a value, beside those of the keys
     gated_queries: bool = False  # q_proj computes for each head its query and a gate of its output
     gated_delta: GatedDelta | None = None  # layers of the type linear_attention
     experts: Experts | None = None
