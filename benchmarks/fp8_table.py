@@ -29,6 +29,12 @@ from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows, quantise
 SHAPES = {  # outputs, inputs
     "llama-3.1-8b": {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)},
     "qwen2.5-7b": {"qkv": (4608, 3584), "o": (3584, 3584), "gate_up": (37888, 3584), "down": (3584, 18944)},
+    "llama-3.1-70b, one of two ranks": {
+        "qkv": (5120, 8192),
+        "o": (8192, 4096),
+        "gate_up": (28672, 8192),
+        "down": (8192, 14336),
+    },
     "llama-3.2-1b": {"qkv": (3072, 2048), "o": (2048, 2048), "gate_up": (16384, 2048), "down": (2048, 8192)},
 }
 TOKENS = (1, 16, 32, 64, 128, 256, 2048)

@@ -18,8 +18,9 @@ from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
 # Tokens from which on cuBLAS computes the product.
 FEW = 65
-# Programs up to which a product of few tokens is split: two for each of an H200's 132 multiprocessors.
-PROGRAMS = 264
+# Programs up to which a product of few tokens is split: one for each of the 132 multiprocessors of an H100 or H200. A
+# second one would read no faster, and has partial sums to write (`benchmarks/fp8_table.py`).
+PROGRAMS = 132
 _LARGEST = tl.constexpr(LARGEST)
 _SMALLEST_SCALE = tl.constexpr(SMALLEST_SCALE)
 
@@ -323,7 +324,9 @@ def tiling(
 
     ``invariant``: inputs of a tile and splits do not depend on ``tokens``.
     """
-    block_n, block_k = 64, BLOCK if invariant or in_blocks or inputs <= 1024 else 256
+    block_k = BLOCK if invariant or in_blocks or inputs <= 1024 else 256
+    # Wide tiles where they alone are enough programs; an invariant product has the same ones for any number of tokens.
+    block_n = 128 if block_k == 256 and outputs >= 128 * PROGRAMS else 64
     programs = triton.cdiv(outputs, block_n)
     splits = 1
     while programs * splits * 2 <= PROGRAMS and triton.cdiv(inputs, block_k) >= 4 * splits:
@@ -331,7 +334,8 @@ def tiling(
     if tokens > 64:
         return (128, 128, 128, splits if invariant else 1, 8, 3)
     block_m = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
-    return (block_m, block_n, block_k, splits, 4, 4 if block_k == 256 else 6)
+    stages = min(6, 160_000 // ((block_m + block_n) * block_k))
+    return (block_m, block_n, block_k, splits, 4, stages)
 
 
 @cache

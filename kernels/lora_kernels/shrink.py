@@ -16,7 +16,6 @@ import triton.language as tl
 from .fp8_tensors import FP8
 from .kernel_variants import (
     LARGE_TILE,
-    SHRINK,
     SMALL_TILE,
     SPLIT_K,
     KernelVariant,
@@ -25,6 +24,7 @@ from .kernel_variants import (
     block_columns,
     check_layout,
     num_splits,
+    shrink_launch,
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 from .tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
@@ -482,7 +482,8 @@ def lora_shrink(
     if not tiles.shape[0] or not shape.max_rank:
         return
     check_layout(x, pool, kv_dim, group.in_features, "x")
-    launch, num_tiles, targets = SHRINK[shape.variant], tiles.shape[0], len(group.out_features)
+    launch = shrink_launch(shape.variant, kv_dim, tables.fp8_rows > 0)
+    num_tiles, targets = tiles.shape[0], len(group.out_features)
     tokens, max_rows = x.shape[0], shape.max_rank * targets
     row_blocks = triton.cdiv(max_rows, launch.rows)
     split_size = shape.split_size(group.in_features, row_blocks * num_tiles)

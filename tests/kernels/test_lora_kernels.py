@@ -11,7 +11,7 @@ from lorikeet_testing.grids import grid
 
 from lora_kernels.expand import lora_expand
 from lora_kernels.fp8_tensors import FP8
-from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, LoraShape, ShrinkBuffers, SplitK
+from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, LoraShape, ShrinkBuffers, SplitK, shrink_launch
 from lora_kernels.reference import adapter_rows, lora_delta
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
@@ -114,7 +114,7 @@ def check(
     tiles = token_tiles(ranked, variant, 2 + tiles_needed(ranked, variant)).to(DEVICE)
     shape = LoraShape(variant, adapters.max_rank)
     for layer in range(LAYERS) if FAST else (LAYERS - 1,):
-        h = shape.workspace(tokens, 150, 4, DEVICE, dtype)
+        h = shape.workspace(tokens, max(150, group.in_features), 4, DEVICE, dtype)
         h.partial.fill_(float("nan"))
         h.total.fill_(float("nan"))
         out, alone, biased = base.clone(), torch.full_like(base, float("nan")), torch.full_like(base, float("nan"))
@@ -184,6 +184,20 @@ def test_an_input_that_several_programs_share(variant: KernelVariant, monkeypatc
     adapters = Adapters(3, DTYPES[0], random.Random(7))
     for group in GROUPS if FAST else GROUPS[3:]:
         check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5), (3, 5, 25)], group, variant, DTYPES[0])
+
+
+@pytest.mark.parametrize("row", [512, 1024])
+def test_blocks_of_256_columns(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pool rows of many key heads: ``shrink_launch``; inputs of whole blocks, and not."""
+    monkeypatch.setattr(f"{__name__}.KV_DIM", row)
+    monkeypatch.setattr(f"{__name__}.ROWS_PER_PAGE", 2)
+    monkeypatch.setattr(f"{__name__}.LAYERS", 1)
+    groups = [Group("o", 3, 2 * row, (96,)), Group("gate_up", 4, row + 150, (96, 150))]
+    monkeypatch.setattr(f"{__name__}.GROUPS", groups)
+    assert shrink_launch(KernelVariant.GROUPED, row, fp8=False) != SHRINK[KernelVariant.GROUPED]
+    adapters = Adapters(3, DTYPES[0], random.Random(17), ranks=(3, 17))
+    for group in groups:
+        check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5), (3, 5, 25)], group, KernelVariant.GROUPED, DTYPES[0])
 
 
 @pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)

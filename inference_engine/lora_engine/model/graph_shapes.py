@@ -28,8 +28,8 @@ from .triton_ops import (
     usual_shapes,
 )
 
-# Minimum rows of a batch that takes each variant: one adapter has two rows, or four (``decode_variant``).
-_LEAST_ROWS = {KernelVariant.GEMV_1: 1, KernelVariant.GEMV_2: 2, KernelVariant.GROUPED: 4}
+# Minimum rows of a batch that takes each variant: one adapter has two rows, or three (``decode_variant``).
+_LEAST_ROWS = {KernelVariant.GEMV_1: 1, KernelVariant.GEMV_2: 2, KernelVariant.GROUPED: 3}
 # The only variant of batches with rows that do not depend on each other.
 _INVARIANT = {KernelVariant.GROUPED: 1}
 # Bytes that a graph keeps on the device, and keeps for each layer (measured on an H200: 58 to 62 KiB).
@@ -258,13 +258,13 @@ def tile_bounds(variant: KernelVariant, size: int, invariant: bool = False) -> S
 
     For GEMV_2, n adapters have r > 1.5 n rows (``decode_variant``), n <= (2r - 1) / 3: at most (r + n) / 2 tiles.
     Three such spans have size - r >= 3 rows: at most (size - r + 3) / 2 tiles. The sum is largest with r = size - 3. In
-    GROUPED an adapter has more than three rows; the first bound is for more than eight. ``invariant``: an adapter may
-    have one row.
+    GROUPED adapters have more than 2.5 rows on average; the first bound is for more than eight. ``invariant``: an
+    adapter may have one row.
     """
     if variant is KernelVariant.GEMV_1:
         return (size,)
     if variant is KernelVariant.GEMV_2:
         return ((5 * size + 2) // 6,)
-    few, many = (min(size, size // rows + size // variant + 3) for rows in (8, 3))
+    few, many = (min(size, int(size / rows) + size // variant + 3) for rows in (8, 2.5))
     bounds = sorted({few, many, size} if invariant else {few, many})
     return (*(tiles for tiles, more in pairwise(bounds) if more - tiles >= _FEW_TILES), bounds[-1])

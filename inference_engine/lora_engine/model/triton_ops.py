@@ -474,14 +474,14 @@ def readable(x: Activations, weight: Matrix) -> tuple[torch.Tensor | None, Activ
 
 
 def decode_variant(spans: Sequence[Span], invariant: bool = False) -> KernelVariant:
-    """Return the variant for decode rows: a matrix product is faster once an adapter has more than three of them.
+    """Return the variant for decode rows: a matrix product is faster from two and a half rows an adapter on.
 
     ``invariant``: always a matrix product.
     """
     if invariant:
         return KernelVariant.GROUPED
     used = [span.stop - span.start for span in spans if span.slot]
-    if sum(used) > 3 * len(used):
+    if 2 * sum(used) > 5 * len(used):
         return KernelVariant.GROUPED
     return KernelVariant.GEMV_2 if 2 * sum(used) > 3 * len(used) else KernelVariant.GEMV_1
 
