@@ -12,11 +12,11 @@ callers send requests without a pause: every second one streamed, every second o
     freeze     one engine stands still (SIGSTOP) for 30 s
     both       one engine is killed and another stands still meanwhile, `--freeze-s` long; with four hosts
 
-With `--tensor-parallel N` there is one engine of N ranks under a supervisor, which starts it again half a second after
-its end, as `make run` does. Meanwhile one rank of it gets SIGKILL (kill-rank-0, kill-rank-1) or SIGSTOP (stop-rank-0,
-stop-rank-1). The rows have the seconds after the signal until the engine's process ended, until the next one listens,
-until the control plane shows it online, and until a stream got its next token; and whether the ledger has one event a
-request, with the tokens that its answer reported.
+With `--tensor-parallel N` there is one engine of N ranks. Meanwhile one rank of it gets SIGKILL (kill-rank-0,
+kill-rank-1) or SIGSTOP (stop-rank-0, stop-rank-1). The engine's program starts all ranks again; if it ends itself, this
+script starts it again half a second later, as `make run` does. The rows have the seconds after the signal until rank 0
+ended, until the next one listens, until the control plane shows it online, and until a stream got its next token; and
+whether the ledger has one event a request, with the tokens that its answer reported.
 
 With two, none may fail, nor break off after its first token: another host goes on with it, and ends it with the text
 that every other answer of that model has, since all are greedy and of one prompt. What callers notice is the longest
@@ -79,12 +79,12 @@ class Engine:
         self.process.send_signal(number)
 
     def rank(self, number: int) -> int:
-        """Return the process id of a rank."""
+        """Return the process id of a rank, a descendant of the program."""
         assert self.process is not None
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        spawned = [int(each) for each in children if "spawn_main" in Path(f"/proc/{each}/cmdline").read_text()]
-        return [pid, *spawned][number]
+        pids = [self.process.pid]
+        for pid in pids:
+            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return next(pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == f"lora-rank-{number}")
 
     def starts(self) -> int:
         """Return how often the engine's log says that it listens."""
@@ -314,13 +314,15 @@ def lose_rank(platform: Platform, number: int, rank: int) -> dict[str, float]:
     """Signal one rank and start the engine again once it has ended; return the seconds of each phase since then."""
     (engine,) = platform.engines
     before, starts = platform.boot(engine), engine.starts()
+    first, lost = engine.rank(0), engine.rank(rank)
     begun = time.monotonic()
-    os.kill(engine.rank(rank), number)
-    assert engine.process is not None
-    engine.process.wait(120)
+    os.kill(lost, number)
+    eventually(lambda: not Path(f"/proc/{first}").exists(), 120, what="the end of rank 0")
     phases = {"ended_s": time.monotonic() - begun}
-    time.sleep(RESTART_PAUSE_S)
-    engine.start()
+    assert engine.process is not None
+    with suppress(subprocess.TimeoutExpired):
+        engine.process.wait(RESTART_PAUSE_S)
+        engine.start()
     eventually(lambda: engine.starts() > starts, 120, what="a ready engine")
     phases["listens_s"] = time.monotonic() - begun
     eventually(lambda: platform.boot(engine) != before and seen(platform.web) == 1, 60, what="an online engine")
@@ -340,7 +342,7 @@ def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> di
             time.sleep(3)
             phases = lose_rank(platform, number, int(rank))
             at = phases.pop("at")
-            resumed = load.first_token_after(at + phases["ended_s"] + RESTART_PAUSE_S)
+            resumed = load.first_token_after(at + phases["listens_s"])
             rounds.append({**phases, "goes_on_s": resumed - at})
     with suppress(AssertionError):
         eventually(lambda: platform.billed() - before == load.usage, 20, what="the ledger")

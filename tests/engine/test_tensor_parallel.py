@@ -364,7 +364,7 @@ if __name__ == "__main__":
     time.sleep(1000)
 """
 STANDS_STILL = {
-    "stopped 1": "has not answered for 6 s",
+    "stopped 1": r"rank 1 \(process [0-9]+\) was stopped by a signal for 2 s",
     "busy 1": "made no progress for 6 s within a step",
     "in an exchange 1": "an exchange between all ranks has not ended for 6 s within a step",
     "stopped 0": "Rank 0 has not answered for 6 s; this rank kills it",

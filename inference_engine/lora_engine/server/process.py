@@ -7,9 +7,10 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -32,6 +33,7 @@ from lora_engine.model.unquantised import unquantised_model
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
 from lora_engine.start_progress import StartProgress, process_start
 from lora_engine.tensor_parallel.leader import Leader
+from lora_engine.tensor_parallel.supervisor import RankSupervisor
 from lora_engine.text import ChatTemplate, Tokenizer, TokenizerError
 from lora_engine.text.model_files import text_digest
 from lora_engine.wire import engine_pb2 as pb
@@ -71,11 +73,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = arguments.parse(argv)
     try:
         logs.set_up(config.log_level)
+    except ValueError as error:
+        logs.fatal(str(error))
+        return 2
+    note = EndNote(config.data_dir)
+    if config.tensor_parallel == 1:
+        return _run(config, note, lambda: None)
+    _import_all(config)
+    return RankSupervisor(partial(_run, config, note), note.write).run()
+
+
+def _import_all(config: EngineConfig) -> None:
+    """Import what ranks would import while they start."""
+    import llguidance
+
+    _ = llguidance
+    if torch.device(config.device).type == "cuda" and config.backend != "torch":
+        # These need triton, and none of them uses a device.
+        from lora_engine.execution import compile_ahead, graph_runner
+        from lora_engine.model import invariant_ops, triton_ops
+
+        _ = compile_ahead, graph_runner, invariant_ops, triton_ops
+
+
+def _run(config: EngineConfig, note: EndNote, serves: Callable[[], None]) -> int:
+    """Run the engine and return the exit status. ``serves`` is called when it serves requests."""
+    try:
         with ExitStack() as stack:
+            leader = None
+            if config.tensor_parallel > 1:
+                # First of all: the other ranks are forks, which must not have locks or threads.
+                leader = Leader(config, on_end=note.write, forks=True)
+                stack.callback(leader.close)
             _take_locks(config, stack)
             identity = joined(config)  # before anything expensive, as it may be refused
-            note = EndNote(config.data_dir)
-            asyncio.run(_serve(*_start(config, stack, note), identity, note))
+            loaded, pages = _start(config, stack, leader)
+            asyncio.run(_serve(leader.config if leader else config, loaded, pages, leader, identity, note, serves))
     except torch.OutOfMemoryError as error:
         logs.fatal(_no_memory(config, error))
         return 2
@@ -92,9 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _start(
-    config: EngineConfig, stack: ExitStack, note: EndNote
-) -> tuple[EngineConfig, LoadedModel, Pages, Leader | None]:
+def _start(config: EngineConfig, stack: ExitStack, leader: Leader | None) -> tuple[LoadedModel, Pages]:
     """Load the model, on this rank's device if there are several. The metrics port shows the progress meanwhile."""
     progress = StartProgress(began=process_start())
     pages = Pages(progress, config.metrics_token, open_metrics=config.insecure_metrics)
@@ -110,12 +141,9 @@ def _start(
         if kernels := compile_ahead(config):
             stack.callback(kernels.stop)
     digests = DigestMemory(config.data_dir / "digests.json")
-    if config.tensor_parallel == 1:
-        return config, load_model(config, progress=progress, kernels=kernels, digests=digests), pages, None
-    leader = Leader(config, on_end=note.write)
-    stack.callback(leader.close)
-    loaded = load_model(leader.config, leader.join(), progress, kernels, digests)
-    return leader.config, loaded, pages, leader
+    if leader is None:
+        return load_model(config, progress=progress, kernels=kernels, digests=digests), pages
+    return load_model(leader.config, leader.join(), progress, kernels, digests), pages
 
 
 def _no_memory(config: EngineConfig, error: torch.OutOfMemoryError) -> str:
@@ -143,6 +171,7 @@ async def _serve(
     leader: Leader | None,
     identity: HostIdentity | None,
     note: EndNote,
+    serves: Callable[[], None],
 ) -> None:
     signals = StopSignals()
     signals.install()
@@ -167,6 +196,7 @@ async def _serve(
             await stack.enter_async_context(_metrics(pages, host))
         await server.start()
         loaded.progress.ready()
+        serves()
         log.info("listening on %s", address, extra={"boot_id": host.lifecycle.boot_id, "model": loaded.name})
         await _first_of(signals.first, host.lifecycle.failed, host.lifecycle.restarts)
         restarts = await _requests_ended(host, signals)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
@@ -49,6 +49,7 @@ from .messages import (
     Stop,
     WeightNorms,
 )
+from .processes import end_with_parent, name_process
 from .shared_slabs import map_slab
 from .step_changes import LastContents
 from .stillness import BEAT_S, SILENT_BEATS, Progress
@@ -58,8 +59,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _COPY_POLL_S = 0.001
+# Seconds after a failed exchange in which the kernel ends this process if rank 0 has ended, whose connections close
+# before.
+_PARENT_END_S = 0.1
 
 
 def ignore_end(reason: str) -> None:
@@ -69,17 +72,19 @@ def ignore_end(reason: str) -> None:
 def run_rank(
     config: EngineConfig,
     rank: int,
+    leader: int,
     meeting: group.Meeting,
     commands: Connection,
     pulse: Connection,
     load: Callable[[EngineConfig, Parallel], LoadedModel],
     on_end: Callable[[str], None],
 ) -> None:
-    """Run a follower's process until rank 0 sends ``Stop`` or ends.
+    """Run a follower's process until rank 0, the process ``leader``, sends ``Stop`` or ends.
 
     ``on_end`` is called with the reason if this process ends rank 0.
     """
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    end_with_parent(leader)
+    name_process(f"lora-rank-{rank}")
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 drains first, then sends Stop
         signal.signal(number, signal.SIG_IGN)
     progress = Progress.on(config.device)
@@ -97,6 +102,7 @@ def run_rank(
     except (EOFError, BrokenPipeError):
         pass  # rank 0 has ended
     except BaseException as error:
+        time.sleep(_PARENT_END_S)
         if not starting:
             log.exception("rank %d failed", rank)
         expected = starting and isinstance(error, (ValueError, OSError, UnsupportedModel, TokenizerError))

@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler, send_handle
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -51,12 +53,14 @@ from .messages import (
     Stop,
     WeightNorms,
 )
+from .processes import is_stopped
 from .shared_slabs import SharedSlabs
 from .step_changes import LastContents
 from .stillness import (
     BEAT_S,
     SILENT_BEATS,
     SILENT_BEATS_ON_GPUS,
+    STOPPED_BEATS,
     Counts,
     DeviceStillness,
     Progress,
@@ -103,16 +107,17 @@ class Leader:
         *,
         one_device: bool = False,
         on_end: Callable[[str], None] = ignore_end,
+        forks: bool = False,
     ) -> None:
         """Start the other ranks of ``config``, each of which calls ``load``; for ``one_device`` see ``Meeting``.
 
-        ``on_end``, which is pickled, is called with the reason before this process ends: from any thread, or by the
-        rank that ends it.
+        ``on_end`` is called with the reason before this process ends: from any thread, or by the rank that ends it.
+        ``forks``: ranks are forks of this process, which saves them seconds of imports. It must have one thread then,
+        and must not have used a device. Otherwise they are started anew, and ``load`` and ``on_end`` are pickled.
         """
         self._on_end = on_end
         self._folder = MeetingFolder()
         self._meeting = group.Meeting(self._folder.path / "meet", one_device)
-        self.config = group.config_of(config, 0, self._meeting)
         self._sending = threading.Lock()
         self._copying: dict[int, set[int]] = {}  # generation -> ranks that still read its host memory
         self._closing = False
@@ -120,22 +125,38 @@ class Leader:
         self._progress = Progress.on(config.device)
         self._on_cpu = self._progress.steps is None
         self._serves = False  # while ranks load, they may wait long for each other
-        context = get_context("spawn")  # a fork would copy locks that other threads hold
-        self._ranks = []
+        self._ranks: list[Rank] = []
         for number in range(1, config.tensor_parallel):
-            (commands, theirs), (pulse, their_pulse) = context.Pipe(), context.Pipe()
-            arguments = (config, number, self._meeting, theirs, their_pulse, load, on_end)
-            process = context.Process(target=run_rank, args=arguments, name=f"rank-{number}", daemon=True)
-            process.start()
-            theirs.close()
-            their_pulse.close()
-            self._ranks.append(Rank(number, process, commands, pulse))
+            self._ranks.append(self._start(config, number, load, forks=forks))
         self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
-        self._watcher.start()
         atexit.register(self.close)  # otherwise the interpreter would wait for ranks, which ignore signals
+        self.config = group.config_of(config, 0, self._meeting)
+
+    def _start(
+        self,
+        config: EngineConfig,
+        number: int,
+        load: Callable[[EngineConfig, Parallel], LoadedModel],
+        *,
+        forks: bool,
+    ) -> Rank:
+        context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
+        (commands, their_commands), (pulse, their_pulse) = context.Pipe(), context.Pipe()
+        arguments = (config, number, os.getpid(), self._meeting, their_commands, their_pulse, load, self._on_end)
+        target: Callable[..., None] = run_rank
+        if forks:
+            # A fork has this process's ends of all pipes. The end of this process would not close them.
+            ends = [end for rank in self._ranks for end in (rank.commands, rank.pulse)]
+            target = partial(_run_forked_rank, [*ends, commands, pulse])
+        process = context.Process(target=target, args=arguments, name=f"rank-{number}", daemon=True)
+        process.start()
+        their_commands.close()
+        their_pulse.close()
+        return Rank(number, process, commands, pulse)
 
     def join(self) -> Parallel:
-        """Wait for all ranks."""
+        """Wait for all ranks, and watch them from now on."""
+        self._watcher.start()
         return self._progress.of(group.join(self.config, 0, self._meeting, self._progress.exchanges))
 
     def close(self) -> None:
@@ -143,7 +164,7 @@ class Leader:
         atexit.unregister(self.close)
         self._closing = True
         self._tell(Stop(), best_effort=True)
-        until = time.monotonic() + _STOP_S
+        until = time.monotonic() + (_STOP_S if self._watcher.is_alive() else 0.0)  # before, they wait for each other
         for rank in self._ranks:
             rank.process.join(max(0.0, until - time.monotonic()))
             if rank.process.is_alive():
@@ -265,6 +286,8 @@ class Leader:
         """End all ranks if one does not answer or makes no progress."""
         most = SILENT_BEATS if self._on_cpu else SILENT_BEATS_ON_GPUS
         for rank in self._ranks:
+            if rank.unanswered > STOPPED_BEATS and is_stopped(rank.process.pid or 0):
+                self._fail(f"{_named(rank)} was stopped by a signal for {STOPPED_BEATS * BEAT_S:.0f} s")
             if rank.unanswered > most:
                 self._fail(f"{_named(rank)} has not answered for {most * BEAT_S:.0f} s")
         counts = [rank.counts for rank in self._ranks]
@@ -374,6 +397,12 @@ class MergedOnAll:
     def merge(self, slot: AdapterSlot) -> None:
         self._tell(Merge(slot.generation, slot.delta_correction_index))
         self._local.merge(slot)
+
+
+def _run_forked_rank(ends: Iterable[Connection], *arguments: Any) -> None:
+    for end in ends:
+        end.close()
+    run_rank(*arguments)
 
 
 def _named(rank: Rank) -> str:

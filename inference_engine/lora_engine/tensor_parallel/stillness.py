@@ -29,6 +29,8 @@ BEAT_S = 1.0
 SILENT_BEATS = 6
 # The same on a GPU, where a compiler or a driver may hold the interpreter lock for seconds.
 SILENT_BEATS_ON_GPUS = 10
+# Beats for which a rank may be stopped by a signal: neither a compiler nor a driver does that.
+STOPPED_BEATS = 2
 # Beats without progress after which ranks on CPUs count as hung.
 STILL_BEATS = 6
 
