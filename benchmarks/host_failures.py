@@ -90,6 +90,13 @@ class Engine:
         """Return how often the engine's log says that it listens."""
         return (self.folder / f"{self.name}.log").read_text().count('"listening on')
 
+    def start_again(self) -> None:
+        """Start the program again if it has ended, after a pause."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            time.sleep(RESTART_PAUSE_S)
+            self.start()
+
     def end(self, number: int) -> None:
         self.signal(number)
         assert self.process is not None
@@ -319,11 +326,7 @@ def lose_rank(platform: Platform, number: int, rank: int) -> dict[str, float]:
     os.kill(lost, number)
     eventually(lambda: not Path(f"/proc/{first}").exists(), 120, what="the end of rank 0")
     phases = {"ended_s": time.monotonic() - begun}
-    assert engine.process is not None
-    with suppress(subprocess.TimeoutExpired):
-        engine.process.wait(RESTART_PAUSE_S)
-        engine.start()
-    eventually(lambda: engine.starts() > starts, 120, what="a ready engine")
+    eventually(lambda: engine.starts() > starts or engine.start_again(), 120, what="a ready engine")
     phases["listens_s"] = time.monotonic() - begun
     eventually(lambda: platform.boot(engine) != before and seen(platform.web) == 1, 60, what="an online engine")
     phases["online_s"] = time.monotonic() - begun
