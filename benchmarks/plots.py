@@ -117,10 +117,78 @@ def kernels() -> None:
     save(figure, "kernels")
 
 
+def tensor_parallel() -> None:
+    """Draw S-LoRA's figure 8 for one model: requests by number of GPUs, without adapters, with 64 and with 1,000."""
+    rows = [json.loads(line) for line in (RESULTS / "w7.jsonl").read_text().splitlines()]
+    figure, (axes, costs) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(3, 2))
+    cases = ("base", "64 mixed", "1000 uniform")
+    card = {1: "NVIDIA H200", 2: "NVIDIA H100 80GB HBM3", 4: "NVIDIA H200"}
+    for index, case in enumerate(cases):
+        for gpus, name in card.items():
+            (*_, row) = (
+                row
+                for row in rows
+                if (row["metric"], row["case"], row["gpus"], row["gpu"]) == ("requests_per_s", case, gpus, name)
+                and row["model"] == MODEL
+                and row["system"].endswith(f"{gpus} ranks, outer")
+            )
+            (*_, alone) = (
+                row
+                for row in rows
+                if (row["metric"], row["case"], row["gpus"], row["gpu"]) == ("requests_per_s", case, 1, name)
+            )
+            share = row["value"] / alone["value"]
+            place = {1: 0, 2: 1, 4: 2}[gpus] + (index - 1) * 0.25
+            shade = ("#0f766e", "#5eada5", "#b6d9d5")[index]
+            axes.bar(place, share, 0.23, color=shade, label=case if gpus == 1 else None)
+            axes.annotate(f"{share:.2f}", (place, share), ha="center", va="bottom", fontsize=8)
+    axes.set_xticks(range(3), ["one GPU", "two H100s", "four H200s"])
+    axes.set(ylabel="requests/s, one GPU of the kind = 1", title="Llama-3.1-8B", ylim=(0, 3.6))
+    axes.legend(frameon=False, loc="upper left")
+    shares = {}
+    for gpus in (2, 4):
+        steps = {
+            (row["system"], row["case"]): row["value"]
+            for row in rows
+            if (row["metric"], row["model"], row["gpus"]) == ("step_ms", MODEL, gpus)
+        }
+        for case in cases[1:]:
+            full = steps[f"lorikeet, {gpus} ranks, full", case]
+            shares[f"{gpus} GPUs,\n{case}"] = 1 - steps[f"lorikeet, {gpus} ranks, full, LoRA silent", case] / full
+    costs.bar(range(len(shares)), [100 * share for share in shares.values()], 0.5, color=COLOURS["Lorikeet"])
+    costs.axhspan(18, 30, color="#cbd5e1")
+    costs.annotate("S-LoRA, 30B and 70B on A100s", (1.5, 24), ha="center", va="center", fontsize=8)
+    costs.set_xticks(range(len(shares)), list(shares), fontsize=8)
+    costs.set(title="LoRA's exchange, % of a decode step", ylim=(0, 34))
+    for each in (axes, costs):
+        each.spines[["top", "right"]].set_visible(False)
+    save(figure, "tensor_parallel")
+
+
+def dispatch() -> None:
+    """Draw dLoRA's comparison of dispatch on four engines: mean time of whole requests by skew."""
+    rows = [json.loads(line) for line in (RESULTS / "scheduling.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if row["workload"] == "w6 engines" and row["gpu"]]
+    figure, axes = plt.subplots(figsize=(6, 3))
+    titles = ("in turn", "fewest requests", "soonest first token", "and moving")
+    skews = (1.0, 0.3, 0.1)
+    for index, title in enumerate(titles):
+        means = {row["settings"]["skew"]: row["value"] for row in rows if row["settings"]["title"] == title}
+        places = [place + (index - 1.5) * 0.2 for place in range(len(skews))]
+        label = "soonest first token, with migration" if title == "and moving" else title
+        shade = ("#cbd5e1", "#94a3b8", "#0f766e", "#5eada5")[index]
+        axes.bar(places, [means[skew] for skew in skews], 0.19, label=label, color=shade)
+    axes.set_xticks(range(len(skews)), ["skew 1", "skew 0.3", "skew 0.1"])
+    axes.set(ylabel="mean seconds of a request", title="four engines on four H200s, one round of 4 s", ylim=(0, 3.4))
+    axes.legend(frameon=False, ncols=2, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    save(figure, "dispatch")
+
+
 def _name(factor: float) -> str:
     return str(factor) if factor < 1 else str(int(factor))
 
 
 if __name__ == "__main__":
-    for draw in (throughput, steps, working_set, kernels):
+    for draw in (throughput, steps, working_set, kernels, tensor_parallel, dispatch):
         draw()
