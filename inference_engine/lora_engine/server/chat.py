@@ -6,8 +6,9 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from lora_engine.constraints import Constraint, Kind
@@ -23,6 +24,7 @@ from lora_engine.text.output import (
 )
 from lora_engine.text.output.formats import MARKERS
 from lora_engine.text.output.grammar import CallGrammar, GrammarTool, UnfitSchemaError, Vocabulary, json_rule
+from lora_engine.text.output.harmony import opening_of
 from lora_engine.wire import engine_pb2 as pb
 
 Json = dict[str, Any]
@@ -88,6 +90,8 @@ class ChatFormat:
                 param="tools",
             )
         messages = [self._message(message) for message in chat.messages]
+        if self.tools is ToolFormat.HARMONY:
+            messages = list(_one_call_each(messages))
         options: Json = {
             "tools": [_tool(tool) for tool in offered],
             "reasoning_effort": chat.reasoning_effort,
@@ -101,7 +105,9 @@ class ChatFormat:
         """Return whether a grammar enforces the chat's tool calls, or its constraint after tools or reasoning."""
         offered = _offered(chat)
         enforced = chat.tool_choice.mode in _ENFORCED or any(tool.strict for tool in offered)
-        return (bool(offered) and enforced) or (has_constraint and bool(offered or self.reasoning))
+        # With harmony an answer has a header at least, which no constraint of a text allows.
+        reads_first = bool(offered or self.reasoning) or self.tools is ToolFormat.HARMONY
+        return (bool(offered) and enforced) or (has_constraint and reads_first)
 
     def constraint(self, chat: pb.Chat, output: ChatOutput, constraint: Constraint | None) -> Constraint | None:
         """Return the constraint of the answer: the chat's ``constraint``, its tool calls, or either. Raises
@@ -119,6 +125,7 @@ class ChatFormat:
             content="" if constraint is None else _content_rule(constraint),
             reasoning=output.reasoning,
             reasoning_opened=output.reasoning_opened,
+            opening=output.opening,
         )
         try:
             return Constraint(Kind.GRAMMAR, grammar.lark(self._vocabulary))
@@ -138,14 +145,15 @@ class ChatFormat:
             self.tools,
             frozenset(tool.name for tool in _offered(chat)),
             certain=self.constrains(chat, has_constraint=has_constraint),
-            single=chat.single_tool_call or self.template.takes_one_call_only,
+            single=chat.single_tool_call or self.template.takes_one_call_only or self.tools is ToolFormat.HARMONY,
             reasoning=self.reasoning,
             reasoning_opened=opened,
+            opening=opening_of(prompt) if self.tools is ToolFormat.HARMONY else "",
         )
 
     def shown_ids(self, output: ChatOutput) -> frozenset[int]:
         """Return the special tokens that must stay in the text so that it can be parsed."""
-        shown = self._tool_ids if output.tools else frozenset()
+        shown = self._tool_ids if output.tools or output.format is ToolFormat.HARMONY else frozenset()
         return shown | self._reasoning_ids if output.reasoning else shown
 
     def _message(self, message: pb.ChatMessage) -> Json:
@@ -157,6 +165,9 @@ class ChatFormat:
             made |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), message.reasoning)
         if message.tool_calls:
             made["tool_calls"] = [self._call(call) for call in message.tool_calls]
+        if self.tools is ToolFormat.HARMONY and message.tool_calls and message.reasoning and message.content:
+            # Templates have one place for both before a call.
+            made |= {"content": "", "thinking": f"{message.reasoning}\n\n{message.content}"}
         if message.tool_call_id:
             made["tool_call_id"] = self._id(message.tool_call_id)
         return made
@@ -194,6 +205,27 @@ def read_into(message: pb.Delta, parsed: Parsed, *, has_calls: bool) -> None:
         message.tool_calls.add(index=call.index, id=call.id, name=call.name, arguments=call.arguments)
     if has_calls and message.finish_reason == "stop":
         message.finish_reason = "tool_calls"
+
+
+def _one_call_each(messages: list[Json]) -> Iterator[Json]:
+    """Yield messages with one call each, followed by its results: of several calls, harmony's templates show the first.
+
+    Results of no call stay behind the last one.
+    """
+    at = 0
+    while at < len(messages):
+        message, calls, at = messages[at], messages[at].get("tool_calls", []), at + 1
+        if len(calls) < 2:
+            yield message
+            continue
+        results = list(takewhile(lambda each: each["role"] == "tool", messages[at:]))
+        at += len(results)
+        for number, call in enumerate(calls):
+            yield {**(message if number == 0 else {"role": message["role"], "content": ""}), "tool_calls": [call]}
+            of_call = [each for each in results if each.get("tool_call_id") == call["id"]]
+            results = [each for each in results if each not in of_call]
+            yield from of_call
+        yield from results
 
 
 def _opens_reasoning(tags: ReasoningTags, chat: pb.Chat, prompt: str) -> bool:

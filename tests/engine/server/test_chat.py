@@ -67,12 +67,33 @@ MISTRAL = """{{ bos_token }}{%- if tools %}[AVAILABLE_TOOLS] {{ tools | tojson }
 {"name": "{{ function.name }}", "arguments": {{ function.arguments | tojson }}, "id": "{{ call.id }}"}
 {%- endfor %}]
 {%- else %}{{ message.content }}{% endif %}{% endfor %}"""
-TEMPLATES = {"hermes": QWEN, "llama_json": LLAMA, "llama_pythonic": PYTHONIC, "mistral": MISTRAL}
+HARMONY = """{%- if tools %}<|start|>developer<|message|>{{ tools | tojson }}<|end|>{% endif %}
+{%- for message in messages %}
+{%- if message.tool_calls %}
+{%- if message.content and message.thinking %}{{ raise_exception('one of both') }}{% endif %}
+{%- set thought = message.content or message.thinking %}
+{%- if thought %}<|start|>assistant<|channel|>analysis<|message|>{{ thought }}<|end|>{% endif %}
+{%- set call = message.tool_calls[0].function -%}
+<|start|>assistant<|channel|>commentary to=functions.{{ call.name }} <|constrain|>json<|message|>
+{{- call.arguments | tojson }}<|call|>
+{%- elif message.role == 'tool' %}<|start|>functions.f to=assistant<|channel|>commentary<|message|>
+{{- message.content }}<|end|>
+{%- elif message.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ message.content }}<|end|>
+{%- else %}<|start|>{{ message.role }}<|message|>{{ message.content }}<|end|>{% endif %}
+{%- endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"""
+TEMPLATES = {
+    "hermes": QWEN,
+    "llama_json": LLAMA,
+    "llama_pythonic": PYTHONIC,
+    "mistral": MISTRAL,
+    "harmony": HARMONY,
+}
 WRITTEN = {
     "hermes": '<tool_call>{"name": "f", "arguments": {"city": "Óslo \\"x\\""}}</tool_call>',
     "llama_json": '{"name": "f", "parameters": {"city": "Óslo \\"x\\""}}',
     "llama_pythonic": '[f(city="Óslo \\"x\\"")]',
     "mistral": '[TOOL_CALLS] [{"name": "f", "arguments": {"city": "Óslo \\"x\\""}, "id": "',
+    "harmony": '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"city": "Óslo \\"x\\""}',
 }
 ARGUMENTS = {"city": 'Óslo "x"'}
 TOOL = pb.Tool(name="f", description="d", parameters='{"type": "object", "properties": {"city": {"type": "string"}}}')
@@ -109,7 +130,7 @@ def test_there_and_back(name: str, tokenizer: Tokenizer) -> None:
     assert WRITTEN[name] in prompt and "4 degrees" in prompt
     assert '"name": "f"' in prompt and '"description": "d"' in prompt
     start = prompt.index(WRITTEN[name])
-    end = {"hermes": "<|im_end|>", "mistral": "[TOOL_RESULTS]"}.get(name, "<|eot_id|>")
+    end = {"hermes": "<|im_end|>", "mistral": "[TOOL_RESULTS]", "harmony": "<|call|>"}.get(name, "<|eot_id|>")
     parsed = (
         form.output("r", asked, prompt, has_constraint=False).choice(0).finish(prompt[start : prompt.index(end, start)])
     )
@@ -149,6 +170,34 @@ def test_a_resumed_answer_is_read_on(name: str, tokenizer: Tokenizer) -> None:
     assert whole[-1].finish_reason == "tool_calls"
     for cut in range(1, len(ids)):
         assert read(cut) == whole[cut:]
+
+
+def test_harmony_has_one_call_in_each_message(tokenizer: Tokenizer) -> None:
+    """Each with its result behind it, and a thought before the first one; results of no call stay."""
+    form = chat_format(HARMONY, tokenizer)
+    calls = [pb.ToolCall(id=str(n), name="f", arguments=f'{{"n": {n}}}') for n in range(2)]
+    results = [pb.ChatMessage(role="tool", content=f"result {n}", tool_call_id=str(n)) for n in (1, 0, 7)]
+    said = pb.ChatMessage(role="assistant", content="I look.", reasoning="Hm.", tool_calls=calls)
+    prompt = form.prompt(chat(said, *results))
+    order = ["Hm.\n\nI look.", '{"n": 0}', "result 0", '{"n": 1}', "result 1", "result 7", "<|start|>assistant"]
+    places = [prompt.rindex(part) for part in order]
+    assert places == sorted(places) and prompt.count("I look.") == 1
+
+
+def test_harmony_is_read_without_tools_and_where_a_message_goes_on(tokenizer: Tokenizer) -> None:
+    form = chat_format(HARMONY, tokenizer)
+    plain = pb.Chat(messages=[pb.ChatMessage(role="user", content="x")])
+    output = form.output("r", plain, form.prompt(plain), has_constraint=False)
+    assert output.reads_something and output.opening == "<|start|>assistant"
+    answer = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+    assert output.choice(0).finish(answer) == Parsed("Yes.", "Hm.")
+    made = form.constraint(plain, output, Constraint(Kind.JSON_OBJECT))
+    assert made is not None and made.kind is Kind.GRAMMAR and "final" in made.text
+    unfinished = pb.Chat(
+        messages=[*plain.messages, pb.ChatMessage(role="assistant", content="Yes, a")], continue_final_message=True
+    )
+    output = form.output("r", unfinished, form.prompt(unfinished), has_constraint=False)
+    assert output.choice(0).finish(" cat.") == Parsed(" cat.", "")
 
 
 def test_ids_of_other_clients_fit_mistrals_templates(tokenizer: Tokenizer) -> None:

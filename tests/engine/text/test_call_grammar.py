@@ -13,6 +13,7 @@ from lorikeet_testing.tool_outputs import FORMATS, THINK, Read, output_of, read
 
 from lora_engine.constraints import Constraint, Kind, compile_constraint
 from lora_engine.text.output import ToolFormat
+from lora_engine.text.output.formats import MARKERS
 from lora_engine.text.output.grammar import CallGrammar, GrammarTool, UnfitSchemaError, Vocabulary, json_rule
 
 BYTES = LLTokenizer("byte")
@@ -30,7 +31,12 @@ CALLS = {
     "llama_json": '{"name": "get_weather", "parameters": {"city": "Oslo", "unit": "c"}}',
     "llama_pythonic": '[get_weather(city="Oslo", unit="c")]',
     "mistral": '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Oslo", "unit": "c"}}]',
+    "harmony": (
+        '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Oslo", "unit": "c"}'
+    ),
 }
+WITHOUT_HEADERS = [format for format in FORMATS if format != "harmony"]
+FINAL, THOUGHT = "<|channel|>final<|message|>", "<|channel|>analysis<|message|>hm <b><|end|><|start|>assistant"
 BETWEEN = {"hermes": "\n", "llama_json": "; "}
 
 
@@ -61,7 +67,35 @@ def test_several_calls_or_one(format: str) -> None:
     assert not allows(matcher(format, required=True, single=True), twice)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+def test_messages_of_harmony() -> None:
+    call, content = CALLS["harmony"], json_rule(CONTENT, strict=True)
+    free, required = matcher("harmony"), matcher("harmony", required=True)
+    for answer in (f"{FINAL}Hello <b>", f"{THOUGHT}{FINAL}a\nb", call, THOUGHT + call, THOUGHT + THOUGHT + call):
+        assert allows(free, answer), answer
+        assert allows(required, answer) == (FINAL not in answer), answer
+    for answer in ("Hello", f"{FINAL}Hello<|end|><|start|>assistant{call}", THOUGHT, call.replace("unit", "u")):
+        assert not allows(free, answer), answer
+    held = matcher("harmony", content=content)
+    assert allows(held, THOUGHT + FINAL + '{"a": 1}') and allows(held, call)
+    assert not allows(held, FINAL + '{"a": "x"}')
+    opening = "<|start|>assistant"
+    assert allows(matcher("harmony", content=content, opening=f"{opening}{FINAL}"), '{"a": 1}')
+    thinking = matcher("harmony", required=True, opening=f"{opening}<|channel|>analysis<|message|>h")
+    assert allows(thinking, f"m<|end|>{opening}{call}") and not allows(thinking, call)
+    writing = matcher("harmony", required=True, opening=f"{opening}{FINAL}I")
+    assert allows(writing, f" look<|end|>{opening}{call}") and not allows(writing, " look")
+    no_tools = CallGrammar(ToolFormat.HARMONY, (), False, False, content).lark(TEXT_ONLY)
+    assert "commentary" not in no_tools
+
+
+def test_markers_of_harmony_that_are_special_tokens() -> None:
+    ids = {marker: number for number, marker in enumerate(MARKERS[ToolFormat.HARMONY], 5)}
+    lark = CallGrammar(ToolFormat.HARMONY, TOOLS, required=False, single=True).lark(Vocabulary(ids.get))
+    assert 'thought: <[6]> "analysis" <[7]> FREE <[9]>\n' in lark
+    assert '"commentary to=functions.get_weather " <[8]> "json" <[7]> arguments_0' in lark
+
+
+@pytest.mark.parametrize("format", WITHOUT_HEADERS)
 def test_text_is_free_until_a_call_begins(format: str) -> None:
     free, call = matcher(format), CALLS[format]
     for text in ("", "Hello <b> [1] {", "a\nb", '{"city": 1}', "<tool", call):
@@ -81,7 +115,7 @@ def test_a_marker_that_is_a_special_token() -> None:
     assert "TEXT <[5]> call" in lark
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WITHOUT_HEADERS)
 @pytest.mark.parametrize("required", [True, False])
 def test_reasoning_comes_first_and_is_free(format: str, required: bool) -> None:
     call = CALLS[format]
@@ -120,8 +154,10 @@ def test_arguments_in_pythons_form() -> None:
 def test_whatever_is_allowed_is_read(format: str) -> None:
     """Walk through the grammar at random: the answer is calls with arguments that are objects, and no text."""
     start = matcher(format, required=True, single=True)
+    begun = "<|channel|>c" if format == "harmony" else ""  # a thought would hardly end by chance
+    assert start.try_consume_tokens(list(begun.encode())) == len(begun)
     for seed in range(12):
-        text = walk(start, random.Random(seed))
+        text = begun + walk(start, random.Random(seed))
         whole = read(output_of(format), [text])
         assert len(whole.calls) == 1 and not whole.text, text
         arguments = json.loads(whole.calls[0][1])

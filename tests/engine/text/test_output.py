@@ -10,9 +10,12 @@ import pytest
 from lorikeet_testing.tool_outputs import FORMATS, THINK, Read, cut, output_of, random_output, read
 
 from lora_engine.text.output import ToolFormat, find_reasoning_tags, find_tool_format
+from lora_engine.text.output.harmony import opening_of
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 F = ("f", '{"a": 1}')
+HARMONY_CALL = '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}'
+THOUGHT = "<|channel|>analysis<|message|>Hm, <x>.<|end|>"
 # What a model wrote, and what is read of it.
 OUTPUTS: list[tuple[str, str, Read]] = [
     ("hermes", "Only text, a < b.", Read("Only text, a < b.")),
@@ -51,6 +54,25 @@ OUTPUTS: list[tuple[str, str, Read]] = [
     ("mistral", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"a": 1}', Read(calls=[F, F])),
     ("mistral", '[TOOL_CALLS]f{"a": 1}', Read(calls=[F])),
     ("mistral", '[TOOL_CALLS]g[ARGS]{"a": 1}', Read('[TOOL_CALLS]g[ARGS]{"a": 1}')),
+    ("harmony", f"{THOUGHT}<|start|>assistant<|channel|>final<|message|>a < b<|return|>", Read("a < b", "Hm, <x>.")),
+    ("harmony", f"{THOUGHT}<|start|>assistant{HARMONY_CALL}<|call|>", Read("", "Hm, <x>.", [F])),
+    ("harmony", HARMONY_CALL, Read(calls=[F])),
+    ("harmony", '<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>',
+     Read(calls=[F])),
+    ("harmony", '<|channel|>analysis to=functions.f<|message|>{"a": 1}', Read(calls=[F])),
+    ("harmony", f"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant{HARMONY_CALL}",
+     Read("I look.", calls=[F])),
+    ("harmony", f"{THOUGHT}{THOUGHT}<|channel|>final<|message|>A<|end|><|channel|>final<|message|>B",
+     Read("A\n\nB", "Hm, <x>.\n\nHm, <x>.")),
+    ("harmony", "<|channel|>analysis<|message|>cut <|en", Read("", "cut <|en")),
+    ("harmony", "<|channel|>fin", Read()),
+    ("harmony", "<|channel|>analysis to=python<|message|>1 + 1<|call|>", Read("", "1 + 1")),
+    ("harmony", " no header, to=x", Read(" no header, to=x")),
+    ("harmony", "to=x", Read("to=x")),
+    ("harmony", "<|end|>A<|end|>", Read("A")),
+    ("harmony", HARMONY_CALL.replace(".f", ".g"), Read('{"a": 1}')),
+    ("harmony", HARMONY_CALL.replace("1}", "1,}"), Read('{"a": 1,}')),
+    ("harmony", f"{HARMONY_CALL}<|call|><|channel|>final<|message|>A", Read("A", calls=[F])),
 ]  # fmt: skip
 
 
@@ -97,6 +119,30 @@ def test_random_outputs_cut_anywhere(format: str, certain: bool) -> None:
         assert read(output, text) == whole
         cuts = [rng.randrange(len(text) + 1) for _ in range(4)]
         assert read(output, cut(text, cuts)) == whole, (text, cuts)
+
+
+@pytest.mark.parametrize(
+    ("opening", "text", "expected"),
+    [
+        ("<|start|>assistant", "<|channel|>final<|message|>b", Read("b")),
+        ("<|start|>assistant<|channel|>final<|message|>a <", "b<|return|>", Read("b")),
+        ("<|start|>assistant<|channel|>analysis<|message|>a", "b<|end|><|start|>assistant<|channel|>final<|message|>c",
+         Read("c", "b")),
+        ("<|start|>assistant<|channel|>", "final<|message|>b", Read("b")),
+        ("", "<|start|>assistant<|channel|>final<|message|>b", Read("b")),
+    ],
+)  # fmt: skip
+def test_an_answer_goes_on_where_the_prompt_ends(opening: str, text: str, expected: Read) -> None:
+    output = output_of("harmony", opening=opening)
+    for at in range(len(text) + 1):
+        assert read(output, cut(text, [at])) == expected, at
+    assert opening_of(f"<|start|>user<|message|>x<|end|>{opening}") == opening
+    assert opening_of(f"{opening}<|end|>") == opening_of("") == ""
+
+
+def test_headers_that_never_end_are_text() -> None:
+    text = "<|start|>assistant<|channel|>" + "x" * 600 + "<|message|>y"
+    assert read(output_of("harmony"), text) == read(output_of("harmony"), [text]) == Read(text)
 
 
 def test_calls_that_are_certain_are_passed_on_while_they_are_written() -> None:
@@ -146,6 +192,7 @@ def test_time_grows_with_the_length_only() -> None:
         ('<tool_call><invoke name="f">', ToolFormat.NONE),
         ("<|start_header_id|>assistant<|end_header_id|>>>>all", ToolFormat.NONE),
         ("<|user|>", ToolFormat.NONE),
+        ("<|start|>assistant<|channel|>final<|message|>{{ x }}<|end|>", ToolFormat.HARMONY),
     ],
 )
 def test_the_format_follows_from_the_template(template: str, expected: ToolFormat) -> None:

@@ -60,7 +60,8 @@ def random_output(format: str, rng: random.Random) -> str:
 
 
 _SCRAPS = ("", "{", "}", '"', "\\", "<", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "[", "]", "(",
-           ";", ",", "\n", "é", "<think>", "</think>", "\x00", "[ARGS]")  # fmt: skip
+           ";", ",", "\n", "é", "<think>", "</think>", "\x00", "[ARGS]",
+           "<|end|>", "<|channel|>", "<|start|>", "<|message|>")  # fmt: skip
 _TEXTS = ("", "Sure. ", "Let me look:\n", "a < b [1] {x}", "\n\n", "日本 ", "<tool", "[TOOL_", "{")
 _VALUES: tuple[object, ...] = (
     1,
@@ -110,5 +111,24 @@ def _mistral(name: str, arguments: object, rng: random.Random) -> str:
     return f"[TOOL_CALLS][{', '.join([call] * rng.randrange(1, 3))}]"
 
 
-_CALLS = {"hermes": _hermes, "llama_json": _llama_json, "llama_pythonic": _llama_pythonic, "mistral": _mistral}
+def _harmony(name: str, arguments: object, rng: random.Random) -> str:
+    """Return messages of any kind, with a call among them."""
+    written = json.dumps(arguments)
+    start, end = rng.choice(("", "<|start|>assistant")), rng.choice(("<|end|>", "<|end|>\n", "<|return|>", ""))
+    return rng.choice((
+        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{written}<|call|>",
+        f"<|start|>assistant to=functions.{name}<|channel|>commentary json<|message|>{written}<|call|>",
+        f"{start}<|channel|>analysis<|message|>I call {name} <b>{end}",
+        f"{start}<|channel|>final<|message|>It is {written}.{end}",
+        f"{start}<|channel|>analysis to=python<|message|>1 + 1<|call|>",
+    ))  # fmt: skip
+
+
+_CALLS = {
+    "hermes": _hermes,
+    "llama_json": _llama_json,
+    "llama_pythonic": _llama_pythonic,
+    "mistral": _mistral,
+    "harmony": _harmony,
+}
 FORMATS = tuple(_CALLS)

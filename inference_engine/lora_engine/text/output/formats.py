@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from . import harmony_markers
+
 
 class ToolFormat(StrEnum):
     """The formats of tool calls. ``NONE``: the model's calls cannot be parsed."""
@@ -16,6 +18,7 @@ class ToolFormat(StrEnum):
     LLAMA_JSON = "llama_json"
     LLAMA_PYTHONIC = "llama_pythonic"
     MISTRAL = "mistral"
+    HARMONY = "harmony"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ REASONING_SETTINGS = (AUTO, "none", *REASONING_FORMATS)
 
 # Marks of formats in a template; the first match counts. Similar formats that are not supported come first.
 _MARKS: tuple[tuple[ToolFormat, Callable[[str], object]], ...] = (
+    (ToolFormat.HARMONY, re.compile(r"<\|channel\|>.*<\|message\|>", re.DOTALL).search),
     (
         ToolFormat.NONE,
         re.compile(
@@ -54,6 +58,7 @@ MARKERS: dict[ToolFormat, tuple[str, ...]] = {
     ToolFormat.LLAMA_JSON: ("<|python_tag|>",),
     ToolFormat.LLAMA_PYTHONIC: ("<|python_start|>",),
     ToolFormat.MISTRAL: ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+    ToolFormat.HARMONY: harmony_markers.MARKERS,
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from lora_engine.constraints import schema_in_grammars
 
+from . import harmony_markers as harmony
 from .formats import ReasoningTags, ToolFormat
 
 Json = dict[str, Any]
@@ -65,12 +66,15 @@ class CallGrammar:
     content: str = ""
     reasoning: ReasoningTags | None = None
     reasoning_opened: bool = False
+    opening: str = ""  # end of the prompt, which the answer's first message continues; with ``HARMONY``
 
     def lark(self, vocabulary: Vocabulary) -> str:
         """Return the grammar in Lark. Raises ``UnfitSchemaError``."""
+        if self.format is ToolFormat.HARMONY:
+            return _lines(_harmony(self, vocabulary))
         rules = _FORMATS[self.format](self, vocabulary) if self.tools else {}
         start = self._thinking(rules, vocabulary) + self._answer(rules, vocabulary)
-        return "".join(f"{name}: {body}\n" for name, body in {"start": start, **rules}.items())
+        return _lines({"start": start, **rules})
 
     def _answer(self, rules: dict[str, str], vocabulary: Vocabulary) -> str:
         """Return the rule of the answer after reasoning.
@@ -125,6 +129,10 @@ class CallGrammar:
                 rules["BLANK"] = r"/[ \n]{1,3}/"
                 thought += " BLANK?"
         return f"{thought} " if self.reasoning_opened else f"({vocabulary.marker(opening)} {thought})? "
+
+
+def _lines(rules: dict[str, str]) -> str:
+    return "".join(f"{name}: {body}\n" for name, body in rules.items())
 
 
 def _escaped(text: str) -> str:
@@ -188,6 +196,36 @@ def _keywords(tool: GrammarTool, number: int, rules: dict[str, str]) -> str:
             rules[place_rules[place]] = body
         following = place_rules
     return following["first"]
+
+
+def _harmony(grammar: CallGrammar, vocabulary: Vocabulary) -> dict[str, str]:
+    """Return the rules of an answer's messages: any of reasoning, then one call, or a text. Its end has no marker."""
+    is_text = vocabulary.is_text(harmony.ENDS[0])
+    channel, message, constrain, end, start = map(
+        vocabulary.marker, (harmony.CHANNEL, harmony.MESSAGE, harmony.CONSTRAIN, harmony.ENDS[0], harmony.START)
+    )
+    thinking, again = "FREE" if is_text else f"FREE {end}", f'{start} "assistant"'
+    rules = {"thought": f'{channel} "analysis" {message} {thinking}', "FREE": "/(?s:.*)/", "TEXT": "/(?s:.*)/"}
+    if is_text:  # free text must not contain markers, and the end is one lexeme with the text before it
+        mark, marks = _escaped(harmony.ENDS[0]), "|".join(map(_escaped, (harmony.START, *harmony.ENDS)))
+        rules["FREE"] = rf"/(?s:.*){mark}/ & ~/(?s:.*){mark}(?s:.+)/"
+        rules["TEXT"] += rf" & ~/(?s:.*)({marks})(?s:.*)/"
+    rules["content"] = grammar.content or "TEXT"
+    rules["final"] = f'{channel} "final" {message} content'
+    if grammar.tools:
+        recipients = [_quoted(f"commentary to={harmony.FUNCTIONS}{tool.name} ") for tool in grammar.tools]
+        bodies = [f'{constrain} "json" {message} arguments_{number}' for number in range(len(recipients))]
+        calls = " | ".join(f"{to} {body}" for to, body in zip(recipients, bodies, strict=True))
+        rules |= {"call": f"{channel} ({calls})", **_arguments(grammar.tools)}
+    last = "call" if grammar.required else "(final | call)" if grammar.tools else "final"
+    answer = f"(thought {again})* {last}"
+    header, continues, _ = grammar.opening.rpartition(harmony.MESSAGE)
+    if continues and f"{harmony.CHANNEL}analysis" in header:
+        answer = f"{thinking} {again} {answer}"
+    elif continues:
+        written = f"content {end}" if grammar.content else thinking
+        answer = f"{written} {again} {answer}" if grammar.required else "content"
+    return {"start": answer, **rules}
 
 
 def _quoted(text: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from . import calls as readers
 from .calls import END, Calls, NotACallError, Reader
 from .formats import ReasoningTags, ToolFormat
+from .harmony import HarmonySplitter
 from .reasoning import ReasoningSplitter, possible_start
 
 
@@ -34,9 +35,9 @@ class Parsed:
 class ChatOutput:
     """The settings for parsing the output of one request.
 
-    ``tools`` are the names that may be called; with none the text is not parsed. Where calls are ``certain``, by a
-    grammar, they are sent while they are written; otherwise each is kept back until it is complete, and becomes text if
-    it is no call.
+    ``tools`` are the names that may be called; with none the text is not parsed for calls. Where calls are ``certain``,
+    by a grammar, they are sent while they are written; otherwise each is kept back until it is complete, and becomes
+    text if it is no call.
     """
 
     request_id: str
@@ -46,13 +47,14 @@ class ChatOutput:
     single: bool = False
     reasoning: ReasoningTags | None = None
     reasoning_opened: bool = False
+    opening: str = ""  # end of the prompt, which the answer's first message continues; with ``HARMONY``
 
     def choice(self, number: int) -> ChoiceParser:
         return ChoiceParser(self, number)
 
     @property
     def reads_something(self) -> bool:
-        return bool(self.tools) or self.reasoning is not None
+        return bool(self.tools) or self.reasoning is not None or self.format is ToolFormat.HARMONY
 
 
 def call_id(request_id: str, choice: int, index: int, format: ToolFormat) -> str:
@@ -65,14 +67,21 @@ class ChoiceParser:
     """A parser of one choice. ``feed`` takes its text in any pieces; the joined output is the same."""
 
     def __init__(self, output: ChatOutput, number: int) -> None:
-        self._reasoning = None
+        self._reasoning: ReasoningSplitter | None = None
+        self._calls: _CallFinder | None
+        self._harmony: _Harmony | None
         if output.reasoning is not None:
             self._reasoning = ReasoningSplitter(output.reasoning, inside=output.reasoning_opened)
-        self._calls = _CallFinder(output, number) if output.tools else None
+        self._calls = self._harmony = None
+        if output.format is ToolFormat.HARMONY:
+            self._harmony = _Harmony(output, number)
+        elif output.tools:
+            self._calls = _CallFinder(output, number)
 
     @property
     def has_calls(self) -> bool:
-        return self._calls is not None and self._calls.collected.count > 0
+        finder = self._harmony or self._calls
+        return finder is not None and finder.collected.count > 0
 
     def feed(self, text: str) -> Parsed:
         return self._read(text, end=False)
@@ -82,6 +91,8 @@ class ChoiceParser:
         return self._read(text, end=True)
 
     def _read(self, text: str, *, end: bool) -> Parsed:
+        if self._harmony is not None:
+            return self._harmony.read(text, end=end)
         reasoning = ""
         if self._reasoning is not None:
             reasoning, text = self._reasoning.feed(text)
@@ -152,6 +163,20 @@ def is_object(text: str) -> bool:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+class _Harmony:
+    """A reader of answers in the harmony format."""
+
+    def __init__(self, output: ChatOutput, choice: int) -> None:
+        self.collected = _Collected(output, choice)
+        self._splitter = HarmonySplitter(
+            self.collected, output.opening, has_calls=bool(output.tools), certain=output.certain
+        )
+
+    def read(self, text: str, *, end: bool) -> Parsed:
+        reasoning, text = self._splitter.read(text, end=end)
+        return Parsed(text, reasoning, self.collected.take())
 
 
 @dataclass(frozen=True, slots=True)
