@@ -61,6 +61,9 @@ class EngineConfig:
     prefix_cache: bool = True
     prefetch: int = 16  # first waiting requests whose adapters are loaded ahead
     max_lora_rank: int = 256  # at most HIGHEST_LORA_RANK
+    speculation: str = "off"  # "ngram" = steps also compute guessed next tokens | "off"
+    speculation_tokens: int = 4  # guesses of a sequence in a step at most
+    speculation_max_running: int = 32  # running sequences beyond which nothing is guessed
     order: str = "fair"
     input_price: float = 1.0  # price of a prompt token in the service counters of the fair order
     output_price: float = 2.0  # price of a generated token there

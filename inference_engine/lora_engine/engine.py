@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol
@@ -52,6 +53,7 @@ from .scheduling.prefill_budget import PrefillBudgetReport
 from .scheduling.scheduler import StepPlan, too_large_for_host
 from .scheduling.scheduler_stats import QueueReport, WaitingRequest
 from .scheduling.sequence import RequestState, Sequence, State, detokenizer_for
+from .scheduling.speculation import speculation_of
 from .structured import Grammars
 from .text import Tokenizer
 
@@ -116,6 +118,7 @@ class Engine:
             else None,
             merged_weights=self._merged_weights(),
             mirror=mirror,
+            speculation=speculation_of(config, has_states=self.pool.geometry.state_pages > 0),
         )
         self.runner = runner or build_runner(config, self.loaded, mirror)
         self.grammars = Grammars(self.tokenizer, self.model_config.vocab_size)
@@ -129,7 +132,7 @@ class Engine:
     # The life of a step, on one screen.
 
     def step(self) -> StepOutput:
-        """Schedule, launch, commit: at most one token for every running sequence.
+        """Schedule, launch, commit: a token for every running sequence, and more where drafts foresaw them.
 
         On a GPU the committed tokens are those of the previous step: while the device computes this step, the host
         commits them, and schedules the next step without waiting. For constrained answers those tokens determine which
@@ -324,7 +327,12 @@ class Engine:
         return self._mirror.mergeable(self.loaded.model)
 
     def _may_overlap(self) -> bool:
-        """Return whether the next step can be planned before the tokens of the last one are known."""
+        """Return whether the next step can be planned before the tokens of the last one are known.
+
+        After drafts it is not known how many tokens there are, and drafts follow the last token.
+        """
+        if self.core.awaits_drafts or (self._in_flight is not None and self._in_flight.drafts):
+            return False
         return not any(sequence.request.sampling.penalises for sequence in self.core.scheduler.running)
 
     def _launch(self, plan: StepPlan) -> InFlight | Launched | None:
@@ -413,12 +421,20 @@ class Engine:
         self.core.measured(self._step_s)
         output.deltas += self._prompt_deltas(reads)
         complete = self._begin_masks(sampled)  # first, so that slow masks are computed during the rest
+        kept = Counter[Sequence]()
         for sequence, token, logprob in sampled:
             if token == OVERFLOWED:
                 self._overflowed(sequence)
-            if sequence.state is not State.FINISHED:
-                self.core.token_arrived(sequence, token, now)
-                output.deltas.append(self._token_delta(sequence, token, logprob, complete=sequence in complete))
+            if sequence.state is State.FINISHED or (kept[sequence] and sequence.state is not State.RUNNING):
+                continue  # a pre-empted sequence takes a step's first token only: it has no place for more
+            self.core.token_arrived(sequence, token, now)
+            delta = self._token_delta(sequence, token, logprob, complete=sequence in complete)
+            if kept[sequence]:
+                output.deltas[-1].append(delta)  # rows of a sequence are adjacent
+            else:
+                output.deltas.append(delta)
+            kept[sequence] += 1
+        self.core.tokens_committed(kept, {sequence: len(drafts) for sequence, drafts in launched.drafts.items()})
 
     def _begin_masks(self, sampled: Iterable[Sampled]) -> set[Sequence]:
         """Advance the answers' grammars by their tokens, start the next masks, and return complete sequences.

@@ -271,6 +271,13 @@ class TokenDelta:
         more = self.choice or self.finish_reason or self.logprobs or self.of_prompt is not None
         return not more and len(self.token_ids) == 1
 
+    def append(self, other: TokenDelta) -> None:
+        """Add the choice's next output."""
+        self.text += other.text
+        self.token_ids += other.token_ids
+        self.logprobs += other.logprobs
+        self.finish_reason = other.finish_reason
+
 
 class PreemptionSpan(NamedTuple):
     """A pre-emption in milliseconds: its start since submission, and its duration."""
@@ -302,6 +309,8 @@ class RequestUsage:
     preemption_spans: list[PreemptionSpan] = field(default_factory=list)
     adapter_loaded_from: str = ""  # tier from which its adapter was loaded: "disk" | "host"
     device_us: int = 0  # share of the device time of its steps, in proportion to tokens
+    drafted_tokens: int = 0  # guesses that steps computed for it; never billed
+    accepted_tokens: int = 0  # completion tokens that guesses saved a step
 
 
 @dataclass(slots=True)

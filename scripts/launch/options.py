@@ -37,6 +37,7 @@ class Options:
     quantization: str
     kv_cache_dtype: str
     adapter_dtype: str
+    speculation: str
     deterministic: bool
     tensor_parallel: int
     threads: int
@@ -62,6 +63,7 @@ class Options:
             quantization=env.get("QUANTIZATION") or "auto",
             kv_cache_dtype=env.get("KV_CACHE_DTYPE") or "auto",
             adapter_dtype=env.get("ADAPTER_DTYPE") or "auto",
+            speculation=env.get("SPECULATION") or "off",
             deterministic=_switch(env, "DETERMINISTIC"),
             tensor_parallel=_number(env, "TP", 1),
             threads=_number(env, "THREADS", max(1, min((os.cpu_count() or 1) - 1, 8))),

@@ -270,6 +270,7 @@ def engine_command(options: Options) -> list[str]:
         "--quantization", options.quantization,
         "--kv-cache-dtype", options.kv_cache_dtype,
         "--adapter-dtype", options.adapter_dtype,
+        "--speculation", options.speculation,
         "--deterministic" if options.deterministic else "--no-deterministic",
         "--tensor-parallel", str(options.tensor_parallel),
         "--threads", str(options.threads),

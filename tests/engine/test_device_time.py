@@ -17,7 +17,7 @@ def state(name: str) -> RequestState:
 
 
 def chunks(*work: tuple[RequestState, int]) -> Any:
-    return [SimpleNamespace(sequence=SimpleNamespace(parent=parent), tokens=tokens) for parent, tokens in work]
+    return [SimpleNamespace(sequence=SimpleNamespace(parent=parent), known=tokens) for parent, tokens in work]
 
 
 def test_by_tokens() -> None:

@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 import torch
+from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
 from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
@@ -26,10 +27,12 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.execution.graph_set import GraphSet
+from lora_engine.execution.runner import Logits, Runner
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import MAX_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
 from lora_engine.model.triton_ops import ALL_GROUPS, ATTENTION, covering, split_spans
 from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.scheduling.sequence import Chunk
 from lora_kernels import attention
 from lora_kernels.work_items import tiles_needed
 
@@ -87,6 +90,7 @@ def generate(engine: Engine, digests: list[str], count: int, lengths: Sequence[i
 @pytest.mark.usefixtures("few_programs")
 def test_interpreted_mixed_graphs_give_the_same_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, digests = build(folder, "cpu", backend="torch")
+    joined = generate_two(engine, digests)
     plain, alone = generate(engine, digests, 4, (1, 7, 12)), generate(engine, digests[2:3], 1, (19,))
     monkeypatch.setattr(graph_runner, "StepGraph", RunEveryTime)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
@@ -105,6 +109,35 @@ def test_interpreted_mixed_graphs_give_the_same_tokens(folder: Path, monkeypatch
     assert sum(replays.values()) >= 2
     for decodes in (0, 3):
         assert any(replays[shape] for shape in replays if shape.lora and shape.decodes == decodes)
+
+    # Rows of drafts, some of which are right: in a graph of decode steps, and beside a prompt.
+    rnd = random.Random(1)
+    known = following(lambda sequence: joined[sequence.request.request_id], rnd)
+    engine.core.scheduler.speculation = AlwaysDrafts(RandomDrafter(rnd, known, 0.7), 2, 3)
+    rows: list[tuple[int, bool]] = []
+    forward = runner._forward
+
+    def watch(chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
+        rows.append((max(len(chunk.drafts) for chunk in chunks), any(chunk.known > 1 for chunk in chunks)))
+        return forward(chunks, merged)
+
+    monkeypatch.setattr(runner, "_forward", watch)
+    monkeypatch.setattr(Runner, "_forward", None)  # no step runs without a graph
+    assert generate_two(engine, digests) == joined
+    assert {beside_prompt for drafts, beside_prompt in rows if drafts} == {False, True}
+
+
+def generate_two(engine: Engine, digests: list[str]) -> dict[str, list[int]]:
+    """The second request comes while the first one decodes."""
+    params, tokens = SamplingParams(max_tokens=9, ignore_eos=True), dict[str, list[int]]()
+    engine.add_request(GenerationRequest("first", [5], params, digests[2]))
+    waiting = [GenerationRequest("second", [*range(7)], SamplingParams(max_tokens=2, ignore_eos=True), digests[1])]
+    while engine.has_work():
+        for delta in engine.step().deltas:
+            tokens.setdefault(delta.request_id, []).extend(delta.token_ids)
+        if waiting and len(tokens["first"]) >= 2:
+            engine.add_request(waiting.pop())
+    return tokens
 
 
 @pytest.mark.gpu

@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter
 from lorikeet_testing.fuzzing import LONG, examples
 
 from lora_engine.adapters.layout import AdapterLayout, PackedAdapter, TargetShapes
@@ -288,6 +289,10 @@ def expected(prompt: list[int], marker: int, max_tokens: int, constrained: bool 
     return out
 
 
+def marker_of(request: GenerationRequest) -> int:
+    return int(request.adapter_digest.removeprefix("sha256:") or "0", 16)
+
+
 def pin_of(tenant: str, digest: str, tokens: list[int], salt: str = "") -> PinnedPrefix:
     name = f"{tenant}/{digest}/{salt}/{'.'.join(map(str, tokens))}"
     return PinnedPrefix(name, tenant, digest, salt, [*tokens])
@@ -322,6 +327,7 @@ def assert_map_has_what_the_pool_counts(engine: Engine) -> None:
     slow_copies=st.booleans(),
     prefetch=st.integers(0, 8),
     lateness=st.integers(0, 6),
+    right=st.sampled_from([None, None, 0.0, 0.6, 1.0]),
 )
 @settings(max_examples=examples(100), deadline=None)
 def test_every_output_is_right_whatever_the_schedule(
@@ -334,6 +340,7 @@ def test_every_output_is_right_whatever_the_schedule(
     slow_copies: bool,
     prefetch: int,
     lateness: int,
+    right: float | None,
 ) -> None:
     rnd = random.Random(seed)
     adapters = {p.digest: p for p in (packed(marker, rnd.randint(1, 6)) for marker in range(1, 7))}
@@ -343,6 +350,9 @@ def test_every_output_is_right_whatever_the_schedule(
     engine = build(config, pages, source)
     if slow_copies:
         engine.core.device_tier._copies = LateCopies(rnd)
+    if right is not None:  # drafts of random lengths, each right with this chance
+        drafter = RandomDrafter(rnd, lambda sequence, known: next_token(known, marker_of(sequence.request)), right)
+        engine.core.scheduler.speculation = AlwaysDrafts(drafter, rnd.randint(1, 7), rnd.choice([3, 100]))
     beginnings = [[rnd.randrange(1, VOCAB) for _ in range(18)] for _ in range(3)]
     engine.runner.overlaps = overlaps  # as on a GPU: the host sees a step's tokens after it launched the next
     outputs: dict[tuple[str, int], list[int]] = {}
@@ -404,7 +414,7 @@ def test_every_output_is_right_whatever_the_schedule(
         if finished[request_id] == "refused":
             assert bad
         elif finished[request_id] == "finished":
-            marker = int(request.adapter_digest.removeprefix("sha256:") or "0", 16)
+            marker = marker_of(request)
             constrained = request.grammar is not None
             if request.pin:
                 continue

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 from lorikeet_testing import interpreted  # noqa: F401
+from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
 from lorikeet_testing.expert_adapters import config_of, random_factors, save_experts, sparse_layers
 from lorikeet_testing.ranks import Run, answers, led, on_ranks, recorded
 from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, save_adapter, save_model
@@ -486,6 +487,11 @@ def test_a_rank_that_follows_has_the_same_pages_whatever_is_pinned(tmp_path: Pat
             assert engine.pinned_prefixes() == {prefix.name: PinState.KEPT}
         assert any(usage.preemptions for usage in usages) and any(usage.cached_prompt_tokens for usage in usages)
         assert engine.merge_report().merges
+        rnd = random.Random(2)  # drafts are rows of steps, which the other rank repeats
+        known = following(lambda sequence: alone[sequence.request.request_id], rnd)
+        engine.core.scheduler.speculation = AlwaysDrafts(RandomDrafter(rnd, known, 0.8), 3, 100)
+        tokens, usages = answers(engine, requests)
+        assert tokens == alone and all(usage.accepted_tokens for usage in usages)
     assert recorded(config, 1) == recorded(config, 0) and len(recorded(config, 0)) > len(adapters)
 
 

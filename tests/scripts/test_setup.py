@@ -116,6 +116,11 @@ def test_what_is_in_fp8_is_passed_on() -> None:
     assert (parsed.quantization, parsed.kv_cache_dtype, parsed.adapter_dtype) == ("auto", "auto", "auto")
 
 
+def test_speculation_is_passed_on() -> None:
+    for env, expected in ({}, "off"), ({"SPECULATION": "ngram"}, "ngram"):
+        assert arguments.parse(engine_command(Options.from_environment(env))[3:]).speculation == expected
+
+
 def test_a_model_over_several_gpus() -> None:
     options = Options.from_environment({"DEVICE": "cuda", "TP": "4"})
     assert arguments.parse(engine_command(options)[3:]).tensor_parallel == 4

@@ -11,6 +11,8 @@ from lora_engine.scheduling.sequence import Chunk, RequestState
 class DeviceTime:
     """A meter that splits each step's time among its requests; the share of an ended request is not charged.
 
+    Guessed tokens (`scheduling/speculation.py`) do not count as a request's tokens.
+
     Steps run one after another on the device. A step that was launched while another ran begins when that one ends;
     otherwise it begins with its launch. Times are seconds of the engine's clock.
     """
@@ -21,7 +23,7 @@ class DeviceTime:
 
     def launched(self, chunks: Iterable[Chunk], at: float) -> None:
         """Record the launch of a step; at most one other may still be running."""
-        self._launched.append((at, [(chunk.sequence.parent, chunk.tokens) for chunk in chunks]))
+        self._launched.append((at, [(chunk.sequence.parent, chunk.known) for chunk in chunks]))
 
     def ended(self, at: float) -> float:
         """Record the end of the oldest launched step, and return the seconds that it kept the device busy.

@@ -349,7 +349,7 @@ class GraphRunner(Runner):
             step = None
         if step is None:
             return super()._forward(chunks, merged)
-        graph, rows = self.graphs[step.shape], sum(chunk.samples for chunk in chunks)
+        graph, rows = self.graphs[step.shape], sum(chunk.num_sampled for chunk in chunks)
         greedy = self._all_greedy(chunks)
         if self.mirror is not None:
             self.mirror.replay(step.shape, step.contents.numpy(), rows, step.spans, greedy=greedy)
@@ -363,18 +363,21 @@ class GraphRunner(Runner):
         return Logits(values if greedy or not rows else self.model.vocabulary.whole(values), graph.greedy[:rows])
 
     def _decode_step(self, chunks: list[Chunk], merged: AdapterSlot | None) -> _GraphStep | None:
-        if len(chunks) > self.sizes[-1]:
+        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
+        if starts[-1] > self.sizes[-1]:
             return None
-        size = next(size for size in self.sizes if size >= len(chunks))
-        spans = lora_spans(chunks, range(len(chunks) + 1), merged)
+        size = next(size for size in self.sizes if size >= starts[-1])
+        spans = lora_spans(chunks, starts, merged)
         shape = self.graphs.choose(graph_shape(size, spans, merged is not None, self._invariant), spans)
         return None if shape is None else _GraphStep(shape, spans, self._contents(chunks, shape, spans))
 
     def _mixed_step(self, chunks: list[Chunk]) -> _GraphStep | None:
-        decodes, tokens = sum(map(self._decodes, chunks)), sum(chunk.tokens for chunk in chunks)
-        spans = lora_spans(chunks, np.cumsum([0] + [chunk.tokens for chunk in chunks]), None)
-        shapes = fitting_mixed_graphs(self.inputs.mixed, decodes, tokens, spans, len(chunks) - decodes)
-        longest = max((chunk.sequence.num_computed for chunk in chunks[:decodes]), default=0)
+        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
+        decoding = [chunk for chunk in chunks if self._decodes(chunk)]
+        decodes, tokens = int(starts[len(decoding)]), int(starts[-1])
+        spans = lora_spans(chunks, starts, None)
+        shapes = fitting_mixed_graphs(self.inputs.mixed, decodes, tokens, spans, len(chunks) - len(decoding))
+        longest = max((chunk.sequence.num_computed for chunk in decoding), default=0)
         if longest > _LONG_DECODE:  # a graph for more rows splits a sequence's keys into fewer parts
             splits = decode_splits(decodes, self.model.shape.kv_heads)
             shapes = [s for s in shapes if decode_splits(s.decodes or 0, self.model.shape.kv_heads) == splits]
@@ -400,7 +403,7 @@ class GraphRunner(Runner):
     def _fits_decode(self, chunk: Chunk) -> bool:
         slot = chunk.sequence.slot
         return (
-            chunk.tokens == 1
+            chunk.known == 1
             and chunk.samples
             and self._decodes(chunk)
             and (slot is None or not slot.has_embedding_layers)
@@ -437,7 +440,7 @@ class GraphRunner(Runner):
         fields[Field.POSITION, :tokens] = inputs.positions
         fields[Field.SLOT_MAPPING, :tokens] = inputs.slot_mapping
         fields[Field.SEQ_LEN, :decodes] = inputs.positions[:decodes] + 1
-        fields[Field.SOURCE, :decodes] = inputs.sources[:decodes]
+        fields[Field.SOURCE, :decodes] = _sources_of_rows(inputs)[:decodes]
         if self.model.shape.experts is not None:
             _write_adapters(spans, fields)
         tables = host[parts.tables].reshape(parts.rows, -1)
@@ -467,6 +470,8 @@ class GraphRunner(Runner):
 
     def _contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
         """Return the contents of a decode step for a graph of this shape, page-locked."""
+        if any(chunk.drafts for chunk in chunks):
+            return self._drafted_contents(chunks, shape, spans)
         size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
         states = self.pool.geometry.state_pages
         contents, parts = self._contents_of(shape, states + max(len(chunk.sequence.pages) for chunk in chunks))
@@ -485,20 +490,50 @@ class GraphRunner(Runner):
             table[row, states : states + len(chunk.sequence.pages)] = chunk.sequence.pages
         pages = table[np.arange(count), states + computed // page_tokens]
         fields[Field.SLOT_MAPPING, :count] = pages * self.pool.geometry.kv_rows_per_page + computed % page_tokens
+        self._write_decode_tiles(host, parts, shape, spans)
+        return contents
+
+    def _drafted_contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
+        """Return the contents of a decode step in which sequences have several rows; there is no recurrent state."""
+        inputs = StepInputs.of(chunks, self.pool.geometry, self._decodes, self._last_row, merged=shape.merged)
+        rows, width = inputs.block_table.shape
+        contents, parts = self._contents_of(shape, width)
+        host = contents.numpy()
+        fields = host[parts.fields].reshape(FIELDS, shape.size)
+        fields[Field.TOKEN_ID, :rows] = inputs.token_ids
+        fields[Field.POSITION, :rows] = inputs.positions
+        fields[Field.SLOT_MAPPING, :rows] = inputs.slot_mapping
+        fields[Field.SEQ_LEN, :rows] = inputs.positions + 1
+        fields[Field.SOURCE, :rows] = _sources_of_rows(inputs)
+        if self.model.shape.experts is not None:
+            _write_adapters(spans, fields)
+        host[parts.tables].reshape(shape.size, -1)[:rows] = inputs.block_table
+        self._write_decode_tiles(host, parts, shape, spans)
+        return contents
+
+    def _write_decode_tiles(
+        self, host: npt.NDArray[np.int32], parts: _Parts, shape: GraphShape, spans: Sequence[LoraSpan]
+    ) -> None:
         for sign, lora, out in (
             (1, shape.lora, host[parts.tiles]),
             (-1, shape.delta_correction, host[parts.second_tiles]),
         ):
             if lora:
-                used = covering([span for span in spans if span.sign == sign], size)
-                write_tiles(used, lora.variant, out.reshape(size, TILE_FIELDS))
-        return contents
+                used = covering([span for span in spans if span.sign == sign], shape.size)
+                write_tiles(used, lora.variant, out.reshape(shape.size, TILE_FIELDS))
 
     def _load(self, contents: torch.Tensor, shape: GraphShape) -> None:
         """Load the step's contents into the graph's tensors by one copy from the host and a few on the device."""
         device = self._device[: len(contents)]
         device.copy_(contents, non_blocking=True)
         self.inputs.load(device, shape)
+
+
+def _sources_of_rows(inputs: StepInputs) -> npt.NDArray[np.int64]:
+    """Return each row's source: that of its chunk in the first row, none in the others."""
+    rows = np.full(len(inputs.token_ids), -1, dtype=np.int64)
+    rows[inputs.starts[:-1]] = inputs.sources
+    return rows
 
 
 def _write_adapters(spans: Sequence[LoraSpan], fields: npt.NDArray[np.int32]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -21,7 +22,7 @@ from lora_engine.model.embedding_spans import spans_of
 from lora_engine.model.transformer import Transformer
 from lora_engine.request import Embedding, PromptLogprobs, TokenLogprob
 from lora_engine.sampling import Samples, SamplingRow, sample
-from lora_engine.scheduling.sequence import Chunk, Sequence
+from lora_engine.scheduling.sequence import Chunk, Drafts, Sequence
 
 if TYPE_CHECKING:
     from lora_engine.model.graph_shapes import GraphShape  # needs triton
@@ -46,12 +47,17 @@ class Logits:
 class Launched:
     """A launched step whose tokens are not sampled yet."""
 
-    def __init__(self, sequences: list[Sequence], logits: Logits, reads: PromptReads | None = None) -> None:
-        self.sequences = sequences
-        self.rows = [sequence.sampling_row() for sequence in sequences]
+    def __init__(self, chunks: list[Chunk], logits: Logits, reads: PromptReads | None = None) -> None:
+        """Create the step from its chunks that sample; a sequence with drafts has several rows."""
+        self.drafts = {chunk.sequence: chunk.drafts for chunk in chunks if chunk.drafts}
+        self.sequences = [chunk.sequence for chunk in chunks]
+        self.rows = [sequence.sampling_row() for sequence in self.sequences]
+        if self.drafts:
+            self.sequences = [chunk.sequence for chunk in chunks for _ in range(chunk.num_sampled)]
+            self.rows = [row for chunk in chunks for row in chunk.sampling_rows]
         self.logits = logits
         self.reads = reads
-        self.is_constrained = any(sequence.masks is not None for sequence in sequences)
+        self.is_constrained = any(sequence.masks is not None for sequence in self.sequences)
         self._computed: torch.cuda.Event | None = None
         if self.is_constrained and logits.values.is_cuda:
             self._computed = torch.cuda.Event()
@@ -73,7 +79,9 @@ class InFlight:
         samples: Samples,
         reads: PromptReads | None = None,
         deferred: Collection[Sequence] = (),
+        drafts: Mapping[Sequence, Drafts] | None = None,
     ) -> None:
+        self.drafts = drafts or {}
         self._sequences = sequences
         self._deferred = deferred
         self._rows = rows
@@ -82,13 +90,25 @@ class InFlight:
         self._tokens, self._arrived = _to_host(samples.tokens)
 
     def collect(self) -> list[Sampled]:
-        """Return the token of every sequence that sampled and was not deferred, in the order of the launch."""
+        """Return the token of every sequence that sampled and was not deferred, in the order of the launch.
+
+        A sequence with drafts has as many tokens as its drafts foresaw, and one more.
+        """
         if self._arrived is not None:
             self._arrived.synchronize()
         tokens = self._tokens.tolist()
         logprobs = self._samples.logprobs(tokens, self._rows)
-        sampled = zip(self._sequences, tokens, logprobs, strict=True)
+        rows = zip(self._sequences, tokens, logprobs, strict=True)
+        sampled = self._accepted(rows) if self.drafts else rows
         return [entry for entry in sampled if entry[0] not in self._deferred] if self._deferred else list(sampled)
+
+    def _accepted(self, rows: Iterable[Sampled]) -> Iterator[Sampled]:
+        """Yield the tokens of each sequence up to the first that its drafts did not foresee."""
+        for sequence, tokens in groupby(rows, key=itemgetter(0)):
+            for entry, draft in zip(tokens, (*self.drafts.get(sequence, ()), None), strict=True):
+                yield entry
+                if entry[1] != draft:
+                    break
 
     def collect_reads(self) -> list[tuple[Sequence, PromptLogprobs | Embedding]]:
         """Return the results read from prompts; call it after ``collect``."""
@@ -161,15 +181,14 @@ class Runner:
         sequence reads hidden states of its prompt.
         """
         ordered = order_chunks(chunks, self._decodes)
-        sampling = [chunk.sequence for chunk in ordered if chunk.samples]
         prompts = self._prompt_reads(ordered) if reads else None
         with self._in_step():
             logits = (
                 self._forward(ordered, merged)
                 if prompts is None
-                else self._read(ordered, len(sampling), merged, prompts)
+                else self._read(ordered, sum(chunk.num_sampled for chunk in ordered), merged, prompts)
             )
-        return Launched(sampling, logits, prompts)
+        return Launched([chunk for chunk in ordered if chunk.samples], logits, prompts)
 
     @torch.inference_mode()
     def sample(self, launched: Launched, deferred: Collection[Sequence] = ()) -> InFlight:
@@ -183,7 +202,7 @@ class Runner:
                 self.model.parallel.broadcast(self.last_tokens[: len(rows)])
             self._record_step()
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
-        return InFlight(sampling, rows, samples, launched.reads, deferred)
+        return InFlight(sampling, rows, samples, launched.reads, deferred, launched.drafts)
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:
@@ -243,7 +262,7 @@ class Runner:
             self.mirror.step(inputs, spans)
         batch = inputs.batch(spans, self.last_tokens)
         batch.embeddings = spans_of((chunk.sequence.embedding, chunk.tokens) for chunk in chunks)
-        batch.heads = spans_of((chunk.sequence.head, 1) for chunk in chunks if chunk.samples)
+        batch.heads = spans_of((chunk.sequence.head, chunk.num_sampled) for chunk in chunks if chunk.samples)
         return batch
 
     def _all_greedy(self, chunks: list[Chunk]) -> bool:
@@ -297,8 +316,12 @@ def _generation(chunk: Chunk) -> int:
 
 
 def one_token(chunk: Chunk) -> bool:
-    """Return whether a chunk has one token: a prompt's last token alone is as fast among decode rows."""
-    return chunk.tokens == 1
+    """Return whether a chunk has one known token: a prompt's last token alone is as fast among decode rows.
+
+    Drafts after it are decode rows too, each of which reads the keys of those before: graphs of decode steps then hold
+    them, and a model runs the same kernels for a token whether it was drafted or not.
+    """
+    return chunk.known == 1
 
 
 def of_answer(chunk: Chunk) -> bool:

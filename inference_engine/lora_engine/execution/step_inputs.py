@@ -41,7 +41,7 @@ class StepInputs:
     num_decode: int
     block_table: Indices  # [num_decode, most pages]
     prefill: tuple[PrefillInputs, ...]
-    logit_rows: Indices  # [sequences that sample]
+    logit_rows: Indices  # [rows that are sampled]
     merged: bool
     embeddings: tuple[tuple[int, int, int], ...] = ()  # generation and rows of adapters with an embedding
     greedy: bool = False
@@ -66,7 +66,7 @@ class StepInputs:
         positions = np.concatenate([np.arange(_computed(c), _computed(c) + c.tokens) for c in chunks])
         return cls(
             token_ids=np.array(
-                [t for c in chunks for t in c.sequence.token_ids[_computed(c) : _computed(c) + c.tokens]],
+                [token for chunk in chunks for token in chunk.token_ids],
                 dtype=np.int64,
             ),
             starts=starts,
@@ -85,7 +85,10 @@ class StepInputs:
                 )
                 for i, chunk in enumerate(chunks[len(decode) :], start=len(decode))
             ),
-            logit_rows=np.array([starts[i + 1] - 1 for i, c in enumerate(chunks) if c.samples], dtype=np.int64),
+            logit_rows=np.array(
+                [row for i, c in enumerate(chunks) for row in range(starts[i + 1] - c.num_sampled, starts[i + 1])],
+                dtype=np.int64,
+            ),
             merged=merged,
             embeddings=tuple(
                 (chunk.sequence.slot.generation, int(starts[i]), int(starts[i + 1]))

@@ -1,8 +1,8 @@
 """The inputs of a step as tensors: a ragged batch of tokens, decode rows first.
 
-Tokens of all sequences lie in one dimension. Rows ``[0, num_decode)`` are sequences with one new token; the others are
-prefill chunks, one span each. In both parts sequences with the same adapter are adjacent, so that an adapter's tokens
-are slices.
+Tokens of all sequences lie in one dimension. Rows ``[0, num_decode)`` are sequences with one new token, which drafts
+may follow as further rows; the others are prefill chunks, one span each. In both parts sequences with the same adapter
+are adjacent, so that an adapter's tokens are slices.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class StepBatch:
     seq_lens: torch.Tensor  # [num_decode] tokens of each sequence, the new one included
     prefill: Sequence[PrefillSpan]
     lora: Sequence[LoraSpan]
-    logit_rows: torch.Tensor  # [sequences that sample] rows of their last token
+    logit_rows: torch.Tensor  # rows that are sampled: sequences' last tokens, and drafts after them
     merged: bool = False  # run on the weights with an adapter merged in
     embeddings: Sequence[EmbeddingLayerSpan] = ()  # ordered spans of token rows
     heads: Sequence[EmbeddingLayerSpan] = ()  # ordered spans of ``logit_rows``

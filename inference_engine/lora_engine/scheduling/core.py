@@ -7,7 +7,7 @@ decisions, because both make them here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
 from lora_engine.adapters.device_copies import DeviceCopies
@@ -29,6 +29,7 @@ from .queue_policies import ClassedQueue, PolicyContext, queue_policies
 from .scheduler import Scheduler, StepPlan
 from .scheduler_stats import SchedulerStats
 from .sequence import RequestState, Sequence, State
+from .speculation import Speculation
 from .step_cost import Work
 
 
@@ -53,9 +54,10 @@ class SchedulingCore:
         table: AdapterTable | None = None,
         merged_weights: MergeableWeights | None = None,
         mirror: DeviceMirror | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         """Create the parts of the engine. ``on_end`` is called once for each request that ends, with its usage
-        complete.
+        complete. Without ``speculation`` nothing is drafted.
         """
         self._pool, self._mirror = pool, mirror
         self.requests: dict[str, RequestState] = {}
@@ -91,6 +93,7 @@ class SchedulingCore:
             min_prefill_share=config.min_prefill_share,
             clock=clock,
             copy_pages=self._copy_pages,
+            speculation=speculation,
         )
         self.forecast = self.scheduler.forecast
         self.admission = AdmissionController(
@@ -188,8 +191,8 @@ class SchedulingCore:
         self.forecast.launched(plan.work)
         self._in_flight.append((plan.work, applied))
         for chunk in plan.chunks.values():
-            completes_prefill = chunk.samples and chunk.tokens > 1
-            chunk.sequence.advance(chunk.tokens)
+            completes_prefill = chunk.samples and chunk.known > 1
+            chunk.sequence.advance(chunk.known)
             self.scheduler.keep_state(chunk.sequence)
             if completes_prefill:
                 self.scheduler.cache_prefix(chunk.sequence)  # other sequences may share it immediately
@@ -215,13 +218,34 @@ class SchedulingCore:
         self.prefixes.clear_idle()
 
     def token_arrived(self, sequence: Sequence, token: int, now: float) -> None:
-        """Record the value of a sequence's oldest pending token."""
+        """Record the value of a sequence's oldest pending token; without one, a token after an accepted draft."""
+        if not sequence.pending:
+            self.queue.accepted(sequence, 1)
         sequence.resolve(token)
         state = sequence.parent
         state.usage.completion_tokens += not state.request.prompt_only
         if state.first_token is None:
             state.first_token = now
             self.forecast.first_token(state, now - state.submitted)
+
+    @property
+    def awaits_drafts(self) -> bool:
+        """True if the next step may have drafts, for which the tokens of the last one must be known."""
+        speculation = self.scheduler.speculation
+        return speculation is not None and speculation.waits(len(self.scheduler.running))
+
+    def tokens_committed(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int]) -> None:
+        """Compare the tokens of a step with guesses, and guess the next ones: the numbers of tokens that sequences
+        kept, and of drafts that they had.
+        """
+        for sequence, drafts in drafted.items():
+            sequence.parent.usage.drafted_tokens += drafts
+            sequence.parent.usage.accepted_tokens += max(0, sampled.get(sequence, 0) - 1)
+        speculation, running = self.scheduler.speculation, len(self.scheduler.running)
+        if speculation is not None:
+            for sequence, tokens in sampled.items():
+                if sequence.state is State.RUNNING:
+                    speculation.committed(sequence, tokens, drafted.get(sequence, 0), running)
 
     # Adapters and checks.
 

@@ -31,6 +31,7 @@ from .pinned_prefixes import PinnedPrefixes
 from .prefill_budget import PrefillBudget
 from .queue_policies import Attempt, ClassedQueue, Outcome
 from .sequence import Chunk, Sequence, State
+from .speculation import Speculation
 from .step_cost import StepCost, Work
 
 # Adapters that are being copied may have one of this many parts of the pool: a copy's pages cannot be freed for an
@@ -67,6 +68,11 @@ class StepPlan:
             if sequence in self.reads:
                 self.reads.remove(sequence)
 
+    def add_drafts(self, sequence: Sequence, drafts: list[int]) -> None:
+        """Add guessed tokens to the chunk of a sequence that decodes."""
+        self.chunks[sequence] = Chunk(sequence, 1 + len(drafts), tuple(drafts))
+        self.work.prompt_tokens += len(drafts)
+
 
 class Scheduler:
     """The scheduler decides each step and owns the waiting queue, the running set and every sequence's pages."""
@@ -87,8 +93,10 @@ class Scheduler:
         min_prefill_share: float,
         clock: Callable[[], float],
         copy_pages: Callable[[list[int], list[int]], None],
+        speculation: Speculation | None = None,
     ) -> None:
         self.waiting = queue
+        self.speculation = speculation
         self.running: dict[Sequence, Chunk] = {}  # with its chunk of one token, which is the same in most steps
         self._decoders = DecodeSet(geometry.page_tokens)
         self._others: dict[Sequence, None] = {}  # running sequences outside the decode set
@@ -120,6 +128,8 @@ class Scheduler:
         budget = self._continue_running(plan, self._step_tokens)
         budget = self._start_waiting(plan, budget)
         self._continue_background(plan, budget)
+        if self.speculation is not None:
+            self._add_drafts(plan, self.speculation)
         self._prefetch_adapters()
         if self.pinned.due():
             self.bring_pinned()
@@ -211,6 +221,33 @@ class Scheduler:
         self.waiting.stepped()
         self._served(plan, decodes + prefills)
         return budget
+
+    def _add_drafts(self, plan: StepPlan, speculation: Speculation) -> None:
+        """Add drafts to decoding sequences, in what the plan has left of the step: no token and no page of a sequence
+        is given up for them.
+
+        A step has at most as many decode rows as running sequences are allowed; its workspaces have no more.
+        """
+        candidates = [*speculation.candidates(len(self.running))]
+        used = sum(chunk.tokens for chunk in plan.chunks.values()) if candidates else 0
+        room = min(self._step_tokens - used, self._max_running - len(plan.chunks))
+        for index, (sequence, drafts) in enumerate(candidates):
+            chunk = plan.chunks.get(sequence)
+            if chunk is None or not (chunk.samples and chunk.tokens == 1):
+                continue
+            most = min(-(-room // (len(candidates) - index)), sequence.longest - len(sequence.token_ids) - 1)
+            if drafts := drafts[: self._fitting_drafts(sequence, min(most, len(drafts)))]:
+                self.defer(sequence)  # how many tokens it has after this step is not known yet
+                plan.add_drafts(sequence, drafts)
+                room -= len(drafts)
+
+    def _fitting_drafts(self, sequence: Sequence, count: int) -> int:
+        """Return how many of ``count`` drafts have slots, on its pages or on free ones that nobody needs next."""
+        needed = self._pages_needed(sequence, 1 + count)
+        if needed > 0 and self._allocator.free >= needed + len(self.running):
+            sequence.pages += self._allocator.allocate(needed)
+        slots = len(sequence.pages) * self._geometry.page_tokens - sequence.num_computed - 1
+        return max(0, min(count, slots))
 
     def _pause_background(self, budget: int) -> bool:
         """Let background sequences wait with their next token if foreground prompts would take all tokens of the step.
@@ -569,6 +606,8 @@ class Scheduler:
 
     def _leave_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
+        if self.speculation is not None:
+            self.speculation.left(sequence)
         tenant = sequence.request.tenant
         self._running_of[tenant] -= 1
         if not self._running_of[tenant]:

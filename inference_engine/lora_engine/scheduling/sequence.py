@@ -18,6 +18,7 @@ from lora_engine.structured import TokenMasks
 from lora_engine.text import IncrementalDetokenizer, Tokenizer
 
 _NEVER = sys.maxsize
+Drafts = tuple[int, ...]
 
 
 class State(Enum):
@@ -327,31 +328,62 @@ class Sequence:
         self.num_computed -= 1
 
     def resolve(self, token_id: int) -> None:
-        """Set the oldest pending token."""
-        self.token_ids[len(self.token_ids) - self.pending] = token_id
-        self.pending -= 1
+        """Set the oldest pending token; without one, append a token that follows an accepted draft.
+
+        The draft's step computed the keys and values of the token before.
+        """
+        if self.pending:
+            self.token_ids[len(self.token_ids) - self.pending] = token_id
+            self.pending -= 1
+        else:
+            self.token_ids.append(token_id)
+            self.num_computed += 1
         if self.request.sampling.penalises:
             self.output_counts[token_id] += 1
 
-    def sampling_row(self) -> SamplingRow:
-        params, position = self.parent.request.sampling, len(self.token_ids) - self.num_prompt
+    def sampling_row(self, drafts: Drafts = ()) -> SamplingRow:
+        """Return the state with which the token after ``drafts`` is sampled."""
+        params, position = self.parent.request.sampling, len(self.token_ids) - self.num_prompt + len(drafts)
         suppressed = self.parent.ending_tokens if position < params.min_tokens else ()
-        return SamplingRow(
-            params, self.seed, position, self.penalised_prompt, self.output_counts, suppressed=suppressed
-        )
+        counts = self.output_counts + Counter(drafts) if drafts and params.penalises else self.output_counts
+        return SamplingRow(params, self.seed, position, self.penalised_prompt, counts, suppressed=suppressed)
 
 
 @dataclass(slots=True)  # not frozen: one is made for every token, and that would take three times as long
 class Chunk:
-    """A part of a step: ``tokens`` tokens of ``sequence`` to process, from ``sequence.num_computed`` on."""
+    """A part of a step: ``tokens`` tokens of ``sequence`` to process, from ``sequence.num_computed`` on.
+
+    The last of them may be ``drafts``, guesses of what follows the sequence's last token (`speculation.py`).
+    """
 
     sequence: Sequence
     tokens: int
+    drafts: Drafts = ()
+
+    @property
+    def known(self) -> int:
+        """Number of its tokens that belong to the sequence."""
+        return self.tokens - len(self.drafts)
 
     @property
     def samples(self) -> bool:
         """True if the chunk reaches the sequence's end, so that its last row yields a token."""
-        return self.tokens == self.sequence.remaining
+        return self.tokens - len(self.drafts) == self.sequence.remaining
+
+    @property
+    def sampling_rows(self) -> list[SamplingRow]:
+        """The state of each row of a chunk that samples: of the last known token's, and of each draft's."""
+        return [self.sequence.sampling_row(self.drafts[:count]) for count in range(len(self.drafts) + 1)]
+
+    @property
+    def num_sampled(self) -> int:
+        """Number of rows that are sampled, the chunk's last ones."""
+        return 1 + len(self.drafts) if self.samples else 0
+
+    @property
+    def token_ids(self) -> list[int]:
+        computed = self.sequence.num_computed
+        return [*self.sequence.token_ids[computed : computed + self.known], *self.drafts]
 
 
 def detokenizer_for(request: GenerationRequest, tokenizer: Tokenizer) -> IncrementalDetokenizer:

@@ -60,6 +60,9 @@ _HELP = {
     "prefix_cache": "keep keys and values of prompts for requests that begin alike (--no-prefix-cache to not)",
     "prefetch": "waiting requests whose adapters are loaded to the device before they are scheduled",
     "max_lora_rank": f"highest adapter rank that is accepted, up to {HIGHEST_LORA_RANK}",
+    "speculation": "ngram (steps also compute guessed next tokens, looked up in the same text; same output) or off",
+    "speculation_tokens": "guessed tokens of a sequence in a step at most",
+    "speculation_max_running": "running sequences beyond which nothing is guessed",
     "order": "queue policy: which request runs next",
     "input_price": "what an input token costs its tenant under the fair policy",
     "output_price": "what an output token costs its tenant",
@@ -101,6 +104,7 @@ _CHOICES = {
     "lora_sharding": ["auto", "outer", "full"],
     "tool_format": [str(name) for name in TOOL_FORMATS],
     "reasoning_format": list(REASONING_SETTINGS),
+    "speculation": ["off", "ngram"],
 }
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}

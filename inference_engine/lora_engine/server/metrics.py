@@ -11,7 +11,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from lora_engine.request import RequestFinished
+from lora_engine.request import RequestFinished, RequestUsage
 from lora_engine.wire import engine_pb2 as pb
 from lorikeet_version import build_version
 
@@ -95,6 +95,9 @@ class HostMetrics:
             "lora_engine_inter_token_objectives_total",
             "Requests with an objective between tokens, by whether it was met.",
         )
+        self.drafted = Counter("lora_engine_drafted_tokens_total", "Guessed tokens that steps computed, by adapter.")
+        self.accepted = Counter("lora_engine_accepted_tokens_total", "Guessed tokens that were right, by adapter.")
+        self._drafting: set[str] = set()  # digests with series of their own
         self.stages = Counter("lora_engine_stages_total", "Adapters staged, by result.")
         for result in ("ready", "failed"):  # the first failure must be visible as a step from 0
             self.stages.add(0, result=result)
@@ -108,9 +111,11 @@ class HostMetrics:
         # Adapters with open requests, by digest.
         self.adapters: Mapping[str, AdapterLoad] = {}
 
-    def count(self, finished: RequestFinished, inter_token_ms: int = 0, tokens_before: int = 0) -> None:
+    def count(
+        self, finished: RequestFinished, inter_token_ms: int = 0, tokens_before: int = 0, adapter: str = ""
+    ) -> None:
         """Count a request that ended. ``inter_token_ms`` is its objective (0: none), ``tokens_before`` another host's
-        tokens.
+        tokens, ``adapter`` the name in the request.
         """
         usage = finished.usage
         generated = max(0, usage.completion_tokens - tokens_before)  # a refused request counts neither
@@ -129,11 +134,23 @@ class HostMetrics:
             self.queue.observe(usage.queue_ms / 1000)
         if usage.adapter_load_ms:
             self.load.observe(usage.adapter_load_ms / 1000)
+        if usage.drafted_tokens:
+            self._count_drafts(usage, adapter)
+
+    def _count_drafts(self, usage: RequestUsage, adapter: str) -> None:
+        """Count guessed tokens, of the first adapters by name and of all others together."""
+        digest = usage.adapter_digest
+        if len(self._drafting) < _MOST_ADAPTERS:
+            self._drafting.add(digest)
+        labels = {"adapter": adapter, "digest": digest[:19]} if digest in self._drafting else {"adapter": "other"}
+        self.drafted.add(usage.drafted_tokens, **labels)
+        self.accepted.add(usage.accepted_tokens, **labels)
 
     def text(self) -> str:
         totals = (self.requests, self.errors, self.prompt_tokens, self.completion_tokens, self.inter_token, self.stages)
+        drafts = (self.drafted, self.accepted)
         times = (self.first_token, self.between_tokens, self.queue, self.load)
-        lines = [line for metric in (*totals, *times) for line in metric.lines()]
+        lines = [line for metric in (*totals, *drafts, *times) for line in metric.lines()]
         lines += [*_info_lines(self.description), *_status_lines(self.status)]
         lines += [*_adapter_lines(self.status, self.adapters)]
         lines += [*_vllm_lines(self.status, self.adapters, self.description)]

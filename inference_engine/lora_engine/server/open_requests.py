@@ -299,7 +299,7 @@ class OpenRequests:
     def _answer(self, request: OpenRequest, step: int, item: RequestFinished, record: pb.UsageRecord) -> None:
         submit, error = request.submit, item.error
         tokens_before = sum(len(part.token_ids) for part in submit.so_far)
-        self._metrics.count(item, submit.slo.inter_token_ms, tokens_before)
+        self._metrics.count(item, submit.slo.inter_token_ms, tokens_before, submit.model)
         if error:
             context = {
                 "request_id": submit.request_id,

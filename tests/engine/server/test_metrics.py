@@ -70,6 +70,19 @@ def test_each_adapter_with_requests_has_its_counts_and_its_tier() -> None:
     assert tiers == {"bot-1": "device", "bot-3": "device", "new": "none"}
 
 
+def test_guessed_tokens_are_counted_by_adapter_up_to_a_hundred() -> None:
+    metrics = HostMetrics()
+    for number in range(120):
+        usage = RequestUsage("", "", f"sha256:{number:064}"[:71], drafted_tokens=4, accepted_tokens=number % 2)
+        for _ in range(2):
+            metrics.count(RequestFinished("", usage), adapter=f"bot-{number}")
+    drafted = {labels["adapter"]: value for labels, value in samples(metrics, "lora_engine_drafted_tokens_total")}
+    accepted = {labels["adapter"]: value for labels, value in samples(metrics, "lora_engine_accepted_tokens_total")}
+    assert len(drafted) == len(accepted) == 101
+    assert (drafted["bot-7"], accepted["bot-7"], accepted["bot-8"]) == (8, 2, 0)
+    assert (drafted["other"], accepted["other"]) == (160, 20)
+
+
 def test_thousands_of_adapters_make_no_thousands_of_series() -> None:
     few, many = busy(4).text(), busy(6000).text()
     assert many.count("\n") < few.count("\n") + 3 * 100

@@ -127,7 +127,7 @@ class Bill:
         Tokens that are computed again after pre-emption, or come from the prefix cache, cost nothing.
         """
         sequence, account = chunk.sequence, self.account
-        end = sequence.num_computed + chunk.tokens
+        end = sequence.num_computed + chunk.known
         yields = end == len(sequence.token_ids)
         service = self.output_price if yields else 0.0
         if sequence.charged < self.num_prompt:
@@ -138,6 +138,10 @@ class Bill:
         if end > sequence.charged:
             sequence.charged = end
         account.charge(service, int(yields))
+
+    def charge_accepted(self, tokens: int) -> None:
+        """Charge output tokens that a step yielded beyond the first."""
+        self.account.charge(tokens * self.output_price, tokens)
 
 
 class Accounts:

@@ -99,6 +99,9 @@ class ClassedQueue:
         self.foreground.stepped()
         self.background.stepped()
 
+    def accepted(self, sequence: Sequence, tokens: int) -> None:
+        self.of(sequence).accepted(sequence, tokens)
+
     def left(self, sequence: Sequence) -> None:
         self._running.pop(sequence, None)
         self.of(sequence).left(sequence)

@@ -81,6 +81,9 @@ class QueuePolicy(Protocol):
     def stepped(self) -> None:
         """Count a token for every sequence that ``decodes``: a step is planned."""
 
+    def accepted(self, sequence: Sequence, tokens: int) -> None:
+        """Count output tokens that a running sequence's last step yielded beyond the first (accepted drafts)."""
+
     def left(self, sequence: Sequence) -> None:
         """Record that a sequence stopped running: it ended, or is about to be pushed again."""
 

@@ -172,6 +172,9 @@ class Fair:
     def stepped(self) -> None:
         self.accounts.steps.count += 1
 
+    def accepted(self, sequence: Sequence, tokens: int) -> None:
+        self._running[sequence].charge_accepted(tokens)
+
     def _open_bill(self, sequence: Sequence) -> Bill:
         """Open the bill of a sequence that begins to run."""
         account = self.accounts[sequence.request.tenant]

@@ -107,6 +107,9 @@ class ArrivalPolicy:
     def stepped(self) -> None:
         pass
 
+    def accepted(self, sequence: Sequence, tokens: int) -> None:
+        pass
+
     def left(self, sequence: Sequence) -> None:
         pass
 

@@ -1,0 +1,140 @@
+"""Speculation: a step also computes guessed next tokens of a sequence, and keeps those that it samples itself.
+
+A drafter guesses ("drafts") the tokens that follow a decoding sequence. The step has a row for the last token and for
+each draft, and samples at all of them as if the drafts were the output. Sampling is a pure function of seed, position
+and logits (ADR 0004), so a row samples exactly what a later step would have sampled, if the drafts before it are right.
+Drafts are accepted up to the first that differs from the sampled token; that token is kept, too. So the output is the
+same with any drafter, for every adapter, and drafts only cost rows.
+
+How many tokens are drafted follows the share of accepted drafts. While nothing is drafted for a sequence, what would
+have been drafted is compared with the tokens that come, which costs no device time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lora_engine.config import EngineConfig
+
+from .sequence import Sequence
+from .suffix_lookup import SuffixLookup
+
+log = logging.getLogger(__name__)
+
+# Share of accepted drafts that an adapter's first sequence begins with.
+_FIRST_RATE = 0.5
+# Weight of the newest draft in a sequence's share of accepted drafts, and in its adapter's.
+_NEW, _NEW_OF_ADAPTER = 0.2, 0.02
+# Chance of a draft to be accepted below which its row is not worth its time.
+_LEAST_CHANCE = 0.3
+# Adapters whose share is kept, those that used it last.
+_MOST_ADAPTERS = 4096
+
+
+class Drafter(Protocol):
+    """A source of guesses."""
+
+    def propose(self, sequence: Sequence, most: int) -> list[int]:
+        """Return up to ``most`` tokens that may follow the known tokens of a running sequence."""
+
+    def forget(self, sequence: Sequence) -> None:
+        """Release what is kept for a sequence that stopped running; unknown ones are ignored."""
+
+
+@dataclass(slots=True)
+class _State:
+    """The state of a running sequence: its share of accepted drafts, and a guess after its first ``known`` tokens."""
+
+    rate: float
+    guess: list[int] = field(default_factory=list)
+    known: int = 0
+
+
+class Speculation:
+    """The policy that decides how many tokens are drafted for each sequence.
+
+    Nothing is drafted in a step with more than ``max_running`` running sequences: its rows are worth more than those
+    of guesses. Answers that a grammar constrains have no drafts: their masks follow from the tokens before.
+    """
+
+    def __init__(self, drafter: Drafter, most: int, max_running: int) -> None:
+        """Create the policy; ``most``: drafts of a sequence in a step."""
+        self._drafter = drafter
+        self._most = most
+        self._max_running = max_running
+        self._states: dict[Sequence, _State] = {}
+        self._promising: dict[Sequence, None] = {}  # those with a guess that is worth its rows
+        self._rates: dict[str, float] = {}  # by adapter
+
+    def waits(self, running: int) -> bool:
+        """Return whether the next step may have drafts, so that it needs the tokens of the last one."""
+        return bool(self._promising) and running <= self._max_running
+
+    def candidates(self, running: int) -> Iterator[tuple[Sequence, list[int]]]:
+        """Yield the sequences that are worth drafts in the next step, with these; the last tokens must be known."""
+        if running > self._max_running:
+            return
+        for sequence in self._promising:
+            state = self._states[sequence]
+            if state.known == len(sequence.token_ids) and not sequence.pending:
+                yield sequence, state.guess[: self._depth(state.rate)]
+
+    def committed(self, sequence: Sequence, tokens: int, drafted: int, running: int) -> None:
+        """Take in the last ``tokens`` known tokens of a sequence, which its last step sampled; ``drafted``: its drafts.
+
+        ``running`` is the number of running sequences.
+        """
+        if running > self._max_running or sequence.masks is not None or sequence.request.prompt_only:
+            self._promising.pop(sequence, None)
+            return
+        state = self._states.get(sequence)
+        if state is None:
+            state = self._states[sequence] = _State(self._rates.get(sequence.request.adapter_digest, _FIRST_RATE))
+        known = len(sequence.token_ids) - sequence.pending
+        if drafted:
+            self._judge(sequence, state, accepted=tokens - 1, rejected=tokens <= drafted)
+        elif state.guess and state.known == known - tokens:
+            hit = state.guess[0] == sequence.token_ids[state.known]
+            self._judge(sequence, state, accepted=hit, rejected=not hit)
+        state.guess, state.known = self._drafter.propose(sequence, self._most), known
+        if state.guess and self._depth(state.rate):
+            self._promising[sequence] = None
+        else:
+            self._promising.pop(sequence, None)
+
+    def left(self, sequence: Sequence) -> None:
+        """Forget a sequence that stopped running."""
+        if self._states.pop(sequence, None) is not None:
+            self._promising.pop(sequence, None)
+            self._drafter.forget(sequence)
+
+    def _judge(self, sequence: Sequence, state: _State, *, accepted: int, rejected: bool) -> None:
+        """Update the shares of accepted drafts. Drafts after a rejected one say nothing."""
+        digest = sequence.request.adapter_digest
+        of_adapter = self._rates.pop(digest, _FIRST_RATE)
+        for outcome in (1.0,) * accepted + (0.0,) * rejected:
+            state.rate += _NEW * (outcome - state.rate)
+            of_adapter += _NEW_OF_ADAPTER * (outcome - of_adapter)
+        self._rates[digest] = of_adapter
+        if len(self._rates) > _MOST_ADAPTERS:
+            del self._rates[next(iter(self._rates))]
+
+    def _depth(self, rate: float) -> int:
+        """Return how many drafts are each accepted with a chance that is worth a row."""
+        depth, chance = 0, rate
+        while depth < self._most and chance >= _LEAST_CHANCE:
+            depth, chance = depth + 1, chance * rate
+        return depth
+
+
+def speculation_of(config: EngineConfig, *, has_states: bool) -> Speculation | None:
+    """Return the policy that the settings choose. A recurrent state cannot be taken back by rejected tokens."""
+    if config.speculation == "off":
+        return None
+    if has_states:
+        log.warning("--speculation is off: this model has recurrent layers, whose state cannot be taken back")
+        return None
+    return Speculation(SuffixLookup(), config.speculation_tokens, config.speculation_max_running)

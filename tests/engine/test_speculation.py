@@ -1,0 +1,320 @@
+"""Speculation changes no token, no log-probability and no usage, whatever is drafted, and saves steps."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
+from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, adapter_at, pack_for, save_adapter, save_model
+
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.constraints import Constraint, Kind
+from lora_engine.engine import Engine
+from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
+from lora_engine.scheduling import suffix_lookup
+from lora_engine.scheduling.sequence import Sequence as TokenSequence
+from lora_engine.scheduling.speculation import Speculation, speculation_of
+from lora_engine.scheduling.suffix_lookup import SuffixLookup
+from lora_engine.text import ChatTemplate
+
+DEMO = Path(__file__).parents[2] / "demo" / "model"
+RECORD = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}, "required": ["name"]}
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {"logprobs": True},
+    "unseeded": {"temperature": 1.0},
+    "seeded": {"temperature": 1.2, "seed": 7, "top_p": 0.9, "top_k": 50, "min_p": 0.01},
+    "penalised": {"temperature": 0.8, "seed": 3, "presence_penalty": 1.0, "frequency_penalty": 0.5},
+    "repetition": {"repetition_penalty": 1.4, "temperature": 1.0, "seed": 5},
+    "stopped": {"stop": ("the", "e s", "\n\n"), "temperature": 1.0, "seed": 11},
+    "stop kept, late": {"stop": ("e",), "include_stop": True, "min_tokens": 9, "temperature": 1.1, "seed": 2},
+    "stop tokens": {"stop_token_ids": tuple(range(0, 400, 7)), "min_tokens": 3, "temperature": 1.0, "seed": 4},
+    "biased": {"logit_bias": {65: 3.0}, "temperature": 1.0, "seed": 1, "logprobs": True, "top_logprobs": 2},
+    "one token": {"max_tokens": 1},
+    "two tokens": {"max_tokens": 2},
+    "three choices": {"n": 3, "temperature": 1.3, "seed": 9},
+    "constrained": {"temperature": 1.5, "seed": 4, "max_tokens": 60},
+}
+
+
+@dataclass
+class Answer:
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
+    reason: str = ""
+
+
+Answers = dict[tuple[str, int], Answer]
+Usages = dict[str, RequestUsage]
+
+
+def run(
+    engine: Engine, requests: Sequence[GenerationRequest], late: random.Random | None = None
+) -> tuple[Answers, Usages]:
+    """Run all requests in one batch; ``late``: they come one by one, and some running ones are pre-empted."""
+    answers, usages, waiting = Answers(), Usages(), list(requests)
+    while waiting or engine.has_work():
+        for request in waiting[: len(waiting) if late is None else late.randint(0, 2)]:
+            engine.add_request(request)
+            waiting.remove(request)
+        running = [*engine.core.scheduler.running]
+        if late is not None and running and late.random() < 0.1:
+            engine.core.scheduler._preempt(late.choice(running))
+        output = engine.step()
+        for delta in output.deltas:
+            answer = answers.setdefault((delta.request_id, delta.choice), Answer())
+            assert not answer.reason, "output after the end"
+            answer.text += delta.text
+            answer.tokens += delta.token_ids
+            answer.logprobs += delta.logprobs
+            answer.reason = delta.finish_reason
+        for end in output.finished:
+            assert end.error is None, end.error
+            usages[end.request_id] = end.usage
+        engine.core.check()
+    stats = engine.pool_stats()
+    assert stats.kv == 0
+    assert stats.free + stats.cached_prefix + stats.adapter + stats.reserved == stats.total
+    return answers, usages
+
+
+def assert_same(answers: Answers, expected: Answers) -> None:
+    assert answers.keys() == expected.keys()
+    for key, answer in answers.items():
+        want = expected[key]
+        assert (answer.tokens, answer.text, answer.reason) == (want.tokens, want.text, want.reason), key
+        for one, other in zip(answer.logprobs, want.logprobs, strict=True):
+            assert one.token_id == other.token_id
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+            assert [value for _, value in one.top] == pytest.approx([value for _, value in other.top], abs=1e-4)
+
+
+def knowing(answers: Answers, rnd: random.Random, right: float) -> RandomDrafter:
+    """A drafter that knows the answers; beyond them, and after a wrong guess, it guesses any token."""
+    answer = following(lambda sequence: answers[(sequence.request.request_id, sequence.choice)].tokens, rnd)
+    return RandomDrafter(rnd, answer, right)
+
+
+def draft(engine: Engine, monkeypatch: pytest.MonkeyPatch, speculation: Speculation) -> None:
+    monkeypatch.setattr(engine.core.scheduler, "speculation", speculation)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    engine = Engine(EngineConfig(model=DEMO, pool_mb=64), LoadedAdapters())
+    yield engine
+    engine.grammars.close()
+
+
+@pytest.fixture(scope="module")
+def requests(engine: Engine) -> list[GenerationRequest]:
+    prompt = ChatTemplate.load(DEMO).render([{"role": "user", "content": "Write about a tortoise. About a tortoise."}])
+    tokens = engine.tokenizer.encode(prompt, add_special_tokens=False)
+    grammar = engine.grammars.compile(Constraint(Kind.JSON_SCHEMA, json.dumps(RECORD)))
+    return [
+        GenerationRequest(
+            name,
+            tokens,
+            SamplingParams(**{"max_tokens": 24, **way}),
+            grammar=grammar if name == "constrained" else None,
+        )
+        for name, way in WAYS.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def plain(engine: Engine, requests: list[GenerationRequest]) -> tuple[Answers, Usages]:
+    return run(engine, requests)
+
+
+@pytest.mark.parametrize("overlaps", [False, True], ids=["in turn", "overlapped"])
+@pytest.mark.parametrize("right", [0.0, 0.7, 1.0])
+def test_every_way_of_sampling_gives_the_same(
+    engine: Engine, requests: list[GenerationRequest], plain: tuple[Answers, Usages], right: float, overlaps: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(engine.runner, "overlaps", overlaps)
+    rnd, steps = random.Random(5), engine.steps
+    draft(engine, monkeypatch, AlwaysDrafts(knowing(plain[0], rnd, right), 7, 100))
+    answers, usages = run(engine, requests, rnd)
+    assert_same(answers, plain[0])
+    for name, usage in usages.items():
+        before = plain[1][name]
+        assert (usage.prompt_tokens, usage.completion_tokens) == (before.prompt_tokens, before.completion_tokens)
+        assert usage.accepted_tokens <= min(usage.drafted_tokens, usage.completion_tokens)
+        if name in ("constrained", "one token", "two tokens"):  # the step after the prompt has no guess
+            assert not usage.drafted_tokens
+        elif right == 0:
+            assert usage.drafted_tokens and not usage.accepted_tokens, name
+        elif right == 1 and name == "greedy":
+            assert usage.accepted_tokens > usage.completion_tokens / 2
+    longest = max(len(answer.tokens) for (name, _), answer in answers.items() if name != "constrained")
+    assert longest == 24 and engine.steps > steps
+
+
+def test_a_looked_up_draft_saves_steps(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens of the first answer are in the prompt of the second, which repeats them."""
+    biased = SamplingParams(max_tokens=60, logit_bias=dict.fromkeys((70, 71, 72), 100.0), ignore_eos=True)
+    request = GenerationRequest("loop", [70, 71, 72] * 8, biased)
+    steps = engine.steps
+    expected, _ = run(engine, [request])
+    without = engine.steps - steps
+    draft(engine, monkeypatch, Speculation(SuffixLookup(), 4, 8))
+    steps = engine.steps
+    answers, usages = run(engine, [request])
+    assert_same(answers, expected)
+    assert usages["loop"].drafted_tokens > 0
+    assert engine.steps - steps < without
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("speculation")
+    model = save_model("llama3-scaled-rope-tied", root / "model")
+    for name in _KINDS:
+        save_adapter(name, model, root / name)
+    return root
+
+
+_KINDS = [name for name in ("attention-r8", "all-linear-r16-rslora", "one-layer-r64") if name in ADAPTERS]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"deterministic": True}, {"prefix_cache": False, "mode": "merged", "pool_mb": 4}], ids=str
+)
+def test_each_adapter_verifies_its_drafts(
+    folder: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences of several adapters, chunks of prompts, prefix hits and pre-emption in one batch."""
+    source, rnd = LoadedAdapters(), random.Random(3)
+    # Pages for a part of the sequences, and steps for a part of the prompts.
+    settings = {"pool_mb": 1, "page_tokens": 4, "max_running": 24, "step_tokens": 40, **settings}
+    engine = Engine(EngineConfig(model=folder / "model", **settings), source)
+    digests = [""]
+    for name in _KINDS:
+        adapter = adapter_at(name, folder / name)
+        source.add(pack_for(engine, adapter))
+        digests.append(adapter.digest)
+    common = [rnd.randrange(VOCAB) for _ in range(30)]
+    requests = [
+        GenerationRequest(
+            str(index),
+            common[: rnd.choice([0, 8, 30])] + [rnd.randrange(VOCAB) for _ in range(rnd.randint(1, 40))],
+            SamplingParams(max_tokens=rnd.randint(2, 30), ignore_eos=True, temperature=index % 3 / 2, seed=index),
+            adapter_digest=digests[index % len(digests)],
+            tenant=rnd.choice("ab"),
+        )
+        for index in range(16)
+    ]
+    expected, _ = run(engine, requests)
+    for right in (1.0, 0.5):
+        draft(engine, monkeypatch, AlwaysDrafts(knowing(expected, rnd, right), 5, 100))
+        answers, usages = run(engine, requests, rnd)
+        assert_same(answers, expected)
+        assert any(usage.preemptions for usage in usages.values())
+        for digest in digests:
+            assert sum(usages[r.request_id].accepted_tokens for r in requests if r.adapter_digest == digest) > 0
+
+
+def test_an_aborted_request_leaves_nothing(
+    engine: Engine, requests: list[GenerationRequest], plain: tuple[Answers, Usages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speculation = AlwaysDrafts(knowing(plain[0], random.Random(1), 0.8), 4, 100)
+    draft(engine, monkeypatch, speculation)
+    monkeypatch.setattr(engine.runner, "overlaps", True)
+    for request in requests[:6]:
+        engine.add_request(request)
+    for _ in range(3):
+        engine.step()
+    assert speculation._states
+    for request in requests[:6]:
+        engine.abort(request.request_id)
+    while engine.has_work():
+        for end in engine.step().finished:
+            assert end.usage.outcome == "aborted"
+    engine.core.check()
+    assert engine.pool_stats().kv == 0
+    assert not speculation._states and not speculation._promising
+
+
+def test_nothing_is_drafted_for_a_large_batch(
+    engine: Engine, requests: list[GenerationRequest], plain: tuple[Answers, Usages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft(engine, monkeypatch, AlwaysDrafts(knowing(plain[0], random.Random(1), 1.0), 4, 3))
+    _, usages = run(engine, [request for request in requests if request.request_id != "three choices"])
+    drafted = [name for name, usage in usages.items() if usage.drafted_tokens]
+    assert len(drafted) <= 3  # the last ones that run
+
+
+def test_output_is_charged_as_it_is_delivered(
+    engine: Engine, requests: list[GenerationRequest], plain: tuple[Answers, Usages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = next(request for request in requests if request.request_id == "greedy")
+    account = engine.core.queue.foreground.accounts.open(request.tenant)  # type: ignore[attr-defined]
+    charges = []
+    for right in (None, 1.0, 0.0):
+        if right is not None:
+            draft(engine, monkeypatch, AlwaysDrafts(knowing(plain[0], random.Random(1), right), 4, 100))
+        service, output = account.service, account.output_tokens
+        run(engine, [request])
+        charges.append((account.service - service, account.output_tokens - output))
+    assert charges[1] == pytest.approx(charges[0]) and charges[2] == pytest.approx(charges[0])
+
+
+def sequence_of(tokens: list[int], pending: int = 0) -> TokenSequence:
+    class Known(SimpleNamespace):
+        __hash__ = object.__hash__
+
+    return cast(TokenSequence, Known(token_ids=tokens, pending=pending))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "pending", "guess"),
+    [
+        ([1, 2, 3, 4, 5, 1, 2], 0, [3, 4, 5, 1]),
+        ([1, 2, 3, 9, 1, 2, 4, 9, 1, 2], 0, [4, 9, 1, 2]),  # the latest of two equal matches
+        ([7, 1, 2, 3, 9, 8, 1, 2, 4, 9, 7, 1, 2], 0, [3, 9, 8, 1]),  # the longer match
+        ([1, 2, 1, 2, 1, 2], 0, [1, 2, 1, 2]),  # a period goes on beyond the end
+        ([5, 5, 5], 0, [5, 5, 5, 5]),
+        ([1, 2, 3, 1, 2, 0], 1, [3, 1, 2, 3]),  # a pending token is not known
+        ([1, 2, 3, 4], 0, []),
+        ([1], 0, []),
+    ],
+)
+def test_what_is_looked_up(tokens: list[int], pending: int, guess: list[int]) -> None:
+    assert SuffixLookup().propose(sequence_of(tokens, pending), 4) == guess
+
+
+def test_an_index_grows_with_its_sequence_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each guess is what a search of the tokens that the index covers finds."""
+    monkeypatch.setattr(suffix_lookup, "_MOST_TOKENS", 64)
+    monkeypatch.setattr(suffix_lookup, "_AT_ONCE", 16)
+    rnd, lookup = random.Random(2), SuffixLookup()
+    sequence, guessed = sequence_of([rnd.randrange(4) for _ in range(100)]), 0
+    for _ in range(400):
+        tokens = sequence.token_ids
+        if guess := lookup.propose(sequence, 3):
+            guessed += 1
+            at = [i for i in range(2, len(tokens)) if tokens[i - 2 : i] == tokens[-2:]]
+            assert any((tokens[i:] + tokens[i:] * 3)[:3] == guess for i in at)
+        assert len(lookup._indices[sequence]._before) <= 64 + 16
+        tokens.append(rnd.randrange(4))
+    assert guessed > 250
+    lookup.forget(sequence)
+    assert not lookup._indices
+
+
+def test_settings(caplog: pytest.LogCaptureFixture) -> None:
+    config = EngineConfig(model=DEMO, speculation="ngram")
+    assert speculation_of(EngineConfig(model=DEMO), has_states=False) is None
+    assert speculation_of(config, has_states=False) is not None
+    assert speculation_of(config, has_states=True) is None
+    assert "recurrent layers" in caplog.text
