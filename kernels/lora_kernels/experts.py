@@ -35,6 +35,19 @@ class Routing(NamedTuple):
     starts: torch.Tensor
 
 
+class SigmoidScores(NamedTuple):
+    """Weights that are sigmoids of the router's scores, times ``scale``.
+
+    Experts are chosen by the sigmoids plus ``correction [experts]`` float32, in the ``kept_groups`` of ``groups`` equal
+    groups whose two best sums are largest.
+    """
+
+    correction: torch.Tensor
+    groups: int
+    kept_groups: int
+    scale: float
+
+
 class ExpertsConfig(NamedTuple):
     """A program's tile (pairs, outputs, inputs of 16 bits), its warps, and the stages of the loop's pipeline."""
 
@@ -64,17 +77,49 @@ _SCALE_BLOCK = tl.constexpr(BLOCK)
 
 
 @triton.jit
+def _of_best_groups(
+    sums, EXPERTS: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr, EXPERTS_PAD: tl.constexpr,
+    GROUPS_PAD: tl.constexpr,
+):  # fmt: skip
+    """Return ``sums`` of experts with those of all but the ``KEPT`` best groups replaced by minus infinity."""
+    experts, groups = tl.arange(0, EXPERTS_PAD), tl.arange(0, GROUPS_PAD)
+    group_of = experts // (EXPERTS // GROUPS)
+    best_two = tl.full((GROUPS_PAD,), -float("inf"), dtype=tl.float32)
+    for group in tl.static_range(GROUPS):
+        members = tl.where(group_of == group, sums, -float("inf"))
+        best = tl.max(members, axis=0)
+        first = tl.min(tl.where(members == best, experts, EXPERTS_PAD), axis=0)
+        second = tl.max(tl.where(experts == first, -float("inf"), members), axis=0)
+        best_two = tl.where(groups == group, best + second, best_two)
+    kept = tl.zeros((EXPERTS_PAD,), dtype=tl.int32)
+    for _ in tl.static_range(KEPT):
+        best = tl.max(best_two, axis=0)
+        group = tl.min(tl.where(best_two == best, groups, GROUPS), axis=0)
+        kept = tl.where(group_of == group, 1, kept)
+        best_two = tl.where(groups == group, -float("inf"), best_two)
+    return tl.where(kept > 0, sums, -float("inf"))
+
+
+@triton.jit
 def _route_kernel(
-    logits_ptr, experts_ptr, weights_ptr, stride, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
-    RENORMALISED: tl.constexpr, EXPERTS_PAD: tl.constexpr, PER_TOKEN_PAD: tl.constexpr,
+    logits_ptr, correction_ptr, experts_ptr, weights_ptr, stride, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
+    RENORMALISED: tl.constexpr, SIGMOID: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr, SCALE: tl.constexpr,
+    EXPERTS_PAD: tl.constexpr, PER_TOKEN_PAD: tl.constexpr, GROUPS_PAD: tl.constexpr,
 ):  # fmt: skip
     """Choose the experts of a token; of equal ones the first."""
     row = tl.program_id(0).to(tl.int64)
     experts, places = tl.arange(0, EXPERTS_PAD), tl.arange(0, PER_TOKEN_PAD)
     logits = tl.load(logits_ptr + row * stride + experts, mask=experts < EXPERTS, other=-float("inf")).to(tl.float32)
-    scores = tl.exp(logits - tl.max(logits, axis=0))
-    scores = scores / tl.sum(scores, axis=0)
-    remaining = tl.where(experts < EXPERTS, scores, -1.0)
+    if SIGMOID:
+        scores = tl.sigmoid(logits)
+        remaining = scores + tl.load(correction_ptr + experts, mask=experts < EXPERTS, other=0.0)
+        if GROUPS > 1:
+            remaining = _of_best_groups(remaining, EXPERTS, GROUPS, KEPT, EXPERTS_PAD, GROUPS_PAD)
+        remaining = tl.where(experts < EXPERTS, remaining, -float("inf"))
+    else:
+        scores = tl.exp(logits - tl.max(logits, axis=0))
+        scores = scores / tl.sum(scores, axis=0)
+        remaining = tl.where(experts < EXPERTS, scores, -float("inf"))
     chosen = tl.zeros((PER_TOKEN_PAD,), dtype=tl.int32)
     weights = tl.zeros((PER_TOKEN_PAD,), dtype=tl.float32)
     for place in tl.static_range(PER_TOKEN):
@@ -82,10 +127,12 @@ def _route_kernel(
         # Rows of padding may be NaN, which equals nothing: the index must stay in range.
         expert = tl.minimum(tl.min(tl.where(remaining == best, experts, EXPERTS), axis=0), EXPERTS - 1)
         chosen = tl.where(places == place, expert, chosen)
-        weights = tl.where(places == place, best, weights)
-        remaining = tl.where(experts == expert, -1.0, remaining)
+        weight = tl.sum(tl.where(experts == expert, scores, 0.0), axis=0)
+        weights = tl.where(places == place, weight, weights)
+        remaining = tl.where(experts == expert, -float("inf"), remaining)
     if RENORMALISED:
-        weights = weights / tl.sum(weights, axis=0)
+        weights = weights / (tl.sum(weights, axis=0) + (1e-20 if SIGMOID else 0.0))
+    weights *= SCALE
     tl.store(experts_ptr + row * PER_TOKEN + places, chosen, mask=places < PER_TOKEN)
     tl.store(weights_ptr + row * PER_TOKEN + places, weights, mask=places < PER_TOKEN)
 
@@ -294,13 +341,15 @@ def _combine_kernel(parts_ptr, out_ptr, HIDDEN: tl.constexpr, PER_TOKEN: tl.cons
     tl.store(out_ptr + row * HIDDEN + n, acc.to(out_ptr.dtype.element_ty), mask=n < HIDDEN)
 
 
-def route(logits: torch.Tensor, per_token: int, *, renormalised: bool) -> Routing:
+def route(logits: torch.Tensor, per_token: int, *, renormalised: bool, sigmoid: SigmoidScores | None = None) -> Routing:
     """Choose each token's best ``per_token`` experts by ``logits [tokens, experts]``, and sort the pairs by expert.
 
-    A weight is the softmax over all experts; ``renormalised``: divided by the sum of the token's weights. Raises
-    ``ValueError`` for more experts of a token than there are.
+    A weight is the softmax over all experts, or as ``sigmoid`` says; ``renormalised``: divided by the sum of the
+    token's weights. Raises ``ValueError`` for more experts of a token than there are.
     """
     tokens, experts = logits.shape
+    if sigmoid is not None and (sigmoid.correction.shape != (experts,) or experts % sigmoid.groups):
+        raise ValueError(f"corrections are {tuple(sigmoid.correction.shape)}, {sigmoid.groups} groups of {experts}")
     if not 0 < per_token <= experts or logits.stride(1) != 1:
         raise ValueError(f"logits are {tuple(logits.shape)} with strides {logits.stride()} for {per_token} experts")
     pairs = tokens * per_token
@@ -311,8 +360,12 @@ def route(logits: torch.Tensor, per_token: int, *, renormalised: bool) -> Routin
     if not tokens:
         return Routing(chosen, weights, order, starts.zero_())
     _route_kernel[(tokens,)](
-        logits, chosen, weights, logits.stride(0), EXPERTS=experts, PER_TOKEN=per_token, RENORMALISED=renormalised,
-        EXPERTS_PAD=triton.next_power_of_2(experts), PER_TOKEN_PAD=triton.next_power_of_2(per_token), num_warps=1,
+        logits, logits if sigmoid is None else sigmoid.correction, chosen, weights, logits.stride(0), EXPERTS=experts,
+        PER_TOKEN=per_token, RENORMALISED=renormalised, SIGMOID=sigmoid is not None,
+        GROUPS=sigmoid.groups if sigmoid else 1, KEPT=sigmoid.kept_groups if sigmoid else 1,
+        SCALE=sigmoid.scale if sigmoid else 1.0, EXPERTS_PAD=triton.next_power_of_2(experts),
+        PER_TOKEN_PAD=triton.next_power_of_2(per_token),
+        GROUPS_PAD=triton.next_power_of_2(sigmoid.groups) if sigmoid else 1, num_warps=1,
     )  # fmt: skip
     blocks, pad = triton.cdiv(pairs, _SORTED), triton.next_power_of_2(experts + 1)
     counts = torch.empty(blocks, pad, dtype=torch.int32, device=logits.device)

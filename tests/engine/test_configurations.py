@@ -95,8 +95,15 @@ EXPERTS: list[Raw] = [
     {"decoder_sparse_step": 9},
     {"swiglu_alpha": 1.5, "swiglu_limit": 5.0},
 ]
+SIGMOID_EXPERTS: list[Raw] = [
+    {"n_routed_experts": 8, "num_experts_per_tok": 2},
+    {"n_routed_experts": 8, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3, "use_qk_norm": True},
+    {"n_shared_experts": 2, "moe_intermediate_size": 24, "norm_topk_prob": False, "routed_scaling_factor": 2.5},
+    {"first_k_dense_replace": 0},
+    {"first_k_dense_replace": 3},
+]
 QKV_BIAS = {"qwen2": True, "mistral": False, "mixtral": False, "ministral3": False, "phi3": False}
-NO_O_BIAS = ("qwen2", "mistral", "mixtral", "ministral3", "phi3", "glm", "glm4")
+NO_O_BIAS = ("qwen2", "mistral", "mixtral", "ministral3", "phi3", "glm", "glm4", "glm4_moe")
 WITH_MLP_BIAS = ("llama", "granite", "smollm3")
 
 
@@ -112,7 +119,7 @@ def perturbed(kind: str, rnd: random.Random) -> Raw:
     if kind in ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"):
         raw.setdefault("full_attention_interval", rnd.choice([1, 2, 3]))
     if FAMILIES[kind].experts is not None:
-        raw |= rnd.choice(EXPERTS)
+        raw |= rnd.choice(SIGMOID_EXPERTS if kind == "glm4_moe" else EXPERTS)
     if kind == "qwen3_next":  # some configurations have no experts at all
         raw |= rnd.choice([{}, {}, {"num_experts": 0}, {"mlp_only_layers": list(range(48))}])
         raw.setdefault("shared_expert_intermediate_size", rnd.choice([96, 40]))
@@ -155,7 +162,7 @@ class Theirs:
 
     def window(self, layer: int) -> int:
         c = self.config
-        if self.kind in ("llama", "granite", "olmo2", "olmoe", "glm", "glm4"):
+        if self.kind in ("llama", "granite", "olmo2", "olmoe", "glm", "glm4", "glm4_moe"):
             return 0
         slides = (
             self.kind in ("mistral", "mixtral", "ministral3", "phi3", "qwen3_moe")
@@ -167,6 +174,8 @@ class Theirs:
 
     def is_sparse(self, layer: int) -> bool:
         c = self.config
+        if self.kind == "glm4_moe":
+            return bool(layer >= c.first_k_dense_replace)
         if self.kind not in ("qwen3_moe", "qwen3_next"):
             return True
         return c.num_experts > 0 and layer not in c.mlp_only_layers and (layer + 1) % c.decoder_sparse_step == 0
@@ -245,9 +254,19 @@ def compare(raw: Raw, ours: ModelConfig, theirs: Theirs) -> None:
         renormalised = kind in ("mixtral", "qwen3_5_moe_text", "gpt_oss") or c.norm_topk_prob
         swiglu = (c.swiglu_alpha, c.swiglu_limit) if kind == "gpt_oss" else ()
         shared = getattr(c, "shared_expert_intermediate_size", 0)
-        assert ours.experts == ExpertsConfig(
-            c.num_experts, c.num_experts_per_tok, inner, renormalised, shared, *swiglu
-        ), raw
+        if kind == "glm4_moe":
+            groups = c.n_group, c.topk_group, c.routed_scaling_factor
+            names = "groups", "kept_groups", "scale"
+            wanted = ExpertsConfig(
+                c.n_routed_experts, c.num_experts_per_tok, inner, renormalised, inner * c.n_shared_experts,
+                sigmoid=True, **dict(zip(names, groups, strict=True)),
+            )  # fmt: skip
+            assert ours.family.qk_norm == ("head" if c.use_qk_norm else ""), raw
+        else:
+            sizes = c.num_experts, c.num_experts_per_tok, inner, renormalised, shared
+            wanted = ExpertsConfig(*sizes, *swiglu, gated_shared=ours.experts.gated_shared)
+            assert ours.experts.gated_shared >= bool(shared)
+        assert ours.experts == wanted, raw
     if ours.family.experts is not None:
         assert ours.sparse_layers == {layer for layer in range(c.num_hidden_layers) if theirs.is_sparse(layer)}, raw
     for layer in range(min(c.num_hidden_layers, 4)):
@@ -319,6 +338,13 @@ def test_shared_experts_beside_mlps_of_another_width_are_refused() -> None:
     }
     raw = {**BASE, "model_type": "qwen3_next", "shared_expert_intermediate_size": 40, **settings}
     with pytest.raises(UnsupportedModel, match="an MLP of width 96, and shared experts 40"):
+        ModelConfig.from_dict(raw)
+
+
+@pytest.mark.parametrize("groups", [{"n_group": 3}, {"n_group": 8}, {"n_group": 4, "topk_group": 5}, {"n_group": 4}])
+def test_groups_of_experts_that_no_token_can_use_are_refused(groups: Raw) -> None:
+    raw = {**BASE, "model_type": "glm4_moe", "n_routed_experts": 8, "num_experts_per_tok": 3, **groups}
+    with pytest.raises(UnsupportedModel, match=r"8 experts in . groups, of which"):
         ModelConfig.from_dict(raw)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from lorikeet_testing.expert_adapters import (
+    ALPHA,
     FORMS,
     config_of,
     random_factors,
@@ -36,7 +37,7 @@ from lora_kernels.kernel_variants import KernelVariant
 
 pytestmark = pytest.mark.usefixtures("few_programs")
 MIXTRAL, OLMOE, QWEN = "mixtral-experts", "olmoe-experts", "qwen3-some-layers-with-experts"
-NEXT, QWEN_3_5 = "qwen3-next-experts", "qwen3.5-experts"
+NEXT, QWEN_3_5, GLM = "qwen3-next-experts", "qwen3.5-experts", "glm4-experts"
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def check_all(family: Family, models: dict[str, tuple[Adapter, Any]], per: int =
             check(by_digest.get(request.adapter_digest, base), request, answer)
 
 
-@pytest.mark.parametrize("name", [MIXTRAL, OLMOE, QWEN, NEXT])
+@pytest.mark.parametrize("name", [MIXTRAL, OLMOE, QWEN, NEXT, GLM])
 def test_each_form_has_the_tokens_of_a_model_with_its_deltas(
     families: ReferenceFamilies, name: str, tmp_path: Path
 ) -> None:
@@ -118,6 +119,37 @@ def test_preemption_chunks_and_cached_prefixes_change_nothing(families: Referenc
     check_all(family, models, per=4, pool_mb=2, page_tokens=2, step_tokens=11)
 
 
+def test_an_mlp_beside_experts_and_one_of_another_width_instead_of_them(
+    families: ReferenceFamilies, tmp_path: Path
+) -> None:
+    """Both have modules of the same names; the MLP beside experts has targets of its own."""
+    family = families(GLM)
+    base, changed, models = base_of(family), base_of(family), {}
+    generator = torch.Generator().manual_seed(6)
+    for rank, blocks in ((4, ("shared_experts.",)), (5, ("", "shared_experts."))):
+        tensors, folder = {}, tmp_path / str(rank)
+        changed = base_of(family)
+        for layer, block in ((layer, block) for layer in range(3) for block in blocks):
+            if (layer == 0) == bool(block):
+                continue
+            for part in ("gate_proj", "up_proj", "down_proj"):
+                module = f"model.layers.{layer}.mlp.{block}{part}"
+                weight = changed.get_submodule(module).weight
+                a, b = (torch.randn(*shape, generator=generator) * 0.3 for shape in
+                        ((rank, weight.shape[1]), (weight.shape[0], rank)))  # fmt: skip
+                weight.data += ALPHA / rank * b @ a
+                tensors |= {f"base_model.model.{module}.lora_{s}.weight": f for s, f in (("A", a), ("B", b))}
+        folder.mkdir()
+        save_file(tensors, folder / "adapter_model.safetensors")
+        targets = r".*shared_experts\..*_proj" if len(blocks) == 1 else r".*mlp\.(shared_experts\.)?(gate|up|down)_proj"
+        config = config_of("", target_modules=targets, r=rank)
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+        models[str(rank)] = adapter_at(str(rank), folder), changed
+    assert base.config.intermediate_size != base.config.moe_intermediate_size * base.config.n_shared_experts
+    check_all(family, models)
+    check_all(family, {"5": models["5"]}, per=1, backend="triton", step_tokens=64)
+
+
 @pytest.mark.parametrize(
     ("name", "targets", "parts"),
     [
@@ -126,6 +158,7 @@ def test_preemption_chunks_and_cached_prefixes_change_nothing(families: Referenc
         (QWEN_3_5, "all-linear", {"shared_expert", "shared_expert_gate"}),
         (NEXT, ["gate_proj", "up_proj", "down_proj", "in_proj_ba"], {"experts"}),
         (NEXT, ["shared_expert_gate", "in_proj_qkvz", "v_proj"], {"shared_expert_gate"}),
+        (GLM, "all-linear", {"experts", "gate"}),
     ],
 )
 def test_what_peft_writes_is_served_as_peft_does(

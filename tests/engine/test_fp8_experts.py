@@ -35,7 +35,8 @@ WEIGHTS = "model.safetensors"
 SIZES: dict[str, Any] = {"hidden_size": 192, "moe_intermediate_size": 160, "num_hidden_layers": 2}
 QWEN, MIXTRAL, NEXT = "qwen3-some-layers-with-experts", "mixtral-experts", "qwen3-next-experts"
 NEXT_SIZES = {**SIZES, "layer_types": ["linear_attention", "full_attention"], "shared_expert_intermediate_size": 130}
-MODELS = {QWEN: SIZES, NEXT: NEXT_SIZES, MIXTRAL: {"hidden_size": 192, "intermediate_size": 160}}
+GLM = "glm4-experts"
+MODELS = {GLM: SIZES, QWEN: SIZES, NEXT: NEXT_SIZES, MIXTRAL: {"hidden_size": 192, "intermediate_size": 160}}
 CPU = torch.device("cpu")
 
 
@@ -55,6 +56,8 @@ def rewrite(source: Path, folder: Path, form: str) -> None:
         meant[name] = plain_values(data, scale, shape)
         if "static" in form:
             tensors[f"{module}.{'activation_scale' if 'transformers' in form else 'input_scale'}"] = torch.tensor(0.02)
+    # Of a layer that predicts several tokens, as published checkpoints of GLM-4.5 have one.
+    tensors[f"model.layers.{raw['num_hidden_layers']}.eh_proj.{scale_name}"] = torch.ones(1)
     key = "ignore" if "compressed" in form else "ignored_layers"
     config = {setting: value for setting, value in config.items() if setting != "modules_to_not_convert"}
     for path, of, settings in (
@@ -120,6 +123,7 @@ def error(got: torch.Tensor, want: torch.Tensor) -> float:
 
 BLOCKS, CHANNELS = "fp8-block", "compressed-tensors-channel"
 SERVED = [
+    (GLM, BLOCKS),
     (QWEN, BLOCKS), (QWEN, CHANNELS), (NEXT, BLOCKS), (MIXTRAL, "fp8-tensor-static"),
     (MIXTRAL, "compressed-tensors-tensor-static"), (QWEN, "fp8-tensor-static-transformers"),
 ]  # fmt: skip

@@ -99,7 +99,7 @@ def save_embedding_layers(model: Any, folder: Path) -> Path:
     [
         # Biases and states of gated delta on two ranks, four ranks once. Other tests of this file run llama2-mha and
         # qwen3.5-gated-delta on two.
-        (2, ["qwen2-qkv-bias", "qwen3-next-experts", "gpt-oss-sinks-and-experts"]),
+        (2, ["qwen2-qkv-bias", "qwen3-next-experts", "gpt-oss-sinks-and-experts", "glm4-experts"]),
         (4, ["llama3-scaled-rope-tied"]),
         pytest.param(4, ["llama2-mha", "qwen3.5-gated-delta"], marks=pytest.mark.long),
         pytest.param(2, ["qwen3-some-layers-with-experts"], marks=pytest.mark.long),
@@ -141,7 +141,8 @@ def on_experts(case: Case) -> dict[str, Adapter]:
     module = "router" if model.config.model_type == "gpt_oss" else "gate"
     for layer in sparse_layers(model):
         prefix = f"base_model.model.model.layers.{layer}.mlp.{module}"
-        a, b = torch.randn(4, model.config.hidden_size), torch.randn(getattr(model.config, "num_experts", 6), 4)
+        rows = len(getattr(model.model.layers[layer].mlp, module).weight)
+        a, b = torch.randn(4, model.config.hidden_size), torch.randn(rows, 4)
         tensors |= {f"{prefix}.lora_A.weight": a, f"{prefix}.lora_B.weight": b}
     router.mkdir()
     save_file(tensors, router / "adapter_model.safetensors")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import lora_kernels.experts as kernels
-from lora_kernels.experts import ClampedSwiglu, config_of, grouped_experts, least_tokens, route
+from lora_kernels.experts import ClampedSwiglu, SigmoidScores, config_of, grouped_experts, least_tokens, route
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Matrix, Fp8Stack, quantise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -125,6 +125,24 @@ def test_pairs_are_sorted_by_expert_and_then_by_token(tokens: int) -> None:
     torch.testing.assert_close(routing.weights, weights)
     assert routing.order.tolist() == experts.flatten().argsort(stable=True).tolist()
     assert routing.starts.tolist() == [int((experts < expert).sum()) for expert in range(6)]
+
+
+@pytest.mark.parametrize(("experts", "groups", "kept"), [(6, 1, 1), (12, 4, 2), (32, 8, 3)])
+def test_sigmoids_choose_experts_of_the_best_groups(experts: int, groups: int, kept: int) -> None:
+    logits, correction = torch.randn(40, experts, device=DEVICE), torch.randn(experts, device=DEVICE)
+    scores = logits.double().sigmoid()
+    by_group = (scores + correction).view(40, groups, -1)
+    best = by_group.topk(2, dim=2)[0].sum(2).topk(kept, dim=1)[1]
+    allowed = torch.zeros(40, groups, dtype=torch.bool, device=DEVICE).scatter_(1, best, True)
+    chosen = by_group.masked_fill(~allowed[:, :, None], -torch.inf).flatten(1).topk(3, dim=1)[1]
+    weights = scores.gather(1, chosen)
+    for renormalised in (True, False):
+        routing = route(logits, 3, renormalised=renormalised, sigmoid=SigmoidScores(correction, groups, kept, 2.5))
+        assert routing.experts.tolist() == chosen.tolist()
+        want = 2.5 * (weights / weights.sum(1, keepdim=True) if renormalised else weights)
+        torch.testing.assert_close(routing.weights, want.float())
+    with pytest.raises(ValueError, match="corrections are"):
+        route(logits, 3, renormalised=True, sigmoid=SigmoidScores(correction[:-1], groups, kept, 1.0))
 
 
 def test_rows_of_padding_stay_in_range_and_alone() -> None:

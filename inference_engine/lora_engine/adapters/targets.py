@@ -15,9 +15,9 @@ import torch
 # Targets that read the same input and are therefore shrunk together; a group lists the names of every family, of which
 # a model has those of one. A target is a module's name, with its block's where attention has a module of that name. The
 # three groups after the MLP's are those of a gated delta layer: its wide input projections, the narrow ones of its
-# gates, which no matrix in FP8 could hold beside them, and its output. The last one is the router of a layer with
-# experts, and the weight of an MLP beside them; the experts' own modules are no targets of this kind
-# (``adapters/experts.py``).
+# gates, which no matrix in FP8 could hold beside them, and its output. Then follow the router of a layer with experts
+# and the weight of an MLP beside them, and that MLP itself where layers without experts have one of another width; the
+# experts' own modules are no targets of this kind (``adapters/experts.py``).
 TARGET_GROUPS = (
     ("q_proj", "k_proj", "v_proj", "qkv_proj"),
     ("o_proj",),
@@ -30,6 +30,8 @@ TARGET_GROUPS = (
     ("in_proj_b", "in_proj_a", "in_proj_ba", "linear_attn.b_proj", "linear_attn.a_proj"),
     ("out_proj", "linear_attn.o_proj"),
     ("gate", "shared_expert_gate"),
+    ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"),
+    ("mlp.shared_experts.down_proj",),
 )  # fmt: skip
 # Index of the experts' modules among the groups that an adapter changes, after those of ``TARGET_GROUPS``.
 EXPERTS_GROUP = len(TARGET_GROUPS)
@@ -38,7 +40,7 @@ REPLICATED = frozenset({"gate", "shared_expert_gate"})
 REPLICATED_GROUPS = frozenset(index for index, group in enumerate(TARGET_GROUPS) if not REPLICATED.isdisjoint(group))
 _NAMES = frozenset(target for group in TARGET_GROUPS for target in group)
 COLUMN_PARALLEL = frozenset(
-    {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", *TARGET_GROUPS[4], *TARGET_GROUPS[5]}
+    {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", *TARGET_GROUPS[4], *TARGET_GROUPS[5], *TARGET_GROUPS[8]}
 )
 COLUMN_PARALLEL_GROUPS = frozenset(
     index for index, group in enumerate(TARGET_GROUPS) if not COLUMN_PARALLEL.isdisjoint(group)

@@ -93,6 +93,14 @@ class Checkpoint:
         weight, other_weight, static_input, other_input = (f"{module}.{name}" for name in _SCALES)
         return ScaleNames(self._first(weight, other_weight), self._first(static_input, other_input) if static else None)
 
+    def drop_layers(self, first: int) -> None:
+        """Drop the tensors of layers from ``first`` on, which predict several tokens."""
+        prefix = "model.layers."
+        for name in [name for name in self.files if name.startswith(prefix)]:
+            number = name.removeprefix(prefix).partition(".")[0]
+            if number.isdecimal() and int(number) >= first:
+                del self.files[name]
+
     def stored_name(self, name: str) -> str:
         """Return the name that a tensor has in its file; of a slice, that of the whole tensor."""
         name = self._slices[name][0] if name in self._slices else name

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from lora_engine.adapters.targets import Interleaving, target_of
+from lora_engine.adapters.targets import TARGET_GROUPS, Interleaving, target_of
 from lora_engine.errors import UnsupportedModel
 
 from .families import FAMILIES, Experts, Family, GatedDelta, Settings
@@ -70,6 +70,11 @@ class ExpertsConfig:
     slope: float = 0.0  # of a clamped SwiGLU
     limit: float = 0.0  # of a clamped SwiGLU; 0: experts have the model's activation
     mxfp4: bool = False  # the checkpoint's experts are in MXFP4
+    gated_shared: bool = False  # that MLP has a weight
+    sigmoid: bool = False  # see ``Experts``
+    groups: int = 1
+    kept_groups: int = 1
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ class ModelConfig:
         """Build the configuration from config.json's object. Raises ``UnsupportedModel`` with the key and the fix."""
         family, raw = _family(raw)
         settings: Settings = {**family.defaults, **raw, **_number_of_experts(raw, family)}
+        if family.qk_norm_switch and not settings.get(family.qk_norm_switch):
+            family = replace(family, qk_norm="")
         for name, meaning in family.refused.items():
             if settings.get(name):
                 raise UnsupportedModel(f"config.json sets {name}: {meaning} is not supported; use another model.")
@@ -173,6 +180,11 @@ class ModelConfig:
         """Return whether a layer has an MLP that all tokens use, beside experts or instead of them."""
         return layer not in self.sparse_layers or bool(self.experts and self.experts.shared)
 
+    def has_separate_mlp(self, layer: int) -> bool:
+        """Return whether that MLP is ``shared_experts``, with targets of its own."""
+        experts = self.experts
+        return layer in self.sparse_layers and experts is not None and experts.shared > 0 and not experts.gated_shared
+
     def kind(self, layer: int) -> LayerKind:
         """Return the kind of a layer's mixer."""
         return LayerKind.GATED_DELTA if layer in self.delta_layers else LayerKind.ATTENTION
@@ -213,16 +225,24 @@ class ModelConfig:
         return {
             **({"qkv_proj": (hidden, q + 2 * kv)} if self.family.fused_qkv else qkv),
             "o_proj": (q, hidden),
-            **(mlp if any(map(self.has_mlp, range(self.num_layers))) else {}),
+            **(mlp if any(self.has_mlp(n) and not self.has_separate_mlp(n) for n in range(self.num_layers)) else {}),
             **self._delta_shapes(world),
             **self._router_shapes(),
+            **self._shared_shapes(world),
         }
 
     def _router_shapes(self) -> dict[str, tuple[int, int]]:
         if self.experts is None:
             return {}
-        shared = {"shared_expert_gate": (self.hidden_size, 1)} if self.experts.shared else {}
+        shared = {"shared_expert_gate": (self.hidden_size, 1)} if self.experts.gated_shared else {}
         return {"gate": (self.hidden_size, self.experts.count), **shared}
+
+    def _shared_shapes(self, world: int) -> dict[str, tuple[int, int]]:
+        if self.experts is None or not self.experts.shared or self.experts.gated_shared:
+            return {}
+        hidden, inner = self.hidden_size, self.experts.shared // world
+        wide, tall = TARGET_GROUPS[-2], TARGET_GROUPS[-1]
+        return {**dict.fromkeys(wide, (hidden, inner)), **dict.fromkeys(tall, (inner, hidden))}
 
     def _delta_shapes(self, world: int) -> dict[str, tuple[int, int]]:
         if (delta := self.delta) is None or (names := self.family.gated_delta) is None:
@@ -377,18 +397,33 @@ def _number_of_experts(raw: Mapping[str, Any], family: Family) -> dict[str, Any]
 
 
 def _experts(settings: Settings, family: Experts) -> ExpertsConfig:
+    inner = _whole(settings, family.inner)
     experts = ExpertsConfig(
         count=_whole(settings, family.count),
         per_token=_whole(settings, family.per_token),
-        inner=_whole(settings, family.inner),
+        inner=inner,
         renormalised=_switch(settings, family.renormalised),
-        shared=_whole(settings, family.shared) if family.shared else 0,
+        shared=_whole(settings, family.shared)
+        if family.shared
+        else (inner * _whole(settings, family.shared_count) if family.shared_count else 0),
         slope=_number(settings, family.swiglu[0], 0.0),
         limit=_number(settings, family.swiglu[1], 0.0),
         mxfp4=family.interleaved and is_mxfp4(settings),
+        gated_shared=bool(family.shared),
+        sigmoid=family.sigmoid,
+        groups=_whole(settings, family.groups) if family.sigmoid else 1,
+        kept_groups=_whole(settings, family.kept_groups) if family.sigmoid else 1,
+        scale=_number(settings, family.scale) if family.sigmoid else 1.0,
     )
     if family.swiglu[1] and not experts.limit:
         raise UnsupportedModel(f"config.json: {family.swiglu[1]} must be above 0; {_AGAIN}")
+    of_group, uneven = divmod(experts.count, experts.groups)
+    few = experts.kept_groups * of_group < experts.per_token or experts.kept_groups > experts.groups
+    if experts.sigmoid and (uneven or few or of_group < 2):
+        raise UnsupportedModel(
+            f"config.json has {experts.count} experts in {experts.groups} groups, of which {experts.kept_groups} are "
+            f"kept for {experts.per_token} experts per token, which cannot be; {_AGAIN}"
+        )
     if experts.per_token > experts.count:
         raise UnsupportedModel(
             f"config.json has {experts.per_token} experts per token, but {experts.count} in all; {_AGAIN}"
@@ -398,7 +433,7 @@ def _experts(settings: Settings, family: Experts) -> ExpertsConfig:
 
 def _mlp_width(settings: Settings, experts: ExpertsConfig | None, only_sparse: bool) -> int:
     """Return the width of the MLPs that all tokens use. Raises ``UnsupportedModel`` if layers differ."""
-    shared = experts.shared if experts else 0
+    shared = experts.shared if experts and experts.gated_shared else 0
     if shared and only_sparse:
         return shared
     width = _whole(settings, "intermediate_size")

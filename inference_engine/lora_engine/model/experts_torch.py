@@ -14,6 +14,9 @@ from .batch import LoraSpan
 from .config import ExpertsConfig
 from .weights import ExpertWeights, of_expert
 
+# Added to a sum of sigmoids before it divides, as ``transformers`` does.
+_LEAST_SUM = 1e-20
+
 
 def gated(gate_up: torch.Tensor, activation: str, slope: float = 0.0, limit: float = 0.0) -> torch.Tensor:
     """Compute ``activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``, or a SwiGLU with a ``limit`` above 0."""
@@ -24,11 +27,25 @@ def gated(gate_up: torch.Tensor, activation: str, slope: float = 0.0, limit: flo
     return (F.silu(gate) if activation == "silu" else F.gelu(gate, approximate="tanh")) * up
 
 
-def route(logits: torch.Tensor, config: ExpertsConfig) -> tuple[torch.Tensor, torch.Tensor]:
+def route(
+    logits: torch.Tensor, config: ExpertsConfig, correction: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the experts of each token, and their weights in float32, both ``[tokens, per_token]``.
 
-    ``logits [tokens, experts]`` are the router's scores.
+    ``logits [tokens, experts]`` are the router's scores; ``correction [experts]`` is added to their sigmoids for the
+    choice. See ``Experts``.
     """
+    if config.sigmoid:
+        assert correction is not None, "routers with sigmoids have corrections"
+        scores = logits.float().sigmoid()
+        by_group = (scores + correction).unflatten(1, (config.groups, -1))
+        kept = by_group.topk(2, dim=2).values.sum(dim=2).topk(config.kept_groups, dim=1).indices
+        dropped = torch.ones_like(by_group[:, :, 0], dtype=torch.bool).scatter_(1, kept, False)
+        experts = by_group.masked_fill(dropped[:, :, None], -torch.inf).flatten(1).topk(config.per_token, dim=1).indices
+        weights = scores.gather(1, experts)
+        if config.renormalised:
+            weights = weights / (weights.sum(dim=1, keepdim=True) + _LEAST_SUM)
+        return experts, weights * config.scale
     weights, experts = logits.softmax(dim=1, dtype=torch.float32).topk(config.per_token, dim=1)
     return experts, weights / weights.sum(dim=1, keepdim=True) if config.renormalised else weights
 
@@ -46,7 +63,7 @@ def mixture(
     ``logits [tokens, experts]`` are the router's scores, ``adapters`` the factors of adapters on experts. Pairs of a
     token and an expert are sorted by expert, so that each expert in use has one product of its tokens.
     """
-    experts, shares = route(logits, config)
+    experts, shares = route(logits, config, weights.correction)
     counts = experts.flatten().bincount(minlength=config.count).tolist()
     order = experts.flatten().argsort(stable=True)
     outs, start = torch.empty(len(order), x.shape[1], dtype=x.dtype, device=x.device), 0

@@ -18,9 +18,10 @@ from .parallel import Parallel
 from .rope import RotaryPairs, RotaryTable, rotary_table
 
 # Indices into adapters.layout.TARGET_GROUPS.
-QKV, OUT, GATE_UP, DOWN, DELTA_IN, DELTA_GATES, DELTA_OUT, ROUTER = range(8)
+QKV, OUT, GATE_UP, DOWN, DELTA_IN, DELTA_GATES, DELTA_OUT, ROUTER, SHARED_GATE_UP, SHARED_DOWN = range(10)
 _ATTENTION_TARGETS = frozenset({*TARGET_GROUPS[QKV], *TARGET_GROUPS[OUT]})
 _MLP_TARGETS = frozenset({*TARGET_GROUPS[GATE_UP], *TARGET_GROUPS[DOWN]})
+_SHARED_TARGETS = frozenset({*TARGET_GROUPS[SHARED_GATE_UP], *TARGET_GROUPS[SHARED_DOWN]})
 _DELTA_TARGETS = frozenset({*TARGET_GROUPS[DELTA_IN], *TARGET_GROUPS[DELTA_GATES], *TARGET_GROUPS[DELTA_OUT]})
 
 
@@ -151,8 +152,8 @@ class ModelShape:
         """Return the LoRA targets of a layer."""
         others = _ATTENTION_TARGETS if layer in self.delta_layers else _DELTA_TARGETS
         if layer not in self.sparse_layers:
-            others |= frozenset(TARGET_GROUPS[ROUTER])
-        elif self.experts is None or not self.experts.shared:
+            others |= frozenset(TARGET_GROUPS[ROUTER]) | _SHARED_TARGETS
+        elif self.experts is None or not self.experts.gated_shared:
             others |= _MLP_TARGETS
         return [target for target in self.targets if target not in others]
 

@@ -15,7 +15,19 @@ from .embedding_spans import add_heads, embed, hide_absent
 from .merging import MergedLayers
 from .ops import Activations, Addable, Ops, Reader, TorchOps
 from .parallel import Parallel, PartialSum
-from .shape import DELTA_GATES, DELTA_IN, DELTA_OUT, DOWN, GATE_UP, OUT, QKV, ROUTER, ModelShape
+from .shape import (
+    DELTA_GATES,
+    DELTA_IN,
+    DELTA_OUT,
+    DOWN,
+    GATE_UP,
+    OUT,
+    QKV,
+    ROUTER,
+    SHARED_DOWN,
+    SHARED_GATE_UP,
+    ModelShape,
+)
 from .vocabulary import Vocabulary
 from .weights import DeltaParameters, LayerWeights, ModelWeights
 
@@ -187,15 +199,20 @@ class Transformer:
         if layer.gate_up is None:
             return self.ops.experts(index, layer.experts, x, scores, plan, self._addend(x.shape[0]))
         mixed = self.ops.experts(index, layer.experts, x, scores[:, :count], plan)
+        if layer.experts.separate_mlp:
+            return self._one_mlp(index, layer, x, plan, SHARED_GATE_UP, SHARED_DOWN).add_(mixed)
         # Where outputs are summed over ranks, both are parts of the sum, and the MLP's is in the place for it.
         return self._one_mlp(index, layer, x, plan).mul_(scores[:, count:].sigmoid()).add_(mixed)
 
-    def _one_mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
+    def _one_mlp(
+        self, index: int, layer: LayerWeights, x: Activations, plan: Any, wide: int = GATE_UP, tall: int = DOWN
+    ) -> torch.Tensor:
+        """Compute a layer's MLP; ``wide`` and ``tall`` are the target groups of its products."""
         assert layer.gate_up is not None and layer.down is not None, "the layer has an MLP"
-        gate_up = self.ops.project(GATE_UP, index, x, layer.gate_up, layer.gate_up_bias, plan)
-        inner = self.ops.activate_for(gate_up, Reader(DOWN, layer.down), plan)
+        gate_up = self.ops.project(wide, index, x, layer.gate_up, layer.gate_up_bias, plan)
+        inner = self.ops.activate_for(gate_up, Reader(tall, layer.down), plan)
         out = self._addend(gate_up.shape[0])
-        return self.ops.project(DOWN, index, inner, layer.down, layer.down_bias, plan, out)
+        return self.ops.project(tall, index, inner, layer.down, layer.down_bias, plan, out)
 
 
 def _norms_follow(weights: ModelWeights, *, parallel_mlp: bool) -> bool:

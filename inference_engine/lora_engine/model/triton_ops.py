@@ -21,7 +21,7 @@ from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_acti
 from lora_kernels.epilogue import lora_epilogue
 from lora_kernels.expand import lora_expand
 from lora_kernels.expert_lora import ExpertLora
-from lora_kernels.experts import ClampedSwiglu, grouped_experts, route
+from lora_kernels.experts import ClampedSwiglu, SigmoidScores, grouped_experts, route
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
@@ -420,7 +420,11 @@ class TritonOps:
     ) -> torch.Tensor:
         config, lora = self.shape.experts, None
         assert isinstance(x, torch.Tensor) and config is not None, "the model has experts"
-        routing = route(logits, config.per_token, renormalised=config.renormalised)
+        sigmoid = None
+        if config.sigmoid:
+            assert weights.correction is not None, "routers with sigmoids have corrections"
+            sigmoid = SigmoidScores(weights.correction, config.groups, config.kept_groups, config.scale)
+        routing = route(logits, config.per_token, renormalised=config.renormalised, sigmoid=sigmoid)
         if EXPERTS_GROUP in plan.groups and plan.lora:
             assert plan.adapters is not None, "the plan of a model with experts has its rows' adapters"
             rank = max(launch.shape.max_rank for launch in plan.lora)

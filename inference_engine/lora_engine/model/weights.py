@@ -44,6 +44,8 @@ ROUTER, EXPERTS = "mlp.gate", "mlp.experts"
 SHARED_GATE, SHARED = "mlp.shared_expert_gate", "shared_expert"
 # The sinks of a layer's attention.
 SINKS = "self_attn.sinks"
+# Such an MLP that has no weight, and the correction of the router's scores for each expert.
+SEPARATE_SHARED, CORRECTION = "mlp.shared_experts", "mlp.gate.e_score_correction_bias"
 EXPERT_MODULES = ("gate_proj", "up_proj", "down_proj")
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
@@ -81,6 +83,8 @@ class ExpertWeights:
     router_bias: torch.Tensor | None = None
     gate_up_bias: torch.Tensor | None = None
     down_bias: torch.Tensor | None = None
+    correction: torch.Tensor | None = None  # [experts] float32, added to sigmoids for the choice of experts
+    separate_mlp: bool = False  # the layer's MLP has targets of its own and no weight
 
     @property
     def nbytes(self) -> int:
@@ -163,6 +167,9 @@ class LayerWeights:
         """Return the matrix of a target group (``TARGET_GROUPS``), None if the layer has none."""
         if (group in _OF_ATTENTION and self.delta is not None) or (group in _OF_DELTA and self.delta is None):
             return None
+        separate = self.experts is not None and self.experts.separate_mlp
+        if group in (_OF_MLP if separate else _OF_SHARED):
+            return None
         name = GROUP_MATRICES[group]
         if name == "router":
             return None if self.experts is None else self.experts.router
@@ -184,7 +191,10 @@ class LayerWeights:
 
 MATRICES = ("mixer_in", "mixer_out", "gate_up", "down")
 # Names of the matrices by the index of their target group; the gates of a gated delta layer are not among MATRICES.
-GROUP_MATRICES = ("mixer_in", "mixer_out", "gate_up", "down", "mixer_in", "gates", "mixer_out", "router")
+GROUP_MATRICES = (
+    "mixer_in", "mixer_out", "gate_up", "down", "mixer_in", "gates", "mixer_out", "router", "gate_up", "down",
+)  # fmt: skip
+_OF_MLP, _OF_SHARED = frozenset({2, 3}), frozenset({8, 9})
 _OF_ATTENTION, _OF_DELTA = frozenset({0, 1}), frozenset({4, 5, 6})
 # Called with the index and the weights of each layer that was read.
 OnLayer = Callable[[int, LayerWeights], None]
@@ -285,7 +295,7 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
         for block, bias in _biases(config, kind).items():
             if block in ("gate_up", "down") and not config.has_mlp(layer):
                 continue
-            for module in modules_of(config, block, kind):
+            for module in modules_of(config, block, kind, separate=config.has_separate_mlp(layer)):
                 wide, tall = config.target_shapes()[target_of(module)]
                 shapes[f"{prefix}{module}.weight"] = (tall, wide)
                 if bias:
@@ -311,7 +321,9 @@ def _expert_shapes(config: ModelConfig, prefix: str) -> dict[str, Shape]:
             shapes[f"{prefix}{EXPERTS}.gate_up_proj"] = (count, hidden, 2 * inner)
             shapes[f"{prefix}{EXPERTS}.down_proj"] = (count, inner, hidden)
         return shapes
-    if experts.shared:
+    if experts.sigmoid:
+        shapes[f"{prefix}{CORRECTION}"] = (experts.count,)
+    if experts.gated_shared:
         shapes[f"{prefix}{SHARED_GATE}.weight"] = (1, hidden)
     for expert in range(experts.count):
         for module in EXPERT_MODULES:
@@ -396,8 +408,13 @@ def biased_targets(config: ModelConfig) -> frozenset[str]:
     return biased | router
 
 
-def modules_of(config: ModelConfig, block: str, kind: LayerKind = LayerKind.ATTENTION) -> list[str]:
-    """Return the modules whose concatenated rows are the matrix of a block, in layers of a kind."""
+def modules_of(
+    config: ModelConfig, block: str, kind: LayerKind = LayerKind.ATTENTION, *, separate: bool = False
+) -> list[str]:
+    """Return the modules whose concatenated rows are the matrix of a block, in layers of a kind.
+
+    ``separate``: in a layer with ``has_separate_mlp``.
+    """
     delta = config.family.gated_delta
     if kind is LayerKind.GATED_DELTA and delta is not None and block in ("mixer_in", "mixer_out"):
         return [f"{DELTA_BLOCK}.{name}" for name in (delta.inputs if block == "mixer_in" else (delta.output,))]
@@ -407,7 +424,7 @@ def modules_of(config: ModelConfig, block: str, kind: LayerKind = LayerKind.ATTE
         names = ("qkv_proj",)
     if block == "gate_up" and config.family.fused_gate_up:
         names = ("gate_up_proj",)
-    part = "self_attn" if block in ("mixer_in", "mixer_out") else "mlp"
+    part = "self_attn" if block in ("mixer_in", "mixer_out") else SEPARATE_SHARED if separate else "mlp"
     return [f"{part}.{name}" for name in names]
 
 
@@ -480,6 +497,7 @@ def _open(folder: Path, config: ModelConfig, device: torch.device, by_threads: b
     else:
         on_device = by_threads and device.type == "cuda"
         checkpoint = DeviceCheckpoint(folder, device) if on_device else Checkpoint(folder)
+    checkpoint.drop_layers(config.num_layers)
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}."
         for stored, name in config.family.stored_names.items():
@@ -507,7 +525,7 @@ def _find_experts(checkpoint: Checkpoint, config: ModelConfig, prefix: str) -> N
             checkpoint.rename(f"{stored}.{names.router}.{kind}", f"{router}.{kind}")
     if names.interleaved:
         return
-    for module in EXPERT_MODULES if experts.shared else ():
+    for module in EXPERT_MODULES if experts.gated_shared else ():
         checkpoint.rename_module(f"{stored}.{SHARED}.{module}", f"{prefix}mlp.{module}")
     inner, hidden = experts.inner, config.hidden_size
     stacked = {
@@ -686,6 +704,7 @@ class _Loader:
         biases, qk_norm = _biases(config, kind), family.qk_norm and kind is LayerKind.ATTENTION
         norms = family.norms(gated_delta=kind is LayerKind.GATED_DELTA)
         dense, has_mlp = index not in config.sparse_layers, config.has_mlp(index)
+        separate = config.has_separate_mlp(index)
 
         def norm(name: str) -> torch.Tensor | None:
             return self.norm(f"{prefix}{name}.weight") if name else None
@@ -700,9 +719,9 @@ class _Loader:
             mixer_out_bias=self._row_bias(prefix, "mixer_out") if biases["mixer_out"] else None,
             attention_out_norm=norm(norms[1]),
             mlp_norm=norm(norms[2]),
-            gate_up=self._columns(prefix, "gate_up", kind) if has_mlp else None,
+            gate_up=self._columns(prefix, "gate_up", kind, separate) if has_mlp else None,
             gate_up_bias=self._column_bias(prefix, "gate_up") if config.mlp_bias else None,
-            down=self._row(prefix, "down", kind) if has_mlp else None,
+            down=self._row(prefix, "down", kind, separate) if has_mlp else None,
             down_bias=self._row_bias(prefix, "down") if config.mlp_bias else None,
             mlp_out_norm=norm(norms[3]),
             delta=self._delta(f"{prefix}{DELTA_BLOCK}.") if kind is LayerKind.GATED_DELTA else None,
@@ -729,9 +748,15 @@ class _Loader:
         gate_up = self._stack([of_expert[:2] for of_expert in names], (inner, hidden))
         down = self._stack([of_expert[2:] for of_expert in names], (hidden, inner))
         rows = [self._plain(self._module(router))]
-        if experts.shared:
+        if experts.gated_shared:
             rows.append(self._plain(self._module(f"{prefix}{SHARED_GATE}.weight")))
-        return ExpertWeights(self._put(router, torch.cat(rows)), gate_up, down)
+        correction = None
+        if experts.sigmoid:
+            correction = self._tensors.tensor(f"{prefix}{CORRECTION}").to(self._device, torch.float32).contiguous()
+            self._tensors.placed(f"{prefix}{CORRECTION}", correction)
+        separate = experts.shared > 0 and not experts.gated_shared
+        router_rows = self._put(router, torch.cat(rows))
+        return ExpertWeights(router_rows, gate_up, down, correction=correction, separate_mlp=separate)
 
     def _stack(self, names: list[list[str]], shape: tuple[int, int]) -> Stack:
         """Load this rank's matrices ``[rows, columns]`` of all experts: in FP8 if they are, or are to be quantised.
@@ -871,9 +896,10 @@ class _Loader:
             norm=parameter(f"{names.norm}.weight").to(self._dtype),
         )
 
-    def _columns(self, prefix: str, block: str, kind: LayerKind) -> Matrix:
+    def _columns(self, prefix: str, block: str, kind: LayerKind, separate: bool = False) -> Matrix:
         """Load a column-parallel matrix: this rank's output features of each module, concatenated."""
-        names = [f"{prefix}{module}.weight" for module in modules_of(self._config, block, kind)]
+        modules = modules_of(self._config, block, kind, separate=separate)
+        names = [f"{prefix}{module}.weight" for module in modules]
         parts: list[Matrix] = []
         in_parts = self._config.output_parts
         for name in names:
@@ -896,9 +922,9 @@ class _Loader:
         names = [f"{prefix}{module}.bias" for module in modules_of(self._config, block)]
         return self._put(names[0], torch.cat([_rows(self._tensors.tensor(name), self._parallel) for name in names]))
 
-    def _row(self, prefix: str, block: str, kind: LayerKind) -> Matrix:
+    def _row(self, prefix: str, block: str, kind: LayerKind, separate: bool = False) -> Matrix:
         """Load a row-parallel matrix: this rank's input features."""
-        (module,) = modules_of(self._config, block, kind)
+        (module,) = modules_of(self._config, block, kind, separate=separate)
         name = f"{prefix}{module}.weight"
         whole = self._module(name)
         width = self._parallel.shard(whole.shape[1], module)
@@ -983,6 +1009,9 @@ class StoredModules:
             for block in MATRICES
             for module in modules_of(config, block, kind)
         }
+        if any(map(config.has_separate_mlp, range(config.num_layers))):
+            shared = [module for block in ("gate_up", "down") for module in modules_of(config, block, separate=True)]
+            self._modules |= {target_of(module): module for module in shared}
         if config.delta_layers and (delta := config.family.gated_delta) is not None:
             self._modules |= {target_of(f"{DELTA_BLOCK}.{gate}"): f"{DELTA_BLOCK}.{gate}" for gate in delta.gates}
         if config.sparse_layers:

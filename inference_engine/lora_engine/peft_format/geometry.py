@@ -11,6 +11,8 @@ _DELTA_FUSED = ("in_proj_qkvz", "in_proj_ba", "out_proj")
 _DELTA_SPLIT = tuple(f"linear_attn.{part}_proj" for part in "qkvgbao")
 _GATED_DELTA = frozenset({*_DELTA, *_DELTA_FUSED})
 ROUTER, SHARED_GATE = "gate", "shared_expert_gate"
+# Of the MLP beside experts where layers without experts have one of another width.
+_SEPARATE = tuple(f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down"))
 _MLP = frozenset({"gate_proj", "up_proj", "gate_up_proj", "down_proj"})
 _ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})
 
@@ -45,6 +47,7 @@ class BaseGeometry:
     fused_delta: int = 0  # 1: a gated delta layer has the modules in_proj_qkvz, in_proj_ba, out_proj
     experts: int = 0  # of each layer of kind "e" or "x"
     expert_features: int = 0  # between an expert's two products
+    shared_features: int = 0  # of the MLP shared_experts, which layers with experts have without such a weight
     shared_expert: int = 0  # 1: layers with experts also have an MLP, shared_expert, whose weight is shared_expert_gate
     # 1: an expert's gate_up_proj has the outputs of gate and up in turn, and the router is the module router
     interleaved_experts: int = 0
@@ -55,7 +58,8 @@ class BaseGeometry:
         only_experts = self.layer_kinds and not self.layer_kinds.strip("ex") and not self.shared_expert
         mlp = () if only_experts else self._mlp()
         delta = self._delta() if set("dx") & set(self.layer_kinds) else ()
-        return (*self._attention(), *delta, *(self._router() if self.has_experts else ()), *mlp)
+        shared = _SEPARATE if self.shared_features and self.has_experts else ()
+        return (*self._attention(), *delta, *(self._router() if self.has_experts else ()), *mlp, *shared)
 
     @property
     def has_experts(self) -> bool:
@@ -71,7 +75,7 @@ class BaseGeometry:
         if block == "mlp.shared_expert":
             return module if self.shared_expert and module in self._mlp() else None
         named = f"{block}.{module}"
-        target = named if named in _DELTA_SPLIT else module
+        target = named if named in (*_DELTA_SPLIT, *_SEPARATE) else module
         return target if target in self.targets and module_name(target) == named else None
 
     def targets_of(self, layer: int) -> tuple[str, ...]:
@@ -80,7 +84,8 @@ class BaseGeometry:
         mixer = self._delta() if kind in "dx" else self._attention()
         if kind not in "ex":
             return (*mixer, *self._mlp())
-        return (*mixer, *(self._router() if self.experts else ()), *(self._mlp() if self.shared_expert else ()))
+        mlp = self._mlp() if self.shared_expert else _SEPARATE if self.shared_features else ()
+        return (*mixer, *(self._router() if self.experts else ()), *mlp)
 
     def _router(self) -> tuple[str, ...]:
         return (ROUTER, SHARED_GATE) if self.shared_expert else (ROUTER,)
@@ -120,6 +125,8 @@ class BaseGeometry:
             "down_proj": (self.intermediate_size, self.hidden_size),
             ROUTER: (self.hidden_size, self.experts),
             SHARED_GATE: (self.hidden_size, 1),
+            **dict.fromkeys(_SEPARATE[:2], (self.hidden_size, self.shared_features)),
+            _SEPARATE[2]: (self.shared_features, self.hidden_size),
             "in_proj_qkv": (self.hidden_size, self.delta_channels),
             "in_proj_z": (self.hidden_size, self.delta_values),
             "in_proj_b": (self.hidden_size, self.delta_heads),
@@ -157,7 +164,7 @@ def module_key(layer: int, target: str, root: str = "model") -> str:
 
 def module_name(target: str) -> str:
     """Return a target's module with its block, such as ``self_attn.q_proj``."""
-    if target in _DELTA_SPLIT:
+    if target in _DELTA_SPLIT or target in _SEPARATE:
         return target
     block = "self_attn" if target in _ATTENTION else "linear_attn" if target in _GATED_DELTA else "mlp"
     return f"{block}.{target}"

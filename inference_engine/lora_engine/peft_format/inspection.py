@@ -33,7 +33,7 @@ from .safetensors_file import SafetensorsFile, TensorEntry
 from .vectors import ModuleVector, VectorChecks
 
 _NAME = re.compile(
-    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp(?:\.shared_expert)?)\.([a-z_]+)\.lora_([AB])\.weight",
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp(?:\.shared_experts?)?)\.([a-z_]+)\.lora_([AB])\.weight",
     re.ASCII,
 )
 # The router's name in Mixtral's checkpoints, and in transformers 4.

@@ -13,7 +13,7 @@ from .safetensors_file import TensorEntry
 
 MAGNITUDE, LORA_BIAS, BIAS = "magnitude", "lora_bias", "bias"
 _NAME = re.compile(
-    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp(?:\.shared_expert)?)\.([a-z_]+)\."
+    r"base_model\.model\.model\.layers\.(0|[1-9]\d{0,4})\.(self_attn|linear_attn|mlp(?:\.shared_experts?)?)\.([a-z_]+)\."
     r"(lora_magnitude_vector(?:\.weight)?|lora_B\.bias|(?:base_layer\.)?bias)",
     re.ASCII,
 )

@@ -377,8 +377,9 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
         layer_kinds=_layer_kinds(model),
         experts=model.experts.count if model.experts else 0,
         expert_features=model.experts.inner if model.experts else 0,
-        shared_expert=int(bool(model.experts and model.experts.shared)),
         interleaved_experts=int(bool(model.experts and model.family.experts and model.family.experts.interleaved)),
+        shared_expert=int(bool(model.experts and model.experts.gated_shared)),
+        shared_features=model.experts.shared if model.experts and not model.experts.gated_shared else 0,
         **_delta_sizes(model),
     )
 

@@ -78,7 +78,7 @@ class LastEnd(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., unix_time: _Optional[float] = ...) -> None: ...
 
 class BaseGeometry(_message.Message):
-    __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "fused_qkv", "fused_gate_up", "untied_head", "gated_queries", "layer_kinds", "delta_channels", "delta_values", "delta_heads", "split_delta", "fused_delta", "experts", "expert_features", "shared_expert", "interleaved_experts")
+    __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "fused_qkv", "fused_gate_up", "untied_head", "gated_queries", "layer_kinds", "delta_channels", "delta_values", "delta_heads", "split_delta", "fused_delta", "experts", "expert_features", "shared_features", "shared_expert", "interleaved_experts")
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_SIZE_FIELD_NUMBER: _ClassVar[int]
     INTERMEDIATE_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +98,7 @@ class BaseGeometry(_message.Message):
     FUSED_DELTA_FIELD_NUMBER: _ClassVar[int]
     EXPERTS_FIELD_NUMBER: _ClassVar[int]
     EXPERT_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FEATURES_FIELD_NUMBER: _ClassVar[int]
     SHARED_EXPERT_FIELD_NUMBER: _ClassVar[int]
     INTERLEAVED_EXPERTS_FIELD_NUMBER: _ClassVar[int]
     num_layers: int
@@ -119,9 +120,10 @@ class BaseGeometry(_message.Message):
     fused_delta: int
     experts: int
     expert_features: int
+    shared_features: int
     shared_expert: int
     interleaved_experts: int
-    def __init__(self, num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., intermediate_size: _Optional[int] = ..., num_attention_heads: _Optional[int] = ..., num_key_value_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., fused_qkv: _Optional[int] = ..., fused_gate_up: _Optional[int] = ..., untied_head: _Optional[int] = ..., gated_queries: _Optional[int] = ..., layer_kinds: _Optional[str] = ..., delta_channels: _Optional[int] = ..., delta_values: _Optional[int] = ..., delta_heads: _Optional[int] = ..., split_delta: _Optional[int] = ..., fused_delta: _Optional[int] = ..., experts: _Optional[int] = ..., expert_features: _Optional[int] = ..., shared_expert: _Optional[int] = ..., interleaved_experts: _Optional[int] = ...) -> None: ...
+    def __init__(self, num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., intermediate_size: _Optional[int] = ..., num_attention_heads: _Optional[int] = ..., num_key_value_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., fused_qkv: _Optional[int] = ..., fused_gate_up: _Optional[int] = ..., untied_head: _Optional[int] = ..., gated_queries: _Optional[int] = ..., layer_kinds: _Optional[str] = ..., delta_channels: _Optional[int] = ..., delta_values: _Optional[int] = ..., delta_heads: _Optional[int] = ..., split_delta: _Optional[int] = ..., fused_delta: _Optional[int] = ..., experts: _Optional[int] = ..., expert_features: _Optional[int] = ..., shared_features: _Optional[int] = ..., shared_expert: _Optional[int] = ..., interleaved_experts: _Optional[int] = ...) -> None: ...
 
 class ClientMessage(_message.Message):
     __slots__ = ("hello", "submit", "abort")

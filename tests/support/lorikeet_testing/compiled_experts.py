@@ -7,7 +7,7 @@ import json
 import torch
 
 from lora_kernels.expert_lora import ExpertLora
-from lora_kernels.experts import ClampedSwiglu, Routing, grouped_experts, least_tokens, route
+from lora_kernels.experts import ClampedSwiglu, Routing, SigmoidScores, grouped_experts, least_tokens, route
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Stack
 from lora_kernels.tables import SlotTables
 
@@ -31,6 +31,10 @@ def main() -> None:
     with compiling(lambda launch: launches.setdefault(f"{launch.name} {len(launches)}", launch)):
         for tokens in least_tokens(EXPERTS, PER_TOKEN):
             route(elements(tokens, EXPERTS, dtype=bf16), PER_TOKEN, renormalised=True)
+            if tokens == 1:  # as GLM-4.5-Air's and, with groups, DeepSeek's
+                for groups in (1, 8):
+                    sigmoid = SigmoidScores(elements(EXPERTS, dtype=torch.float32), groups, max(1, groups // 2), 2.5)
+                    route(elements(tokens, EXPERTS, dtype=bf16), PER_TOKEN, renormalised=True, sigmoid=sigmoid)
             routing = Routing(
                 elements(tokens, PER_TOKEN, dtype=i32),
                 elements(tokens, PER_TOKEN, dtype=torch.float32),

@@ -205,6 +205,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {**_YARN_ROPE, "truncate": False},
         },
     ),
+    "glm4-experts": (
+        "glm4_moe",
+        {
+            "head_dim": 32,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "n_shared_experts": 2,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.7,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
+    ),
     "cohere2-parallel": ("cohere2", {"sliding_window": 24, "layer_types": _SLIDING_FULL, "logit_scale": 0.3}),
 }
 

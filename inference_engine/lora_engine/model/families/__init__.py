@@ -6,6 +6,7 @@ from . import (
     gemma3,
     glm,
     glm4,
+    glm4_moe,
     gpt_oss,
     granite,
     llama,
@@ -49,6 +50,7 @@ _MODULES = (
     smollm3,
     glm,
     glm4,
+    glm4_moe,
     cohere2,
     gpt_oss,
 )

@@ -80,6 +80,11 @@ class Experts:
     A router scores all experts of a layer, and each token's output is the sum of the best ``per_token`` of them, by
     the softmax of their scores over all experts. ``renormalised``: these weights are divided by their sum. ``shared``:
     the width of an MLP that every token uses beside its experts, times the sigmoid of a product of its own.
+    ``shared_count``: such an MLP is as wide as so many experts, has the name ``shared_experts``, and no such weight.
+
+    ``sigmoid``: weights are the sigmoids of scores. Experts are chosen by the sum of these and of a correction for each
+    expert, among the experts of the ``kept_groups`` of ``groups`` whose two best sums are largest. Weights are
+    multiplied by ``scale``.
     """
 
     count: str = "num_experts"
@@ -88,6 +93,11 @@ class Experts:
     inner: str = "moe_intermediate_size"  # features between an expert's two products
     renormalised: Switch = "norm_topk_prob"
     shared: str = ""  # "": no such MLP
+    shared_count: str = ""  # "": no such MLP
+    sigmoid: bool = False
+    groups: str = "n_group"  # this and the next two only with sigmoids
+    kept_groups: str = "topk_group"
+    scale: str = "routed_scaling_factor"
     sparse: Callable[[Settings, int], bool] | None = None  # (settings, layer): has experts; None: every layer has
     biased: bool = False  # the router and the experts' products have biases
     swiglu: tuple[str, str] = ("", "")  # slope and limit of a clamped SwiGLU, instead of the family's activation
@@ -117,6 +127,7 @@ class Family:
     parallel_mlp: bool = False  # attention and MLP read the same input
     qk_norm: str = ""  # "head": queries and keys are normed by head; "all": all heads together
     sinks: bool = False  # each head has a score without a value, beside those of the keys
+    qk_norm_switch: str = ""  # name of the setting without which they are not normed; "": there is none
     gated_queries: bool = False  # q_proj computes for each head its query and a gate of its output
     gated_delta: GatedDelta | None = None  # layers of the type linear_attention
     experts: Experts | None = None
