@@ -85,9 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _import_all(config: EngineConfig) -> None:
     """Import what ranks would import while they start."""
-    import llguidance
+    with contextlib.suppress(ImportError):  # an engine without it serves all requests but those with a schema
+        import llguidance
 
-    _ = llguidance
+        _ = llguidance
     if torch.device(config.device).type == "cuda" and config.backend != "torch":
         # These need triton, and none of them uses a device.
         from lora_engine.execution import compile_ahead, graph_runner
