@@ -196,10 +196,13 @@ export const placement: Placement = {
   bytes_total: 100,
   attempts: 1,
   error: null,
+  dtype: "",
+  dtype_report: null,
   updated_at: AT,
 };
 
 export const version: Version = {
+  adapter_dtype: "auto",
   adapter: "fresh",
   aliases: ["live"],
   number: 1,

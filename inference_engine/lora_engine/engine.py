@@ -22,6 +22,7 @@ from lorikeet_version import build_version
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
 from .adapters.device_tier import DeviceAdapter, DeviceMirror
+from .adapters.dtypes import content_of
 from .adapters.layout import PackedAdapter, TargetShapes
 from .adapters.load_times import LoadTime
 from .adapters.source import AdapterSource
@@ -489,7 +490,7 @@ class Engine:
             return
         digest = sequence.request.adapter_digest
         log.warning("the logits of %s are not finite: %s", sequence.request.request_id, digest or "the base model")
-        self.core.fail(sequence.parent, overflow(digest, str(self.pool.data.dtype).removeprefix("torch.")))
+        self.core.fail(sequence.parent, overflow(content_of(digest), str(self.pool.data.dtype).removeprefix("torch.")))
 
     def _fail(self, sequences: Iterable[Sequence], cause: Exception) -> None:
         error = RequestError(

@@ -1,4 +1,4 @@
-"""`lorikeet adapters`, `models`, `archive`, `restore`, `delete`, `restage`, `confirm-base` and `confirm-effect`."""
+"""The commands for adapters and their versions, such as `lorikeet adapters`, `archive` and `confirm-effect`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from lorikeet_cli.client import Client
 from lorikeet_cli.commands import VERSION, Commands, list_options
+from lorikeet_cli.effect import dtypes_text
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.output import Output, part_note, say, size, table
 
@@ -41,6 +42,15 @@ def add_commands(commands: Commands) -> None:
         ("confirm-effect", confirm_effect, "Confirm that a flagged version may be live.", "support@v7", VERSION),
     ):
         commands.add(name, run, text, f"lorikeet {name} {example}").add_argument("version", help=help_text)
+    verb = commands.add(
+        "adapter-dtype",
+        adapter_dtype,
+        "Show in which dtype hosts serve a version, or set it: auto (FP8 where it agrees), bf16 or fp8.",
+        "lorikeet adapter-dtype support@v3",
+        "lorikeet adapter-dtype support@v3 bf16",
+    )
+    verb.add_argument("version", help=VERSION)
+    verb.add_argument("dtype", nargs="?", choices=("auto", "bf16", "fp8"), help="the setting; left out, it is shown")
     verb = commands.add(
         "delete",
         delete,
@@ -173,6 +183,17 @@ def confirm_effect(args: Namespace, client: Client) -> Output:
     live = "; it is live" if "live" in version["aliases"] else ""
     say(f"{name}@v{number} may be live as it is{live}.")
     return Output(version)
+
+
+def adapter_dtype(args: Namespace, client: Client) -> Output:
+    name, number = parse_version(args.version)
+    path = ("adapters", name, "versions", number)
+    if args.dtype:
+        version = client.tenant("PUT", *path, "dtype", body={"adapter_dtype": args.dtype})
+        say(f"{name}@v{number} has adapter_dtype {args.dtype}; hosts follow, and running requests keep their dtype.")
+    else:
+        version = client.tenant("GET", *path)
+    return Output(version, dtypes_text(version))
 
 
 def parse_version(text: str) -> tuple[str, int]:

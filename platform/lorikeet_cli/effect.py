@@ -48,3 +48,25 @@ def _agreement(agreement: Any) -> list[str]:
     if agreement["outcome"] == "differs":
         return [f"it DIFFERS from what it is on the unquantised base: {figures}. {agreement['reason']}"]
     return [f"it agrees with the unquantised base: {figures}"]
+
+
+def dtypes_text(version: Any) -> str:
+    """Describe in which dtype each host serves a version of the API."""
+    lines = [f"adapter_dtype: {version['adapter_dtype']}"]
+    lines += [f"{placement['host']}: {_dtype(placement)}" for placement in version["placements"]]
+    return "\n".join(lines)
+
+
+def _dtype(placement: Any) -> str:
+    report, dtype = placement["dtype_report"], placement["dtype"]
+    if report is None:
+        return "not known yet" if placement["phase"] == "ready" else placement["phase"]
+    if report["outcome"] == "pending":
+        return f"{dtype}; FP8 is being compared with it, read the version later"
+    if report["outcome"] == "not_measured":
+        return f"{dtype}. {report['reason']}"
+    agree = (
+        f"{report['agreeing']} of {report['tokens']} tokens agree in FP8, log-probabilities are "
+        f"{report['mean_distance']:.3f} apart (at most {report['largest_distance']:.2f})"
+    )
+    return f"{dtype}; {agree}" + (f". {report['reason']}" if report["reason"] else "")

@@ -122,6 +122,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", "/api/operator/tenants/globex/weight", {"weight": 1.5}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta", {"version": 1}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta/canary", {"version": 1, "percent": 10}),
+    ("PUT", f"{TENANT}/adapters/support/versions/1/dtype", {"adapter_dtype": "bf16"}),
     ("POST", f"{TENANT}/imports", {"name": "imported", "source": "https://127.0.0.1:1/adapter.zip"}),
     ("POST", f"{TENANT}/evaluations", {"set": "sums", "adapter": "support", "version": 1, "upload": None, "key": ID}),
     (
@@ -311,5 +312,5 @@ def test_every_address_with_a_body_is_fuzzed() -> None:
 
 def as_in_schema(path: str) -> str:
     """Without what is put in for a parameter."""
-    names = {"acme", "globex", "local", "nowhere", "support", "beta", "{key}", ID}
+    names = {"acme", "globex", "local", "nowhere", "support", "beta", "1", "{key}", ID}
     return "/".join("{}" if part in names or part.startswith("{") else part for part in path.split("/"))

@@ -265,6 +265,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"POST {_T}adapters/<str:name>/versions/<int:number>/confirm-base": unconfirmed,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/confirm-effect": flagged,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restage": lambda world: {},
+    f"PUT {_T}adapters/<str:name>/versions/<int:number>/dtype": lambda world: {"adapter_dtype": "bf16"},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/archive": unused,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restore": archived,
     f"DELETE {_T}adapters/<str:name>/versions/<int:number>": unused,

@@ -82,6 +82,10 @@ def test_a_flagged_version_is_live_when_somebody_says_so(
         assert "confirm-effect" in answer.json()["error"]["fix"]
 
     assert acme.client("viewer").post(acme.path(f"{path}/confirm-effect")).status_code == 403
+    assert acme.client("viewer").put(acme.path(f"{path}/dtype"), {"adapter_dtype": "fp8"}).status_code == 403
+    assert client.put(acme.path(f"{path}/dtype"), {"adapter_dtype": "int4"}, format="json").status_code == 400
+    set_dtype = client.put(acme.path(f"{path}/dtype"), {"adapter_dtype": "fp8"}, format="json")
+    assert set_dtype.json()["adapter_dtype"] == "fp8"
     confirmed = client.post(acme.path(f"{path}/confirm-effect")).json()
     assert (confirmed["asks_for_effect"], confirmed["aliases"]) == (False, ["live"])
     assert confirmations(confirmed) == []

@@ -8,7 +8,7 @@ import pytest
 
 from control_plane.adapters.registry.archiving import archive_adapter
 from control_plane.adapters.registry.versions import mark_version_failed, promote_version
-from control_plane.fleet.placements.actions import restage_version
+from control_plane.fleet.placements.actions import restage_version, set_adapter_dtype
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.audit import actions as audit
 from control_plane.identity.audit.models import AuditEvent
@@ -28,6 +28,8 @@ def test_an_adapters_life(acme: Any, ready_version: Any, committing: Any, queue:
     with committing():
         promote_version(acting=acme.principal(), version=version)
         restage_version(acting=acme.principal(), version=version)
+        for dtype in ("fp8", "fp8"):
+            set_adapter_dtype(acting=acme.principal(), version=version, dtype=dtype)
         archive_adapter(acting=acme.principal(), adapter=version.adapter)
     assert actions_of(acme)[before:] == [
         "upload.receive",
@@ -40,6 +42,7 @@ def test_an_adapters_life(acme: Any, ready_version: Any, committing: Any, queue:
         "version.promote",
         "version.promote",
         "version.restage",
+        "version.set_dtype",
         "adapter.archive",
     ]
     promoted = AuditEvent.objects.filter(action="version.promote").order_by("id")

@@ -23,7 +23,7 @@ from control_plane.adapters.registry.models import AdapterVersion, Alias, Versio
 from control_plane.adapters.registry.payloads import LARGEST, adapter_json, plain
 from control_plane.adapters.registry.resolve import ModelLoadingError, resolve_model
 from control_plane.adapters.registry.serializers import VersionSerializer
-from control_plane.adapters.registry.versions import mark_version_ready, record_effect
+from control_plane.adapters.registry.versions import VersionArchivedError, mark_version_ready, record_effect
 from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
 from control_plane.billing.usage.recovery import recover_usage
@@ -39,7 +39,7 @@ from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.placements.payloads import effect_json
 from control_plane.fleet.placements.queries import staging_page
 from control_plane.fleet.transport.blocking_client import engine_calls
-from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
+from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints, endpoint_of
 from control_plane.fleet.transport.errors import HostError
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import Principal
@@ -48,7 +48,7 @@ from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import Part, combined_digest
 from lora_engine.wire import engine_pb2 as pb
-from lorikeet_cli.effect import effect_text
+from lorikeet_cli.effect import dtypes_text, effect_text
 
 pytestmark = pytest.mark.django_db
 
@@ -673,6 +673,110 @@ def test_agreement_with_the_unquantised_base_is_asked_for_until_it_is_known(
         tasks.reconcile()
     assert "placements.probe_missing" not in [task for task, _ in queue.calls]
     assert engine.probe_calls == [version.digest] * 3
+
+
+def dtype_report(dtype: str, outcome: pb.DtypeReport.Outcome, **more: Any) -> pb.DtypeReport:
+    figures = {} if outcome == pb.DtypeReport.PENDING else {"tokens": 77, "agreeing": 75, "mean_distance": 0.0625}
+    return pb.DtypeReport(dtype=dtype, outcome=outcome, least_agreeing=0.9, most_distance=0.15, **figures, **more)
+
+
+def placement_shown(version: AdapterVersion) -> Any:
+    shown = plain(VersionSerializer(queries.get_version(version.tenant, version.adapter.name, version.number)).data)
+    return shown["placements"][0]
+
+
+def test_a_host_reports_the_dtype_in_which_it_serves_a_version(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine, queue: Any, committing: Any
+) -> None:
+    """It is asked until its comparison has ended, once more after a restart, and never for the version to be ready."""
+    pending, agrees = (
+        dtype_report("bfloat16", pb.DtypeReport.PENDING),
+        dtype_report("fp8", pb.DtypeReport.AGREES, pool_pages=2, largest_distance=0.5),
+    )
+    engine.behaviour.dtype_reports = [pending, pending, agrees]
+    shown = staged_and_shown(version)
+    assert (shown["adapter_dtype"], shown["placements"][0]["dtype"]) == ("auto", "bfloat16")
+    assert shown["placements"][0]["dtype_report"]["outcome"] == "pending"
+    assert "local: bfloat16; FP8 is being compared" in dtypes_text(shown)
+    tasks.probe_missing("local")
+    assert placement_shown(version)["dtype"] == "bfloat16"
+    queue.calls.clear()
+    with committing():
+        tasks.reconcile()
+    assert ("placements.probe_missing", ("local",)) in queue.calls
+    tasks.probe_missing("local")
+    shown = placement_shown(version)
+    report = shown["dtype_report"]
+    assert (shown["dtype"], report["outcome"], report["tokens"], report["agreeing"]) == ("fp8", "agrees", 77, 75)
+    assert (report["least_agreeing"], report["most_distance"], report["largest_distance"]) == (0.9, 0.15, 0.5)
+    assert Placement.objects.get().pool_pages == 2
+    assert not actions.not_compared("local").exists()
+    assert [call.adapter_dtype for call in engine.compare_calls] == ["auto"] * 3
+    engine.boot_id = "second"
+    with engine_calls(endpoint_of("local")) as calls:
+        fleet_actions.record_boot("local", calls.describe())
+    actions.requeue_after_boot(EngineHost.objects.get(name="local"))
+    assert (placement_shown(version)["dtype"], placement_shown(version)["dtype_report"]) == ("", None)
+    reason = "In FP8 log-probabilities move by 0.300 on average."
+    engine.behaviour.dtype_reports = [dtype_report("bfloat16", pb.DtypeReport.DIFFERS, reason=reason)]
+    stage_all()
+    shown = placement_shown(version)
+    assert (shown["dtype"], shown["dtype_report"]["reason"]) == ("bfloat16", reason)
+    assert reason in dtypes_text({"adapter_dtype": "auto", "placements": [shown]})
+
+
+def test_a_host_without_time_for_the_comparison_is_asked_later(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    engine.behaviour.busy_for_probes = True
+    shown = staged_and_shown(version)["placements"][0]
+    assert (shown["dtype"], shown["dtype_report"]) == ("", None)
+    assert actions.not_compared("local").exists()
+    engine.behaviour.busy_for_probes = False
+    tasks.probe_missing("local")
+    shown = placement_shown(version)
+    assert (shown["dtype"], shown["dtype_report"]["outcome"]) == ("bfloat16", "not_measured")
+    assert "started without --adapter-dtype fp8" in shown["dtype_report"]["reason"]
+
+
+def test_each_host_has_its_dtype_and_one_that_is_staged_again_ignores_an_older_report(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    engine.behaviour.dtype_reports = [dtype_report("fp8", pb.DtypeReport.AGREES)]
+    staged_and_shown(version)
+    first = Placement.objects.get()
+    second = EngineHost.objects.create(
+        name="second", address="unix:/none", boot_id="b", description=host.description, state=HostState.ONLINE
+    )
+    other = Placement.objects.create(version=version, host=second, phase=StagingPhase.READY, boot_id="b")
+    actions.record_dtype(other, dtype_report("float16", pb.DtypeReport.DIFFERS, reason="More."))
+    assert [*Placement.objects.values_list("host__name", "dtype")] == [("local", "fp8"), ("second", "float16")]
+    actions.stage_again(version)
+    for placement in (first, other):
+        actions.record_dtype(placement, dtype_report("fp8", pb.DtypeReport.AGREES))
+    assert [*Placement.objects.values_list("dtype", flat=True)] == ["", ""]
+
+
+def test_a_versions_setting_is_followed_by_hosts_pins_and_requests(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine, principal: Principal
+) -> None:
+    staged_and_shown(version)
+    assert resolve_model(version.tenant, "support")[0].adapter_dtype == "auto"
+    version = actions.set_adapter_dtype(acting=principal, version=version, dtype="bf16")
+    event = AuditEvent.objects.get(action="version.set_dtype")
+    assert (event.detail["before"], event.detail["adapter_dtype"]) == ("auto", "bf16")
+    assert (version.state, Placement.objects.get().phase) == (VersionState.READY, StagingPhase.QUEUED)
+    model = resolve_model(version.tenant, "support")[0]  # it is called meanwhile
+    assert (model.adapter_dtype, model.digest) == ("bf16", version.digest)
+    stage_all()
+    assert [call.adapter_dtype for call in engine.stage_calls] == ["auto", "bf16"]
+    assert [call.adapter_dtype for call in engine.compare_calls] == ["auto", "bf16"]
+    actions.set_adapter_dtype(acting=principal, version=version, dtype="bf16")
+    assert AuditEvent.objects.filter(action="version.set_dtype").count() == 1
+    assert resolve_model(version.tenant, "support+support@v1:0.5")[0].adapter_dtype == ""
+    AdapterVersion.objects.filter(pk=version.pk).update(state=VersionState.ARCHIVED)
+    with pytest.raises(VersionArchivedError):
+        actions.set_adapter_dtype(acting=principal, version=version, dtype="fp8")
 
 
 def test_an_agreement_that_was_not_measured_says_why(

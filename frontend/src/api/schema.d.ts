@@ -1150,6 +1150,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}/dtype": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description Set the dtype in which hosts with adapters in FP8 serve this version. Requests that run keep theirs. */
+        put: operations["set_adapter_dtype"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/adapters/{name}/versions/{number}/promote": {
         parameters: {
             query?: never;
@@ -2557,6 +2574,16 @@ export interface components {
             ready: number;
             total: number;
         };
+        /**
+         * @description * `auto` - Auto
+         *     * `bf16` - Bf16
+         *     * `fp8` - Fp8
+         * @enum {string}
+         */
+        AdapterDtypeEnum: "auto" | "bf16" | "fp8";
+        AdapterDtypeRequest: {
+            adapter_dtype: components["schemas"]["AdapterDtypeEnum"];
+        };
         AdapterManifest: {
             base_model_name: string;
             dtype: string;
@@ -3247,6 +3274,36 @@ export interface components {
             last_seen_at: string;
             /** @description As the browser says it. */
             user_agent: string;
+        };
+        /** @description A host's comparison of a version in FP8 with itself in the dtype of the host's model. */
+        DtypeReport: {
+            /** @description Number of these after which the most likely token is the same. */
+            agreeing: number;
+            /** Format: date-time */
+            at: string;
+            elapsed_ms: number;
+            /** Format: double */
+            largest_distance: number;
+            /**
+             * Format: double
+             * @description The least share of agreeing tokens with which FP8 is served.
+             */
+            least_agreeing: number;
+            /**
+             * Format: double
+             * @description Of log-probabilities, in nats.
+             */
+            mean_distance: number;
+            /**
+             * Format: double
+             * @description The largest mean distance with which FP8 is served.
+             */
+            most_distance: number;
+            outcome: components["schemas"]["AgreementOutcome"];
+            /** @description Why it is not served in FP8 with `auto`, or was not measured. */
+            reason: string;
+            /** @description Number of tokens of prompts and answers that were compared. */
+            tokens: number;
         };
         EndPricesRequest: {
             /** @description Of the base model whose own prices end. */
@@ -4329,6 +4386,9 @@ export interface components {
             attempts: number;
             bytes_done: number;
             bytes_total: number;
+            /** @description In which the host serves it, such as fp8 or bfloat16; empty until it has said so. */
+            dtype: string;
+            dtype_report: components["schemas"]["DtypeReport"] | null;
             error: components["schemas"]["Problem"] | null;
             host: string;
             phase: components["schemas"]["StagingPhase"];
@@ -5564,6 +5624,14 @@ export interface components {
         Version: {
             adapter: string;
             /**
+             * @description On hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never FP8) or fp8 (in any case).
+             *
+             *     * `auto` - Auto
+             *     * `bf16` - Bf16
+             *     * `fp8` - Fp8
+             */
+            adapter_dtype: components["schemas"]["AdapterDtypeEnum"];
+            /**
              * @description With the unquantised base; null until a host has tried it, and where the base is not quantised.
              *
              *     * `pending` - Pending
@@ -5660,6 +5728,14 @@ export interface components {
             requests: number;
         };
         VersionSummary: {
+            /**
+             * @description On hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never FP8) or fp8 (in any case).
+             *
+             *     * `auto` - Auto
+             *     * `bf16` - Bf16
+             *     * `fp8` - Fp8
+             */
+            adapter_dtype: components["schemas"]["AdapterDtypeEnum"];
             /**
              * @description With the unquantised base; null until a host has tried it, and where the base is not quantised.
              *
@@ -7930,6 +8006,33 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+        };
+    };
+    set_adapter_dtype: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AdapterDtypeRequest"];
+            };
+        };
         responses: {
             200: {
                 headers: {

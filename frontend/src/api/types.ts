@@ -108,9 +108,13 @@ export type Alias = Schemas["Alias"];
 export type VersionStats = Schemas["VersionStats"];
 export type ArchivedAdapter = Schemas["ArchivedAdapter"];
 
+export type DtypeReport = Schemas["DtypeReport"];
+
 /** A placement as live events carry it, with its `rate` in bytes per second. */
 export type Placement = Schemas["Placement"] & { rate?: number };
 export type Version = Omit<Schemas["Version"], "placements"> & { placements: Placement[] };
+
+export type AdapterDtype = Version["adapter_dtype"];
 
 /** Data of the live event `adapter.staging`. */
 export interface StagingEvent {

@@ -42,6 +42,10 @@ class HostArena:
                 self._adapters.move_to_end(digest)
             return packed
 
+    def peek(self, digest: str) -> PackedAdapter | None:
+        """Return the adapter, if it is in the arena; does not count as a use."""
+        return self._adapters.get(digest)
+
     def has(self, digest: str) -> bool:
         """Return whether the adapter is in the arena; does not count as a use."""
         return digest in self._adapters

@@ -23,6 +23,7 @@ from .combining import combined_bytes
 from .delta_norms import Norms
 from .disk_tier import DiskTier
 from .download import Artifact
+from .dtypes import ServedDtypes, content_of, is_fp8, variants
 from .host_arena import HostArena
 from .layout import PackedAdapter
 from .load_times import LoadTimes
@@ -67,8 +68,9 @@ class StageEvent:
 class StageJob:
     """The shared work on one digest: one thread publishes, any number of streams watch."""
 
-    def __init__(self, artifact: Artifact) -> None:
+    def __init__(self, artifact: Artifact, key: str) -> None:
         self.artifact = artifact
+        self.key = key  # of the variant to have in host memory
         self._lock = threading.Lock()
         self._latest = StageEvent(Phase.QUEUED)
         self._published = 0.0
@@ -121,15 +123,19 @@ class AdapterTiers:
         arena: HostArena,
         packer: Packer,
         *,
+        fp8_packer: Packer | None = None,
         parallelism: int = 4,
         wait_for_room_s: float = 30.0,
     ) -> None:
+        """Create the tiers. ``fp8_packer`` packs adapters in FP8, on a host that was started for it."""
         self.disk = disk
         self.arena = arena
         self.on_change: Callable[[], None] = lambda: None
         self.load_times = LoadTimes()  # from disk to host memory
         self.download_times = LoadTimes()
+        self.dtypes = ServedDtypes(fp8=fp8_packer is not None)
         self._packer = packer
+        self._fp8_packer = fp8_packer
         self._wait_for_room_s = wait_for_room_s
         self._stagers = ThreadPoolExecutor(parallelism, "stage")
         self._loaders = ThreadPoolExecutor(_LOAD_THREADS, "load")
@@ -146,18 +152,19 @@ class AdapterTiers:
     def knows(self, digest: str) -> bool:
         if is_combined(digest):
             return all(self._knows_part(part) for part in digests_of(digest))
-        return self._knows_part(digest)
+        return self._knows_part(content_of(digest))
 
     def _knows_part(self, digest: str) -> bool:
         if digest in self._dropped:
             return False
-        return self.arena.has(digest) or self.disk.has(digest) or digest in self._jobs
+        in_memory = any(self.arena.has(key) for key in variants(digest))
+        return in_memory or self.disk.has(digest) or digest in self._jobs
 
     def get(self, digest: str) -> PackedAdapter | None:
         return self.arena.get(digest)
 
     def request_load(self, digest: str) -> None:
-        if digest in self._loads or not (is_combined(digest) or self.disk.has(digest)):
+        if digest in self._loads or not (is_combined(digest) or self.disk.has(content_of(digest))):
             return  # it is being loaded already, from disk or from the store
         with self._lock:
             if digest in self._loads:
@@ -181,24 +188,27 @@ class AdapterTiers:
         """Keep the adapter and all its parts in every tier for a request, until ``release``."""
         for each in _with_parts(digest):
             self.arena.acquire(each)
-            self.disk.pin(each)
+            self.disk.pin(content_of(each))
 
     def release(self, digest: str) -> None:
         for each in _with_parts(digest):
-            self.disk.unpin(each)
-            if not self.arena.release(each) and each in self._dropped:
-                self._forget(each)
+            content = content_of(each)
+            self.disk.unpin(content)
+            if not self.arena.release(each) and content in self._dropped and not self._is_in_use(content):
+                self._forget(content)
 
-    async def stage(self, artifact: Artifact) -> AsyncGenerator[StageEvent, None]:
-        """Bring an adapter into host memory and yield events; the last is READY or FAILED.
+    async def stage(self, artifact: Artifact, setting: str = "") -> AsyncGenerator[StageEvent, None]:
+        """Bring an adapter into host memory and yield events; the last is READY or FAILED. ``setting``: its version's
+        dtype, as in ``ServedDtypes.key``.
 
         Concurrent calls for one digest share one job, which continues when its callers are cancelled.
         """
-        packed = self.arena.get(artifact.digest)
+        key = self.dtypes.key(artifact.digest, setting)
+        packed = self.arena.get(key)
         if packed is not None and artifact.digest not in self._dropped:
             yield _ready(packed)
             return
-        async with aclosing(self._job(artifact).watch()) as events:
+        async with aclosing(self._job(artifact, key).watch()) as events:
             async for event in events:
                 yield event
 
@@ -223,14 +233,22 @@ class AdapterTiers:
         packed = self.arena.get(digest)
         return packed is not None and packed.layout.embedding_layers is not None
 
+    def retire(self, key: str) -> None:
+        """Remove an adapter in a dtype that no longer serves it from host memory, unless a request uses it."""
+        if not self.arena.is_in_use(key):
+            self.arena.remove(key)
+
     def drop(self, digest: str) -> bool:
         """Remove an adapter from host memory and disk as soon as no request uses it. Returns whether it was known."""
         was_here = self.knows(digest)
         with self._lock:
             self._dropped.add(digest)
-        if not self.arena.is_in_use(digest):
+        if not self._is_in_use(digest):
             self._forget(digest)
         return was_here
+
+    def _is_in_use(self, digest: str) -> bool:
+        return any(self.arena.is_in_use(key) for key in variants(digest))
 
     def close(self) -> None:
         """Start no new work. Running downloads end with the process; the next start removes their files."""
@@ -239,13 +257,14 @@ class AdapterTiers:
 
     # The methods below run in the worker threads.
 
-    def _job(self, artifact: Artifact) -> StageJob:
+    def _job(self, artifact: Artifact, key: str) -> StageJob:
         with self._lock:
             job = self._jobs.get(artifact.digest)
             if job is None:
                 self._dropped.discard(artifact.digest)
-                self._errors.pop(artifact.digest, None)
-                job = self._jobs[artifact.digest] = StageJob(artifact)
+                for each in variants(artifact.digest):
+                    self._errors.pop(each, None)
+                job = self._jobs[artifact.digest] = StageJob(artifact, key)
                 self._stagers.submit(self._stage, job)
             return job
 
@@ -266,7 +285,7 @@ class AdapterTiers:
 
     def _fetch_and_load(self, job: StageJob) -> PackedAdapter:
         digest = job.artifact.digest
-        packed = self.arena.get(digest)
+        packed = self.arena.get(job.key)
         if packed is not None:
             return packed
         if not self.disk.has(digest):
@@ -276,11 +295,11 @@ class AdapterTiers:
             self.download_times.add(self.disk.contents().get(digest, 0), time.monotonic() - began)
         num_bytes = self.disk.contents().get(digest, 0)
         job.publish(StageEvent(Phase.VERIFYING, num_bytes, num_bytes))
-        return self._load(digest, lambda: job.publish(StageEvent(Phase.LOADING, num_bytes, num_bytes)))
+        return self._load(job.key, lambda: job.publish(StageEvent(Phase.LOADING, num_bytes, num_bytes)))
 
     def _load_for_request(self, digest: str) -> None:
         try:
-            with self._alone(digest):
+            with self._alone(content_of(digest)):
                 if is_combined(digest):
                     self._combine(digest)
                 elif not self.arena.has(digest):
@@ -310,24 +329,31 @@ class AdapterTiers:
         with self._alone(digest):
             return self.arena.get(digest) or self._load(digest, lambda: None)
 
-    def _load(self, digest: str, on_loading: Callable[[], None]) -> PackedAdapter:
+    def _load(self, key: str, on_loading: Callable[[], None]) -> PackedAdapter:
         """Load from disk to host memory. The first time in this process, every value is checked."""
-        began = time.monotonic()
+        began, digest, packer = time.monotonic(), content_of(key), self._packer_of(key)
         self.disk.verify(digest)
         with self.disk.reading(digest) as folder:
-            manifest = self._packer.inspect(folder, check_finite=digest not in self._inspected)
+            manifest = packer.inspect(folder, check_finite=digest not in self._inspected)
             self._inspected.add(digest)
             on_loading()
             waits = time.monotonic()  # wait for room, which is no work on this load
-            self.arena.reserve(digest, self._packer.num_bytes(manifest), self._wait_for_room_s)
+            self.arena.reserve(key, packer.num_bytes(manifest), self._wait_for_room_s)
             began += time.monotonic() - waits
             try:
-                packed = self._packer.pack(digest, folder, manifest)
+                packed = packer.pack(key, folder, manifest)
                 self.arena.put(packed)
             finally:
-                self.arena.cancel(digest)
+                self.arena.cancel(key)
         self.load_times.add(self.disk.contents().get(digest, packed.num_bytes), time.monotonic() - began)
         return packed
+
+    def _packer_of(self, key: str) -> Packer:
+        if not is_fp8(key):
+            return self._packer
+        if self._fp8_packer is None:
+            raise AssertionError(f"{key} is to be in FP8, for which this host was not started")
+        return self._fp8_packer
 
     def _alone(self, digest: str) -> threading.Lock:
         """Return the lock of a digest, so that two threads never load the same adapter twice."""
@@ -347,14 +373,16 @@ class AdapterTiers:
 
     def _forget(self, digest: str) -> None:
         for packed in self.arena.contents():
-            if digest in _with_parts(packed.digest):
+            if digest in _with_parts(content_of(packed.digest)):
                 self.arena.remove(packed.digest)
         self.disk.remove(digest)
         with self._lock:
             self._dropped.discard(digest)
             self._inspected.discard(digest)
             self._locks.pop(digest, None)
-            self._errors.pop(digest, None)
+            for key in variants(digest):
+                self._errors.pop(key, None)
+        self.dtypes.forget(digest)
 
 
 def _with_parts(digest: str) -> tuple[str, ...]:

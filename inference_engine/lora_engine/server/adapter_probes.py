@@ -26,10 +26,14 @@ from .input_processor import InputProcessor
 
 PROBING = "lorikeet:probe"  # tenant name of these requests
 NEW_TOKENS = 6
+# Tokens of an answer that both dtypes of an adapter read: some tens in all make a share of them meaningful.
+ANSWER_TOKENS = 16
 TOP = 10  # most likely tokens compared at each position of a prompt
 # Smallest difference of log-probabilities, in nats, that counts as a change: kernels for other shapes may round the
 # last bits differently.
 LEAST_CHANGE = 1e-4
+# Distance of two log-probabilities in nats from which they are as far as can be: one of them may be minus infinity.
+_FARTHEST = 1000.0
 # Seconds between two checks whether the adapter is in host memory.
 _LOAD_POLL_S = 0.005
 # Number of answers of the base model that are kept for later probes.
@@ -62,6 +66,16 @@ class _Probe:
     @property
     def answer(self) -> Answer:
         return Answer(self.request.prompt_token_ids, self.token_ids, [*_places(self)])
+
+
+@dataclass(frozen=True, slots=True)
+class DtypeReading:
+    """A text of one prompt and its answer, as an adapter in FP8 and in the pool's dtype reads it."""
+
+    tokens: int = 0  # number of tokens that both read
+    agreeing: int = 0  # number of these after which the most likely token is the same
+    distances: tuple[float, ...] = ()  # of log-probabilities
+    overflows: bool = False  # in FP8 the model's numbers are not finite
 
 
 # The base model's probe and the adapter's.
@@ -125,6 +139,49 @@ class AdapterProbes:
             for base, adapted in pairs
         ]
         return await self._agreement.compare(key, digest, answers, effect, min(MOMENT_S, patience_s))
+
+    async def read_twice(self, pool: str, fp8: str, template: pb.ChatTemplate | None = None) -> list[DtypeReading]:
+        """Have an adapter in two dtypes, by its keys, read the prompts, each with the answer in the pool's dtype.
+
+        Raises ``RequestError``.
+        """
+        self._tiers.acquire(pool)
+        self._tiers.acquire(fp8)
+        probes: list[_Probe] = []
+        try:
+            invocation = await self._invocation(pool)
+            await self._invocation(fp8)
+            prompts = await asyncio.to_thread(lambda: [*self._prompts(template)])
+            readings = []
+            for prompt in prompts:  # one request at a time: a single step with all would delay other requests
+                ids = [*prompt.prompt_token_ids, *invocation]
+                answer = SamplingParams(max_tokens=ANSWER_TOKENS, ignore_eos=True)
+                question = replace(prompt, prompt_token_ids=ids, sampling=answer, prompt_logprobs=None)
+                answered = await self._ended(question, pool, probes)
+                if answered.overflowed:
+                    raise _overflow()
+                text = replace(
+                    prompt,
+                    prompt_token_ids=[*ids, *answered.token_ids],
+                    sampling=SamplingParams(max_tokens=1, ignore_eos=True),
+                )
+                first = len(ids) - len(invocation) if invocation else 0
+                in_pool, in_fp8 = await self._ended(text, pool, probes), await self._ended(text, fp8, probes)
+                readings.append(_compare_reading(in_pool, in_fp8, first))
+            return readings
+        finally:
+            for probe in probes:
+                if not probe.done.done():
+                    self._engine.abort(probe.request.request_id)
+            self._tiers.release(pool)
+            self._tiers.release(fp8)
+
+    async def _ended(self, prompt: GenerationRequest, key: str, probes: list[_Probe]) -> _Probe:
+        """Run a prompt to its end, and add its probe to ``probes``."""
+        probe = self._begin(prompt, key)
+        probes.append(probe)
+        await probe.done
+        return probe
 
     def take(self, output: StepOutput) -> None:
         """Take the probes' output from a step's."""
@@ -233,6 +290,32 @@ class AdapterProbes:
             if layer == len(self._base_norms):  # another probe may have appended it
                 self._base_norms.append(norms)
         return [relative_change(delta, base) for delta, base in zip(deltas or (), self._base_norms, strict=False)]
+
+
+def _compare_reading(pool: _Probe, fp8: _Probe, first: int) -> DtypeReading:
+    """Compare what both predict after the text's token ``first`` and later ones."""
+    if pool.overflowed:
+        raise _overflow()
+    if fp8.overflowed:
+        return DtypeReading(overflows=True)
+    places = [*zip(_places(pool), _places(fp8), strict=True)][first:]
+    pairs = [(value, other[token]) for one, other in places for token, value in one.items() if token in other]
+    distances = (abs(value - other) for value, other in pairs)
+    near = tuple(distance if distance < _FARTHEST else _FARTHEST for distance in distances)  # also where it is NaN
+    agreeing = sum(_most_likely(one) == _most_likely(other) for one, other in places)
+    return DtypeReading(len(places), agreeing, near)
+
+
+def _most_likely(place: dict[int, float]) -> int | None:
+    return max(place, key=place.__getitem__, default=None)
+
+
+def _overflow() -> RequestError:
+    return RequestError(
+        "adapter_overflow",
+        "The model's numbers overflow with the adapter, so that there is nothing to compare.",
+        "See the version's page.",
+    )
 
 
 def _key(prompt: GenerationRequest) -> tuple[int, ...]:

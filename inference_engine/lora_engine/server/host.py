@@ -12,6 +12,7 @@ from lora_engine.request import StepOutput
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.prompt_prefixes import RecentPrefixes
 
+from .adapter_dtypes import AdapterDtypes
 from .adapter_probes import AdapterProbes
 from .base_agreement import BaseAgreement
 from .engine_loop import EngineLoop, on_event_loop
@@ -57,9 +58,10 @@ class HostServer:
             else None
         )
         self._probes = AdapterProbes(self._engine, tiers, inputs, self._agreement)
+        self._dtypes = AdapterDtypes(self._engine, tiers, self._probes, description.dtype)
         self.prefix_pins = PrefixPins(self._engine, tiers, inputs, description.page_tokens, self.prefixes)
         self.requests = OpenRequests(self._engine, inputs, tiers, journal, lifecycle, self.metrics, self.prefixes)
-        self.staging = AdapterStaging(self._engine, inputs, tiers, self._probes, lifecycle, self.metrics)
+        self.staging = AdapterStaging(self._engine, inputs, tiers, self._probes, self._dtypes, lifecycle, self.metrics)
         self.status = StatusReader(self._engine, tiers, journal, lifecycle, self.prefixes, self.requests, self.staging)
         tiers.on_change = self._engine.wake
 
@@ -86,6 +88,7 @@ class HostServer:
         """End the step thread and write what is left in the journal."""
         if self._agreement is not None:
             self._agreement.close()
+        self._dtypes.close()
         self.prefix_pins.close()
         self._engine.stop()
         self.inputs.close()

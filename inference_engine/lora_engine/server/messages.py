@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from lora_engine.adapters.dtypes import content_of
 from lora_engine.errors import RequestError, StageError
 from lora_engine.memory import PageMap
 from lora_engine.request import PromptLogprobs, RequestUsage, TokenDelta, TokenLogprob
@@ -104,14 +105,17 @@ def error_message(error: RequestError | StageError) -> pb.EngineError:
 
 
 def page_map_message(pages: PageMap, boot_id: str) -> pb.PageMap:
-    return fill(pb.PageMap(boot_id=boot_id, unix_time=time.time()), pages)
+    message = fill(pb.PageMap(boot_id=boot_id, unix_time=time.time()), pages)
+    for owner in message.owners:
+        owner.adapter_digest = content_of(owner.adapter_digest)
+    return message
 
 
 def waiting_message(request: WaitingRequest) -> pb.WaitingRequest:
     return pb.WaitingRequest(
         request_id=request.request_id,
         tenant=request.tenant,
-        adapter_digest=request.adapter_digest,
+        adapter_digest=content_of(request.adapter_digest),
         waited_ms=round(request.waited_s * 1000),
         predicted_ms=max(1, round(request.predicted_s * 1000)) if request.predicted_s is not None else 0,
         reason=request.reason.code,

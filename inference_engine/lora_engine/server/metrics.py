@@ -191,6 +191,10 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
     tally = Tally(_TIERS.get(adapter.tier, "unknown") for adapter in status.adapters)
     for tier in _TIERS.values():
         yield f'lora_engine_adapters{{tier="{tier}"}} {tally[tier]}'
+    yield from _head("lora_engine_adapters_by_dtype", "gauge", "Adapters in memory, by the dtype of their factors.")
+    dtypes = Tally(adapter.dtype for adapter in status.adapters if adapter.dtype)
+    for dtype in sorted(dtypes):
+        yield f'lora_engine_adapters_by_dtype{{dtype="{dtype}"}} {dtypes[dtype]}'
 
 
 def _tenant_lines(status: pb.HostStatus) -> Iterator[str]:

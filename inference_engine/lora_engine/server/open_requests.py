@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lora_engine.adapters.staging import AdapterTiers
@@ -43,6 +43,7 @@ class OpenRequest:
     session: ClientSession | None
     submitted_unix: float
     handle: int = 0  # in its session
+    adapter: str = ""  # key of its adapter in the dtype that serves it
     is_in_engine: bool = False
     is_aborted: bool = False
     prompt: pb.PromptDescription | None = None  # sent with its first delta
@@ -125,14 +126,15 @@ class OpenRequests:
 
     def submit(self, session: ClientSession, submit: pb.Submit) -> None:
         """Accept a request. Any error becomes its ``Finished``."""
-        request = OpenRequest(submit, session, time.time(), submit.handle)
+        adapter = self._tiers.dtypes.key(submit.adapter_digest, submit.adapter_dtype)
+        request = OpenRequest(submit, session, time.time(), submit.handle, adapter)
         if error := self._refusal(submit):
             self._refuse(request, error)
             return
         self._open[submit.request_id] = request
         session.requests.add(submit.request_id)
-        if submit.adapter_digest:
-            self._tiers.acquire(submit.adapter_digest)
+        if adapter:
+            self._tiers.acquire(adapter)
         threads = self._inputs.threads_for(submit)
         if threads is None:
             self._enter(request, self._convert(request))
@@ -231,6 +233,8 @@ class OpenRequests:
         submit, tokenizer = request.submit, self._inputs.tokenizer
         try:
             generation, request.output = self._inputs.request(submit)
+            if request.adapter != generation.adapter_digest:
+                generation = replace(generation, adapter_digest=request.adapter)
             request.resume(generation, tokenizer)
             if submit.describe_prompt:
                 ids = generation.prompt_token_ids
@@ -261,8 +265,8 @@ class OpenRequests:
 
     def _close(self, request: OpenRequest) -> None:
         del self._open[request.submit.request_id]
-        if request.submit.adapter_digest:
-            self._tiers.release(request.submit.adapter_digest)
+        if request.adapter:
+            self._tiers.release(request.adapter)
 
     def _note_prefill(self, request: OpenRequest) -> None:
         """Record that a request's prompt is computed."""
@@ -278,6 +282,7 @@ class OpenRequests:
             if request is None:
                 continue
             self._close(request)
+            item.usage.adapter_digest = request.submit.adapter_digest
             item.usage.submitted_unix = item.usage.submitted_unix or request.submitted_unix
             item.usage.finished_unix = item.usage.finished_unix or time.time()
             record = usage_message(item.usage, item.error)

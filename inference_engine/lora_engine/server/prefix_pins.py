@@ -128,7 +128,8 @@ class PrefixPins:
     def _in_tokens(self, prefix: pb.PinnedPrefix) -> PinnedPrefix:
         ids, prompt = self._read[prefix.name].token_ids, prefix.prompt
         full = ids[: len(ids) // self._page_tokens * self._page_tokens]
-        return PinnedPrefix(prefix.name, prompt.tenant, prompt.adapter_digest, prompt.cache_salt, full)
+        adapter = self._tiers.dtypes.key(prompt.adapter_digest, prompt.adapter_dtype)
+        return PinnedPrefix(prefix.name, prompt.tenant, adapter, prompt.cache_salt, full)
 
     async def _states(self) -> dict[str, PinState]:
         return await asyncio.wrap_future(self._engine.call(lambda engine: engine.pinned_prefixes()))

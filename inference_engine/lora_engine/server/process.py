@@ -338,7 +338,17 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
     memory: HostMemory = PinnedSlabs() if loaded.pool.data.is_cuda else PageableMemory()
     if leader is not None:
         memory = leader.host_memory(pinned=loaded.pool.data.is_cuda)
-    packer = PoolPacker(
+    return AdapterTiers(
+        DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),
+        HostArena(config.host_arena_bytes),
+        _packer(config, loaded, memory, fp8=False),
+        fp8_packer=_packer(config, loaded, memory, fp8=True) if loaded.fp8_adapters else None,
+        parallelism=config.stage_parallelism,
+    )
+
+
+def _packer(config: EngineConfig, loaded: LoadedModel, memory: HostMemory, *, fp8: bool) -> PoolPacker:
+    return PoolPacker(
         base_geometry(loaded),
         AdapterLimits(max_rank=config.max_lora_rank),
         loaded.pool.geometry,
@@ -348,13 +358,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
         base_embedding_layers(config, loaded),
         loaded.pool.num_pages,
         base_modules(config, loaded),
-        fp8=loaded.fp8_adapters,
-    )
-    return AdapterTiers(
-        DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),
-        HostArena(config.host_arena_bytes),
-        packer,
-        parallelism=config.stage_parallelism,
+        fp8=fp8,
     )
 
 

@@ -88,7 +88,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         return pb.DropAdapterReply(was_resident=await self._host.staging.drop(request.digest))
 
     async def PinAdapters(self, request: pb.PinAdaptersRequest, context: Any) -> pb.PinAdaptersReply:
-        return pb.PinAdaptersReply(digests=await self._host.staging.pin(request.digests))
+        return pb.PinAdaptersReply(digests=await self._host.staging.pin(request.digests, request.dtypes))
 
     async def PinPrefixes(self, request: pb.PinPrefixesRequest, context: Any) -> pb.PinPrefixesReply:
         return await self._host.prefix_pins.set(request.prefixes)
@@ -96,6 +96,16 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def ProbeAdapter(self, request: pb.ProbeAdapterRequest, context: Any) -> pb.ProbeAdapterReply:
         return await self._host.staging.probe(
             request.digest,
+            request.patience_ms / 1000,
+            request.own_template if request.HasField("own_template") else None,
+        )
+
+    async def CompareAdapterDtypes(
+        self, request: pb.CompareAdapterDtypesRequest, context: Any
+    ) -> pb.CompareAdapterDtypesReply:
+        return await self._host.staging.compare_dtypes(
+            request.digest,
+            request.adapter_dtype,
             request.patience_ms / 1000,
             request.own_template if request.HasField("own_template") else None,
         )

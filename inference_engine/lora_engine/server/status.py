@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from lora_engine.adapters.device_tier import DeviceAdapter
+from lora_engine.adapters.dtypes import content_of
 from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.engine import Engine
@@ -122,7 +123,9 @@ class StatusReader:
 
     def _message(self, snapshot: Snapshot) -> pb.HostStatus:
         """Return the heartbeat without adapters."""
-        return fill(pb.HostStatus(), snapshot.figures | self._figures(snapshot))
+        status = fill(pb.HostStatus(), snapshot.figures | self._figures(snapshot))
+        status.merging.adapter_digest = content_of(status.merging.adapter_digest)
+        return status
 
     async def _refresh_snapshot(self) -> Snapshot:
         snapshot = asyncio.wrap_future(self._engine.call(_snapshot))

@@ -144,7 +144,7 @@ class Hello(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., wire_version: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "so_far", "handle", "cache_salt", "is_beginning", "constraint", "model", "suffix")
+    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "adapter_dtype", "so_far", "handle", "cache_salt", "is_beginning", "constraint", "model", "suffix")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +162,7 @@ class Submit(_message.Message):
     ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
     MORE_PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DTYPE_FIELD_NUMBER: _ClassVar[int]
     SO_FAR_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +187,7 @@ class Submit(_message.Message):
     add_special_tokens: bool
     pooling: Pooling
     more_prompts: _containers.RepeatedCompositeFieldContainer[Prompt]
+    adapter_dtype: str
     so_far: _containers.RepeatedCompositeFieldContainer[ChoiceSoFar]
     handle: int
     cache_salt: str
@@ -193,7 +195,7 @@ class Submit(_message.Message):
     constraint: Constraint
     model: str
     suffix: str
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ..., prompt_only: bool = ..., prompt_logprobs: _Optional[int] = ..., most_prompt_logprobs: _Optional[int] = ..., describe_prompt: bool = ..., add_special_tokens: bool = ..., pooling: _Optional[_Union[Pooling, _Mapping]] = ..., more_prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., so_far: _Optional[_Iterable[_Union[ChoiceSoFar, _Mapping]]] = ..., handle: _Optional[int] = ..., cache_salt: _Optional[str] = ..., is_beginning: bool = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., model: _Optional[str] = ..., suffix: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ..., prompt_only: bool = ..., prompt_logprobs: _Optional[int] = ..., most_prompt_logprobs: _Optional[int] = ..., describe_prompt: bool = ..., add_special_tokens: bool = ..., pooling: _Optional[_Union[Pooling, _Mapping]] = ..., more_prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., adapter_dtype: _Optional[str] = ..., so_far: _Optional[_Iterable[_Union[ChoiceSoFar, _Mapping]]] = ..., handle: _Optional[int] = ..., cache_salt: _Optional[str] = ..., is_beginning: bool = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., model: _Optional[str] = ..., suffix: _Optional[str] = ...) -> None: ...
 
 class Constraint(_message.Message):
     __slots__ = ("kind", "text", "best_effort")
@@ -672,7 +674,7 @@ class PreemptionSpan(_message.Message):
     def __init__(self, at_ms: _Optional[int] = ..., ms: _Optional[int] = ...) -> None: ...
 
 class StageAdapterRequest(_message.Message):
-    __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris", "base_digest", "peers")
+    __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris", "base_digest", "peers", "adapter_dtype")
     class SourceHeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -701,6 +703,7 @@ class StageAdapterRequest(_message.Message):
     FILE_URIS_FIELD_NUMBER: _ClassVar[int]
     BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DTYPE_FIELD_NUMBER: _ClassVar[int]
     digest: str
     source_uri: str
     source_headers: _containers.ScalarMap[str, str]
@@ -708,7 +711,8 @@ class StageAdapterRequest(_message.Message):
     file_uris: _containers.ScalarMap[str, str]
     base_digest: str
     peers: _containers.RepeatedCompositeFieldContainer[AdapterPeer]
-    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ..., file_uris: _Optional[_Mapping[str, str]] = ..., base_digest: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[AdapterPeer, _Mapping]]] = ...) -> None: ...
+    adapter_dtype: str
+    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ..., file_uris: _Optional[_Mapping[str, str]] = ..., base_digest: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[AdapterPeer, _Mapping]]] = ..., adapter_dtype: _Optional[str] = ...) -> None: ...
 
 class AdapterPeer(_message.Message):
     __slots__ = ("address", "server_name", "authority", "certificate", "key")
@@ -785,10 +789,12 @@ class DropAdapterReply(_message.Message):
     def __init__(self, was_resident: bool = ...) -> None: ...
 
 class PinAdaptersRequest(_message.Message):
-    __slots__ = ("digests",)
+    __slots__ = ("digests", "dtypes")
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    DTYPES_FIELD_NUMBER: _ClassVar[int]
     digests: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, digests: _Optional[_Iterable[str]] = ...) -> None: ...
+    dtypes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, digests: _Optional[_Iterable[str]] = ..., dtypes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PinAdaptersReply(_message.Message):
     __slots__ = ("digests",)
@@ -859,6 +865,64 @@ class ProbeAdapterReply(_message.Message):
     effect: AdapterEffect
     error: EngineError
     def __init__(self, effect: _Optional[_Union[AdapterEffect, _Mapping]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ...) -> None: ...
+
+class CompareAdapterDtypesRequest(_message.Message):
+    __slots__ = ("digest", "adapter_dtype", "patience_ms", "own_template")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    OWN_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    adapter_dtype: str
+    patience_ms: int
+    own_template: ChatTemplate
+    def __init__(self, digest: _Optional[str] = ..., adapter_dtype: _Optional[str] = ..., patience_ms: _Optional[int] = ..., own_template: _Optional[_Union[ChatTemplate, _Mapping]] = ...) -> None: ...
+
+class CompareAdapterDtypesReply(_message.Message):
+    __slots__ = ("report", "error")
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    report: DtypeReport
+    error: EngineError
+    def __init__(self, report: _Optional[_Union[DtypeReport, _Mapping]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ...) -> None: ...
+
+class DtypeReport(_message.Message):
+    __slots__ = ("dtype", "outcome", "reason", "tokens", "agreeing", "mean_distance", "largest_distance", "least_agreeing", "most_distance", "pool_pages", "elapsed_ms")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OUTCOME_UNSPECIFIED: _ClassVar[DtypeReport.Outcome]
+        PENDING: _ClassVar[DtypeReport.Outcome]
+        AGREES: _ClassVar[DtypeReport.Outcome]
+        DIFFERS: _ClassVar[DtypeReport.Outcome]
+        NOT_MEASURED: _ClassVar[DtypeReport.Outcome]
+    OUTCOME_UNSPECIFIED: DtypeReport.Outcome
+    PENDING: DtypeReport.Outcome
+    AGREES: DtypeReport.Outcome
+    DIFFERS: DtypeReport.Outcome
+    NOT_MEASURED: DtypeReport.Outcome
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    AGREEING_FIELD_NUMBER: _ClassVar[int]
+    MEAN_DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    LEAST_AGREEING_FIELD_NUMBER: _ClassVar[int]
+    MOST_DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    POOL_PAGES_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_MS_FIELD_NUMBER: _ClassVar[int]
+    dtype: str
+    outcome: DtypeReport.Outcome
+    reason: str
+    tokens: int
+    agreeing: int
+    mean_distance: float
+    largest_distance: float
+    least_agreeing: float
+    most_distance: float
+    pool_pages: int
+    elapsed_ms: int
+    def __init__(self, dtype: _Optional[str] = ..., outcome: _Optional[_Union[DtypeReport.Outcome, str]] = ..., reason: _Optional[str] = ..., tokens: _Optional[int] = ..., agreeing: _Optional[int] = ..., mean_distance: _Optional[float] = ..., largest_distance: _Optional[float] = ..., least_agreeing: _Optional[float] = ..., most_distance: _Optional[float] = ..., pool_pages: _Optional[int] = ..., elapsed_ms: _Optional[int] = ...) -> None: ...
 
 class AdapterEffect(_message.Message):
     __slots__ = ("verdict", "prompts", "layer_changes", "elapsed_ms", "agreement")
@@ -1303,7 +1367,7 @@ class PoolPages(_message.Message):
     def __init__(self, total: _Optional[int] = ..., free: _Optional[int] = ..., kv: _Optional[int] = ..., cached_prefix: _Optional[int] = ..., adapter: _Optional[int] = ..., reserved: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class AdapterResidency(_message.Message):
-    __slots__ = ("digest", "tier", "running", "bytes", "rank")
+    __slots__ = ("digest", "tier", "running", "bytes", "rank", "dtype")
     class Tier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TIER_UNSPECIFIED: _ClassVar[AdapterResidency.Tier]
@@ -1319,9 +1383,11 @@ class AdapterResidency(_message.Message):
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
     digest: str
     tier: AdapterResidency.Tier
     running: int
     bytes: int
     rank: int
-    def __init__(self, digest: _Optional[str] = ..., tier: _Optional[_Union[AdapterResidency.Tier, str]] = ..., running: _Optional[int] = ..., bytes: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
+    dtype: str
+    def __init__(self, digest: _Optional[str] = ..., tier: _Optional[_Union[AdapterResidency.Tier, str]] = ..., running: _Optional[int] = ..., bytes: _Optional[int] = ..., rank: _Optional[int] = ..., dtype: _Optional[str] = ...) -> None: ...

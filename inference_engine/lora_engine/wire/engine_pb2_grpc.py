@@ -74,6 +74,11 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterReply.FromString,
                 _registered_method=True)
+        self.CompareAdapterDtypes = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/CompareAdapterDtypes',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.CompareAdapterDtypesRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.CompareAdapterDtypesReply.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/lorikeet.engine.v1.Engine/Drain',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.DrainRequest.SerializeToString,
@@ -198,6 +203,14 @@ class EngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompareAdapterDtypes(self, request, context):
+        """Compare an adapter in FP8 with itself in the pool's dtype, after all requests, and serve it in FP8 if both agree and
+        its setting is "auto". A host without FP8 adapters answers at once. Reports are kept until the adapter is dropped.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drain(self, request, context):
         """Refuse new requests, and let running ones end.
         """
@@ -315,6 +328,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.ProbeAdapter,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterReply.SerializeToString,
+            ),
+            'CompareAdapterDtypes': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareAdapterDtypes,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.CompareAdapterDtypesRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.CompareAdapterDtypesReply.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -588,6 +606,33 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/ProbeAdapter',
             lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareAdapterDtypes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/CompareAdapterDtypes',
+            lora__engine_dot_wire_dot_engine__pb2.CompareAdapterDtypesRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.CompareAdapterDtypesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,6 +60,7 @@ class Behaviour:
     stage_failures: dict[str, str] = field(default_factory=dict)  # digest -> error code, each used once
     verdicts: dict[str, pb.AdapterEffect.Verdict] = field(default_factory=dict)  # of a probe, by digest
     busy_for_probes: bool = False
+    dtype_reports: list[pb.DtypeReport] = field(default_factory=list)  # one after another; none: a host without FP8
     agreements: list[pb.Agreement] = field(default_factory=list)  # of probes one after another; none: not quantised
     prefix_state: pb.PrefixState.State = pb.PrefixState.KEPT
     broken_digests: set[str] = field(default_factory=set)  # their requests fail after the first token
@@ -147,6 +148,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.submits: list[pb.Submit] = []
         self.aborts: list[str] = []
         self.stage_calls: list[pb.StageAdapterRequest] = []
+        self.compare_calls: list[pb.CompareAdapterDtypesRequest] = []
         self.last_end: pb.LastEnd | None = None
         self.probe_calls: list[str] = []
         self.restarts: list[pb.RestartRequest] = []
@@ -284,6 +286,20 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         if self.behaviour.agreements:
             effect.agreement.CopyFrom(self.behaviour.agreements.pop(0))
         return pb.ProbeAdapterReply(effect=effect)
+
+    async def CompareAdapterDtypes(
+        self, request: pb.CompareAdapterDtypesRequest, context: Any
+    ) -> pb.CompareAdapterDtypesReply:
+        await self._check_token(context)
+        self.compare_calls.append(request)
+        if self.behaviour.busy_for_probes:
+            error = pb.EngineError(code="overloaded", message="No time.", fix="Later.", retry_after_ms=5000)
+            return pb.CompareAdapterDtypesReply(error=error)
+        if self.behaviour.dtype_reports:
+            return pb.CompareAdapterDtypesReply(report=self.behaviour.dtype_reports.pop(0))
+        reason = "This host was started without --adapter-dtype fp8."
+        report = pb.DtypeReport(dtype="bfloat16", outcome=pb.DtypeReport.NOT_MEASURED, reason=reason)
+        return pb.CompareAdapterDtypesReply(report=report)
 
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
         return pb.DropAdapterReply(was_resident=self.resident.pop(request.digest, None) is not None)

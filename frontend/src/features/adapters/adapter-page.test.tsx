@@ -244,6 +244,53 @@ describe("adapter page", () => {
     expect(screen.queryByTestId("effect-confirmation"), "it is live already").not.toBeInTheDocument();
   });
 
+  it("shows in which dtype each host serves a version and why, and sets it", async () => {
+    const report = {
+      outcome: "agrees",
+      reason: "",
+      tokens: 77,
+      agreeing: 75,
+      mean_distance: 0.0625,
+      largest_distance: 0.5,
+      least_agreeing: 0.9,
+      most_distance: 0.15,
+      elapsed_ms: 300,
+      at: AT,
+    };
+    const on = (host: string, changes: object) => ({ ...data.placement, phase: "ready", host, ...changes });
+    const reason = "In FP8 log-probabilities move by 0.300 on average; at most 0.15 is accepted.";
+    const placements = [
+      on("a", { dtype: "fp8", dtype_report: report }),
+      on("b", { dtype: "bfloat16", dtype_report: { ...report, outcome: "differs", agreeing: 60, reason } }),
+      on("c", { dtype: "bfloat16", dtype_report: { ...report, outcome: "pending", tokens: 0 } }),
+      on("d", { dtype: "float16", dtype_report: { ...report, outcome: "not_measured", tokens: 0, reason: "Off." } }),
+      on("e", {}),
+    ];
+    const shown = version(1, { placements });
+    serve(adapter({}, [shown]));
+    const sent: unknown[] = [];
+    server.use(
+      http.put(`${T}/versions/1/dtype`, async ({ request }) => {
+        sent.push(await request.json());
+        serve(adapter({}, [{ ...shown, adapter_dtype: "bf16" }]));
+        return HttpResponse.json({ ...shown, adapter_dtype: "bf16" });
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support");
+    const section = within(await screen.findByTestId("adapter-dtype"));
+    expect(section.getAllByRole("listitem").map(({ textContent }) => textContent)).toEqual([
+      expect.stringMatching(/^afp875 of 77 tokens agree in FP8.*0\.063 on average.*accepted from 90% of tokens/),
+      expect.stringContaining(reason),
+      expect.stringContaining("when it has time"),
+      expect.stringContaining("Off."),
+      expect.stringContaining("has not reported"),
+    ]);
+    expect(section.getByRole("radio", { name: "Auto" })).toBeChecked();
+    await user.click(section.getByRole("radio", { name: "BF16" }));
+    await waitFor(() => expect(section.getByRole("radio", { name: "BF16" })).toBeChecked());
+    expect(sent).toEqual([{ adapter_dtype: "bf16" }]);
+  });
+
   it("makes a flagged version live only when somebody says so", async () => {
     const flagged = version(2, { overflowed_at: AT, asks_for_effect: true });
     serve(adapter({}, [flagged, version(1)]));

@@ -18,6 +18,7 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { lazyPart } from "@/lib/lazy-part";
 import { bytes, day, params, shortDigest } from "@/lib/format";
+import { AdapterDtypeView } from "./adapter-dtype";
 import { BaseConfirmation } from "./base-confirmation";
 import { Aliases } from "./aliases";
 import { VersionActions } from "./version-actions";
@@ -298,6 +299,7 @@ function Placement({ version }: { version: Version }) {
         <BaseConfirmation version={version} className="mb-4" />
         <Staging version={version} />
       </section>
+      <AdapterDtypeView version={version} />
       <Tiers version={version} />
     </>
   );

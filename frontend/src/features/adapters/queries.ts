@@ -1,6 +1,6 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
-import type { Version } from "@/api/types";
+import type { AdapterDtype, Version } from "@/api/types";
 import type { AdaptersSearch } from "./search";
 
 export const ADAPTERS_PAGE = 50;
@@ -155,6 +155,16 @@ export const useConfirmEffect = (tenant: string, name: string) =>
     unwrap(
       api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-effect", {
         params: { path: { tenant, name, number } },
+      }),
+    ),
+  );
+
+export const useSetAdapterDtype = (tenant: string, name: string, number: number) =>
+  useAdapterWrite(tenant, (dtype: AdapterDtype) =>
+    unwrap(
+      api.PUT("/api/tenants/{tenant}/adapters/{name}/versions/{number}/dtype", {
+        params: { path: { tenant, name, number } },
+        body: { adapter_dtype: dtype },
       }),
     ),
   );

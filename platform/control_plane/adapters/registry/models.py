@@ -91,6 +91,23 @@ class EvaluationMetric(models.TextChoices):
     LOGPROB = "logprob"  # mean natural log-probability of the expected text's tokens after the prompt
 
 
+class AdapterDtype(models.TextChoices):
+    """The dtype in which hosts started with `--adapter-dtype fp8` serve a version. Other hosts never use FP8."""
+
+    AUTO = "auto"  # FP8 where the host finds that its answers agree
+    BF16 = "bf16"  # the dtype of the host's model
+    FP8 = "fp8"  # also where they do not agree
+
+
+class DtypeOutcome(models.TextChoices):
+    """The result of a host's comparison of a version in FP8 with itself in the dtype of its model."""
+
+    PENDING = "pending"
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NOT_MEASURED = "not_measured"
+
+
 # States of versions that cannot be called, are on no host, and count against no limit.
 OUT_OF_USE = (VersionState.ARCHIVED, VersionState.DELETED)
 
@@ -105,7 +122,7 @@ class AdapterVersion(models.Model):
     MUTABLE = frozenset(
         {
             *("state", "error", "ready_at", "archived_at", "overflowed_at"),
-            *("base_confirmed_at", "effect", "effect_confirmed_at", "evaluations"),
+            *("base_confirmed_at", "effect", "effect_confirmed_at", "evaluations", "adapter_dtype"),
         }
     )
 
@@ -147,6 +164,9 @@ class AdapterVersion(models.Model):
     effect_confirmed_at = models.DateTimeField(
         null=True, blank=True, help_text="When somebody said that it may be live although it is flagged."
     )
+    adapter_dtype = models.CharField(
+        max_length=8, choices=AdapterDtype.choices, default=AdapterDtype.AUTO, db_default=AdapterDtype.AUTO
+    )
     evaluations = models.JSONField(
         default=list, db_default=[], blank=True, help_text="The last result of each set, as `ScoreSerializer` says."
     )
@@ -165,6 +185,7 @@ class AdapterVersion(models.Model):
             models.CheckConstraint(condition=Q(number__gte=1), name="version_number_from_one"),
             models.CheckConstraint(condition=Q(digest__startswith="sha256:"), name="version_digest_is_sha256"),
             models.CheckConstraint(condition=Q(state__in=VersionState.values), name="version_state_known"),
+            models.CheckConstraint(condition=Q(adapter_dtype__in=AdapterDtype.values), name="version_dtype_known"),
         ]
 
     def __str__(self) -> str:

@@ -69,6 +69,11 @@ class ResolvedModel:
         return self.versions[0].chat_template if len(digests) == 1 else None
 
     @property
+    def adapter_dtype(self) -> str:
+        """Setting of the version's dtype; "" for the base model and for combinations, which are never in FP8."""
+        return self.version.adapter_dtype if self.version else ""
+
+    @property
     def recorded_name(self) -> str:
         """Name in the ledger: for a combination with its versions, which the ledger has nowhere else."""
         return combined_name(self.parts) if self.parts else self.display_name

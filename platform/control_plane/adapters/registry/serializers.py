@@ -9,8 +9,10 @@ from control_plane.adapters.imports.progress import fetched_bytes
 from control_plane.adapters.imports.sources import BUCKET_FORM
 from control_plane.adapters.registry.models import (
     NAME,
+    AdapterDtype,
     AdapterVersion,
     AgreementOutcome,
+    DtypeOutcome,
     EffectVerdict,
     EvaluationMetric,
     VersionState,
@@ -40,6 +42,23 @@ def kept_until(archived_at: datetime | None) -> datetime | None:
 _SECRET = "the text as it was issued, without spaces and line breaks"
 
 
+class DtypeReportSerializer(serializers.Serializer[Any]):
+    """A host's comparison of a version in FP8 with itself in the dtype of the host's model."""
+
+    outcome = serializers.ChoiceField(choices=DtypeOutcome.choices)
+    reason = serializers.CharField(
+        allow_blank=True, help_text="Why it is not served in FP8 with `auto`, or was not measured."
+    )
+    tokens = serializers.IntegerField(help_text="Number of tokens of prompts and answers that were compared.")
+    agreeing = serializers.IntegerField(help_text="Number of these after which the most likely token is the same.")
+    mean_distance = serializers.FloatField(help_text="Of log-probabilities, in nats.")
+    largest_distance = serializers.FloatField()
+    least_agreeing = serializers.FloatField(help_text="The least share of agreeing tokens with which FP8 is served.")
+    most_distance = serializers.FloatField(help_text="The largest mean distance with which FP8 is served.")
+    elapsed_ms = serializers.IntegerField()
+    at = serializers.DateTimeField()
+
+
 class PlacementSerializer(serializers.Serializer[Any]):
     host = serializers.CharField(source="host.name")
     phase = serializers.ChoiceField(choices=StagingPhase.choices)
@@ -47,6 +66,10 @@ class PlacementSerializer(serializers.Serializer[Any]):
     bytes_total = serializers.IntegerField()
     attempts = serializers.IntegerField()
     error = ProblemSerializer(allow_null=True)
+    dtype = serializers.CharField(
+        allow_blank=True, help_text="In which the host serves it, such as fp8 or bfloat16; empty until it has said so."
+    )
+    dtype_report = DtypeReportSerializer(allow_null=True)
     updated_at = serializers.DateTimeField()
 
 
@@ -238,10 +261,18 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
         help_text="Whether somebody has to say that it may be live as it is: it changes nothing, overflows, or differs "
         "on the quantised base."
     )
+    adapter_dtype = serializers.ChoiceField(
+        choices=AdapterDtype.choices,
+        help_text="On hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never FP8) or fp8 (in any case).",
+    )
     kept_until = serializers.SerializerMethodField(help_text="An archived version can be restored until then.")
 
     def get_kept_until(self, version: AdapterVersion) -> datetime | None:
         return kept_until(version.archived_at)
+
+
+class AdapterDtypeSerializer(serializers.Serializer[Any]):
+    adapter_dtype = serializers.ChoiceField(choices=AdapterDtype.choices)
 
 
 class VersionSerializer(VersionSummarySerializer):

@@ -11,7 +11,14 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 from django.utils import timezone
 
 from control_plane.adapters.registry.locks import lock_version
-from control_plane.adapters.registry.models import LIVE, OUT_OF_USE, AdapterVersion, AgreementOutcome, VersionState
+from control_plane.adapters.registry.models import (
+    LIVE,
+    OUT_OF_USE,
+    AdapterVersion,
+    AgreementOutcome,
+    DtypeOutcome,
+    VersionState,
+)
 from control_plane.adapters.registry.versions import (
     VersionArchivedError,
     go_live_untried,
@@ -34,7 +41,7 @@ from control_plane.fleet.base_models.base_model import (
 )
 from control_plane.fleet.hosts.models import EngineHost, HostService, HostState, StagingPhase
 from control_plane.fleet.placements.models import Placement
-from control_plane.fleet.placements.payloads import staging_json
+from control_plane.fleet.placements.payloads import dtype_report_json, staging_json
 from control_plane.fleet.transport.errors import HostError
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.access.principal import Principal
@@ -99,6 +106,29 @@ def restage_version(*, acting: Principal, version: AdapterVersion) -> AdapterVer
         audit.record(acting.actor, "version.restage", version, tenant=acting.tenant, label=label_of(version))
         if not stage_again(version):
             raise NoHostsError
+        tell_adapter(version.adapter)
+    return version
+
+
+def set_adapter_dtype(*, acting: Principal, version: AdapterVersion, dtype: str) -> AdapterVersion:
+    """Set the dtype in which hosts with adapters in FP8 serve a version, and stage it again in that dtype.
+
+    Requests that run keep the dtype with which they began. Raises VersionArchivedError (409).
+    """
+    with transaction.atomic():
+        version = lock_version(version)
+        if version.state in OUT_OF_USE:
+            raise VersionArchivedError(version)
+        before, version.adapter_dtype = version.adapter_dtype, dtype
+        if before == dtype:
+            return version
+        version.save(update_fields=["adapter_dtype"])
+        facts = {"before": before, "adapter_dtype": dtype}
+        audit.record(acting.actor, "version.set_dtype", version, tenant=acting.tenant, label=label_of(version), **facts)
+        if version.state in PLACED_STATES:
+            stage_again(version)
+        for placement in version.placements.select_related("host").filter(pinned=True):
+            enqueue("placements.apply_pins", placement.host.name)
         tell_adapter(version.adapter)
     return version
 
@@ -341,6 +371,19 @@ def record_stage_event(
         _tell(placement, bytes_per_second)
 
 
+def record_dtype(placement: Placement, report: pb.DtypeReport) -> None:
+    """Store in which dtype the host serves a ready placement, and its comparison."""
+    with transaction.atomic():
+        row = Placement.objects.select_for_update().filter(pk=placement.pk, boot_id=placement.boot_id).first()
+        if row is None or row.phase != StagingPhase.READY:
+            return  # staged again meanwhile, or withdrawn
+        row.dtype, row.dtype_report = report.dtype[:16], dtype_report_json(report)
+        row.pool_pages = report.pool_pages or row.pool_pages
+        row.save(update_fields=["dtype", "dtype_report", "pool_pages"])
+        row.version, row.host = placement.version, placement.host
+        _tell(row, 0.0)
+
+
 def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: float | None) -> None:
     """Store why an attempt failed. `pause_s` is the time to the next attempt, None after the last one.
 
@@ -386,6 +429,13 @@ def not_probed(host_name: str) -> QuerySet[Placement]:
     return ready.select_related("host", "version__adapter", "version__tenant").order_by("version__created_at")
 
 
+def not_compared(host_name: str) -> QuerySet[Placement]:
+    """Return ready placements of which the host has not said the final dtype, the oldest first."""
+    open_ = Q(dtype_report__isnull=True) | Q(dtype_report__outcome=DtypeOutcome.PENDING)
+    ready = Placement.objects.filter(ready_here(), open_, host__name=host_name, version__state=VersionState.READY)
+    return ready.select_related("host", "version__adapter", "version__tenant").order_by("version__created_at")
+
+
 def settle_untried(grace: timedelta) -> int:
     """Put versions live whose trial was never reported: the worker died. Returns their number."""
     ready = AdapterVersion.objects.filter(state=VersionState.READY, effect__isnull=True)
@@ -408,7 +458,9 @@ def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
     """Queue placements again and return them. The rows are locked first, so that one that just became ready is kept."""
     rows = list(placements.order_by("pk").select_for_update(of=("self",)).select_related("host"))
     idle = {"claim": None, "claimed_until": None, "attempts": 0, "next_attempt_at": None, "pinned": False}
-    again = {"phase": StagingPhase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **idle, **also}
+    unknown = {"dtype": "", "dtype_report": None}
+    again = {"phase": StagingPhase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now()}
+    again |= {**idle, **unknown, **also}
     Placement.objects.filter(pk__in=[placement.pk for placement in rows]).update(**again)
     return rows
 

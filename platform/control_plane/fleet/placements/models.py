@@ -22,6 +22,12 @@ class Placement(Claimable):
     bytes_total = models.PositiveBigIntegerField(default=0)
     bytes_per_second = models.PositiveBigIntegerField(default=0, db_default=0, help_text="0 = not moving.")
     pool_pages = models.PositiveIntegerField(default=0, help_text="Pages it takes on the device, once ready.")
+    dtype = models.CharField(
+        max_length=16, blank=True, default="", db_default="", help_text="In which the host serves it; empty: unknown."
+    )
+    dtype_report = models.JSONField(
+        null=True, blank=True, help_text="The host's comparison of dtypes, as `DtypeReportSerializer` says."
+    )
     error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} with phase failed.")
     attempts = models.PositiveIntegerField(default=0, help_text="Since it was queued.")
     next_attempt_at = models.DateTimeField(null=True, help_text="After a failure it waits until then.")

@@ -7,9 +7,13 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from control_plane.adapters.registry.models import AgreementOutcome, EffectVerdict, VersionState
+from control_plane.adapters.registry.models import AgreementOutcome, DtypeOutcome, EffectVerdict, VersionState
 from control_plane.adapters.registry.payloads import plain
-from control_plane.adapters.registry.serializers import PlacementSerializer, VersionEffectSerializer
+from control_plane.adapters.registry.serializers import (
+    DtypeReportSerializer,
+    PlacementSerializer,
+    VersionEffectSerializer,
+)
 from control_plane.fleet.placements.models import Placement
 from lora_engine.wire import engine_pb2 as pb
 
@@ -44,6 +48,23 @@ def effect_json(effect: pb.AdapterEffect, host: str) -> dict[str, Any]:
         "at": timezone.now(),
     }
     return plain(VersionEffectSerializer(result).data)
+
+
+def dtype_report_json(report: pb.DtypeReport) -> dict[str, Any]:
+    """Return the comparison of dtypes for `Placement.dtype_report`."""
+    result = {
+        "outcome": DtypeOutcome(pb.DtypeReport.Outcome.Name(report.outcome).lower()),
+        "reason": report.reason,
+        "tokens": report.tokens,
+        "agreeing": report.agreeing,
+        "mean_distance": report.mean_distance,
+        "largest_distance": report.largest_distance,
+        "least_agreeing": round(report.least_agreeing, 6),  # a bound, which float32 has as 0.8999999762
+        "most_distance": round(report.most_distance, 6),
+        "elapsed_ms": report.elapsed_ms,
+        "at": timezone.now(),
+    }
+    return plain(DtypeReportSerializer(result).data)
 
 
 def _agreement(agreement: pb.Agreement) -> dict[str, Any]:

@@ -275,6 +275,7 @@ def _submit(prefix: PinnedPrefix, version: AdapterVersion | None) -> pb.Submit:
     content, submit = text_of(prefix), pb.Submit(is_beginning=True)
     submit.tenant, submit.cache_salt = str(prefix.tenant_id), prefix.cache_salt
     submit.adapter_digest = version.digest if version else ""
+    submit.adapter_dtype = version.adapter_dtype if version else ""
     base = served_bases().for_adapters_of(version.base_digest) if version else None
     submit.base_digest = base.digest if base else prefix.base_digest
     if "prompt" in content:

@@ -133,6 +133,8 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
         if progress.ready and not progress.tried and waits_for_trial(placement.version):
             probe(engine, placement, FIRST_PATIENCE_S)
             go_live_untried(placement.version)
+        if progress.ready:
+            compare_dtypes(engine, placement, STAGING_PATIENCE_S)
     if progress.ready and pins.is_pinned(placement.version.adapter):
         enqueue("placements.apply_pins", endpoint.name)
     if not progress.ready:
@@ -186,6 +188,7 @@ def stage_request(placement: Placement, base: ServedBase | None) -> pb.StageAdap
             file_digests=version.file_digests,
             base_digest=base.digest if base else "",
             peers=peers_of(placement),
+            adapter_dtype=version.adapter_dtype,
         )
     except OSError as error:
         raise HostError(
@@ -214,6 +217,24 @@ def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
     return True
 
 
+def compare_dtypes(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
+    """Store in which dtype the host serves the version, and the comparison so far. Returns False if it did not say.
+
+    Until the host has compared them, it serves the version in the dtype of its model.
+    """
+    version = placement.version
+    try:
+        template = version.chat_template
+        report = engine.compare_dtypes(
+            version.digest, version.adapter_dtype, patience_s, pb.ChatTemplate(**template) if template else None
+        )
+    except HostError as failure:
+        logger.info("%s: the dtype of %s is not known: %s", placement.host.name, version.digest, failure)
+        return False
+    actions.record_dtype(placement, report)
+    return True
+
+
 @shared_task(name="placements.place_by_demand")
 def place_by_demand() -> None:
     """Add copies of adapters with much load and remove surplus ones. Does nothing unless placement is by demand."""
@@ -228,14 +249,18 @@ def place_by_demand() -> None:
 @shared_task(name="placements.probe_missing")
 def probe_missing(host_name: str) -> None:
     """Have a host try versions that could not be tried while they were staged, and complete pending comparisons with
-    the unquantised base.
+    the unquantised base and of dtypes.
     """
     missing = list(actions.not_probed(host_name)[:PROBE_BATCH])
-    if not missing:
+    not_compared = list(actions.not_compared(host_name)[:PROBE_BATCH])
+    if not missing and not not_compared:
         return
     with engine_calls(endpoint_of(host_name)) as engine:
         for placement in missing:
             if not probe(engine, placement, LATER_PATIENCE_S):
+                return
+        for placement in not_compared:
+            if not compare_dtypes(engine, placement, LATER_PATIENCE_S):
                 return
 
 
@@ -245,10 +270,12 @@ def apply_pins(host_name: str) -> None:
     host = EngineHost.objects.filter(name=host_name, active=True, state=HostState.ONLINE).first()
     if host is None:
         return
-    digests = list(dict.fromkeys(placement.version.digest for placement in pins.wanted_pins(host)))
+    # Versions with the same content may have different settings: then it is pinned in both dtypes.
+    contents = dict.fromkeys((p.version.digest, p.version.adapter_dtype) for p in pins.wanted_pins(host))
+    digests, dtypes = [digest for digest, _ in contents], [dtype for _, dtype in contents]
     try:
         with engine_calls(endpoint_of(host.name)) as engine:
-            pins.record_pins(host, set(engine.pin(digests)))
+            pins.record_pins(host, set(engine.pin(digests, dtypes)))
             prefixes.keep(host, engine)
     except HostError as failure:
         logger.warning("The pins could not be sent to host %s; the reconciler tries again: %s", host.name, failure)
@@ -285,7 +312,7 @@ def reconcile(host_name: str = "") -> None:
         actions.requeue_unobserved(host, UNOBSERVED_GRACE)
         actions.requeue_failed(host)
         actions.drop_leftovers(host)
-        if actions.not_probed(host.name).exists():
+        if actions.not_probed(host.name).exists() or actions.not_compared(host.name).exists():
             enqueue("placements.probe_missing", host.name)
         if pins.needs_pins(host):
             enqueue("placements.apply_pins", host.name)

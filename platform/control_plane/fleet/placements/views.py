@@ -1,4 +1,4 @@
-"""Views of a version's tiers, and of staging it again."""
+"""Views of a version's dtype on hosts, and of staging it again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,29 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.adapters.registry import queries
-from control_plane.adapters.registry.serializers import VersionSerializer
+from control_plane.adapters.registry.serializers import AdapterDtypeSerializer, VersionSerializer
 from control_plane.adapters.registry.views import VersionView
-from control_plane.core.http.serializers import ErrorResponseSerializer
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
 from control_plane.fleet.placements import actions
 from control_plane.identity.tenants.roles import Capability
+
+
+class AdapterDtypeView(VersionView):
+    http_method_names = ["put", "options"]
+    needs: ClassVar = {"PUT": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="set_adapter_dtype",
+        request=AdapterDtypeSerializer,
+        responses={200: VersionSerializer, 409: ErrorResponseSerializer},
+        tags=["adapters"],
+    )
+    def put(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Set the dtype in which hosts with adapters in FP8 serve this version. Requests that run keep theirs."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        dtype = validated(AdapterDtypeSerializer, request.data)["adapter_dtype"]
+        actions.set_adapter_dtype(acting=self.principal, version=version, dtype=dtype)
+        return self.show(name, number)
 
 
 class RestageView(VersionView):

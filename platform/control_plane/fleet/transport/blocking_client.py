@@ -41,9 +41,12 @@ class EngineCalls:
         reply: pb.DropAdapterReply = self._unary("DropAdapter", pb.DropAdapterRequest(digest=digest))
         return reply.was_resident
 
-    def pin(self, digests: Sequence[str]) -> Sequence[str]:
-        """Pin these adapters to the device, and no others. Returns those that are on the device now."""
-        reply: pb.PinAdaptersReply = self._unary("PinAdapters", pb.PinAdaptersRequest(digests=digests))
+    def pin(self, digests: Sequence[str], dtypes: Sequence[str] = ()) -> Sequence[str]:
+        """Pin these adapters to the device, and no others. ``dtypes``: the setting of each one's version.
+
+        Returns those that are on the device now.
+        """
+        reply: pb.PinAdaptersReply = self._unary("PinAdapters", pb.PinAdaptersRequest(digests=digests, dtypes=dtypes))
         return reply.digests
 
     def pin_prefixes(self, prefixes: Sequence[pb.PinnedPrefix]) -> Sequence[pb.PrefixState]:
@@ -91,6 +94,19 @@ class EngineCalls:
             raise errors.HostError.from_wire(reply.error)
         require_plausible(self._endpoint.name, reply.effect)
         return reply.effect
+
+    def compare_dtypes(
+        self, digest: str, setting: str, patience_s: float, template: pb.ChatTemplate | None = None
+    ) -> pb.DtypeReport:
+        """Return the dtype in which the host serves an adapter with a version's setting, and why."""
+        request = pb.CompareAdapterDtypesRequest(
+            digest=digest, adapter_dtype=setting, patience_ms=round(patience_s * 1000), own_template=template
+        )
+        reply: pb.CompareAdapterDtypesReply = self._unary("CompareAdapterDtypes", request)
+        if reply.HasField("error"):
+            raise errors.HostError.from_wire(reply.error)
+        require_plausible(self._endpoint.name, reply.report)
+        return reply.report
 
     def map_pages(self) -> pb.PageMap:
         """Return the map of the pool: the owner of each page."""

@@ -308,6 +308,7 @@ def _address(submit: pb.Submit, admission: Admission, *, background: bool) -> No
     tenant, targets = admission.principal.tenant, admission.targets
     submit.tenant = str(tenant.pk)
     submit.adapter_digest = admission.model.digest
+    submit.adapter_dtype = admission.model.adapter_dtype
     submit.model = admission.model.recorded_name
     submit.base_digest = admission.base_digest
     apply_adapter_template(submit, admission.model)

@@ -166,6 +166,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "adapter_dtype",
+                    models.CharField(
+                        choices=[("auto", "Auto"), ("bf16", "Bf16"), ("fp8", "Fp8")],
+                        db_default="auto",
+                        default="auto",
+                        max_length=8,
+                    ),
+                ),
+                (
                     "evaluations",
                     models.JSONField(
                         blank=True,
@@ -313,6 +322,12 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(("state__in", ["validated", "staging", "ready", "failed", "archived", "deleted"])),
                 name="version_state_known",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="adapterversion",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("adapter_dtype__in", ["auto", "bf16", "fp8"])), name="version_dtype_known"
             ),
         ),
         migrations.AddConstraint(

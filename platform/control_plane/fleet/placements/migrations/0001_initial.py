@@ -106,6 +106,24 @@ class Migration(migrations.Migration):
                     "pool_pages",
                     models.PositiveIntegerField(default=0, help_text="Pages it takes on the device, once ready."),
                 ),
+                (
+                    "dtype",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        help_text="In which the host serves it; empty: unknown.",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "dtype_report",
+                    models.JSONField(
+                        blank=True,
+                        help_text="The host's comparison of dtypes, as `DtypeReportSerializer` says.",
+                        null=True,
+                    ),
+                ),
                 ("error", models.JSONField(blank=True, help_text="{code, message, fix} with phase failed.", null=True)),
                 ("attempts", models.PositiveIntegerField(default=0, help_text="Since it was queued.")),
                 ("next_attempt_at", models.DateTimeField(help_text="After a failure it waits until then.", null=True)),
