@@ -317,6 +317,7 @@ class Engine:
             "order": self.config.order,
             "admission": self.config.admission,
             "mode": self.core.merge_policy.name,
+            "speculation": self.config.speculation if self.core.scheduler.speculation is not None else "off",
             "deterministic": str(self.config.deterministic).lower(),
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +20,7 @@ from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
 from lora_engine.scheduling import suffix_lookup
+from lora_engine.scheduling.scheduler import StepPlan
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.scheduling.speculation import Speculation, speculation_of
 from lora_engine.scheduling.suffix_lookup import SuffixLookup
@@ -27,12 +28,15 @@ from lora_engine.text import ChatTemplate
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"
 RECORD = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}, "required": ["name"]}
+# Tokens that are about equally likely with this bias, so that noise and penalties choose between them.
+FEW = {"logit_bias": dict.fromkeys(range(70, 78), 100.0), "temperature": 1.0}
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"logprobs": True},
-    "unseeded": {"temperature": 1.0},
-    "seeded": {"temperature": 1.2, "seed": 7, "top_p": 0.9, "top_k": 50, "min_p": 0.01},
-    "penalised": {"temperature": 0.8, "seed": 3, "presence_penalty": 1.0, "frequency_penalty": 0.5},
-    "repetition": {"repetition_penalty": 1.4, "temperature": 1.0, "seed": 5},
+    "unseeded": FEW,
+    "seeded": FEW | {"seed": 7, "top_p": 0.9, "top_k": 50, "min_p": 0.01},
+    "penalised": FEW | {"seed": 3, "presence_penalty": 2.0, "frequency_penalty": 2.0},
+    "repetition": FEW | {"repetition_penalty": 3.0, "seed": 5},
+    "ending": FEW | {"stop_token_ids": (73,), "min_tokens": 12, "seed": 6},
     "stopped": {"stop": ("the", "e s", "\n\n"), "temperature": 1.0, "seed": 11},
     "stop kept, late": {"stop": ("e",), "include_stop": True, "min_tokens": 9, "temperature": 1.1, "seed": 2},
     "stop tokens": {"stop_token_ids": tuple(range(0, 400, 7)), "min_tokens": 3, "temperature": 1.0, "seed": 4},
@@ -168,11 +172,19 @@ def test_a_looked_up_draft_saves_steps(engine: Engine, monkeypatch: pytest.Monke
     expected, _ = run(engine, [request])
     without = engine.steps - steps
     draft(engine, monkeypatch, Speculation(SuffixLookup(), 4, 8))
+    known, launched = list[int](), engine.core.launched
+
+    def watch(plan: StepPlan, applied: Any) -> None:
+        known.extend(chunk.known for chunk in plan.chunks.values())
+        launched(plan, applied)
+
+    monkeypatch.setattr(engine.core, "launched", watch)
     steps = engine.steps
     answers, usages = run(engine, [request])
     assert_same(answers, expected)
     assert usages["loop"].drafted_tokens > 0
     assert engine.steps - steps < without
+    assert set(known[1:]) == {1}, "keys and values of an accepted token are not computed again"
 
 
 @pytest.fixture(scope="module")
@@ -187,9 +199,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 _KINDS = [name for name in ("attention-r8", "all-linear-r16-rslora", "one-layer-r64") if name in ADAPTERS]
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"deterministic": True}, {"prefix_cache": False, "mode": "merged", "pool_mb": 4}], ids=str
-)
+_SETTINGS = [
+    {},
+    {"deterministic": True},
+    {"prefix_cache": False, "mode": "merged", "pool_mb": 4},
+    pytest.param({"device": "cuda", "dtype": "float32", "pool_mb": 64}, marks=pytest.mark.gpu),
+]
+
+
+@pytest.mark.parametrize("settings", _SETTINGS, ids=str)
 def test_each_adapter_verifies_its_drafts(
     folder: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,10 +230,10 @@ def test_each_adapter_verifies_its_drafts(
             adapter_digest=digests[index % len(digests)],
             tenant=rnd.choice("ab"),
         )
-        for index in range(16)
+        for index in range(8 if engine.config.deterministic else 16)  # a forward pass for each token
     ]
     expected, _ = run(engine, requests)
-    for right in (1.0, 0.5):
+    for right in (0.6,) if engine.config.deterministic else (1.0, 0.5):
         draft(engine, monkeypatch, AlwaysDrafts(knowing(expected, rnd, right), 5, 100))
         answers, usages = run(engine, requests, rnd)
         assert_same(answers, expected)
@@ -315,6 +333,8 @@ def test_an_index_grows_with_its_sequence_within_bounds(monkeypatch: pytest.Monk
 def test_settings(caplog: pytest.LogCaptureFixture) -> None:
     config = EngineConfig(model=DEMO, speculation="ngram")
     assert speculation_of(EngineConfig(model=DEMO), has_states=False) is None
-    assert speculation_of(config, has_states=False) is not None
+    for running, most in ((256, 32), (10, 5)):
+        speculation = speculation_of(replace(config, max_running=running), has_states=False)
+        assert speculation is not None and speculation._max_running == most
     assert speculation_of(config, has_states=True) is None
     assert "recurrent layers" in caplog.text

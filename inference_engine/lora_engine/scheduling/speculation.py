@@ -131,10 +131,14 @@ class Speculation:
 
 
 def speculation_of(config: EngineConfig, *, has_states: bool) -> Speculation | None:
-    """Return the policy that the settings choose. A recurrent state cannot be taken back by rejected tokens."""
+    """Return the policy that the settings choose. A recurrent state cannot be taken back by rejected tokens.
+
+    A step has at most ``max_running`` rows that decode, so with more than half as many sequences some would have none.
+    """
     if config.speculation == "off":
         return None
     if has_states:
         log.warning("--speculation is off: this model has recurrent layers, whose state cannot be taken back")
         return None
-    return Speculation(SuffixLookup(), config.speculation_tokens, config.speculation_max_running)
+    max_running = min(config.speculation_max_running, config.max_running // 2)
+    return Speculation(SuffixLookup(), config.speculation_tokens, max_running)

@@ -1,0 +1,163 @@
+"""Time per token with guessed tokens and without, by streams, guesses and the share of right ones.
+
+    python benchmarks/speculation.py --out benchmarks/results/speculation.jsonl [--streams 1 16] [--drafts 1 2 4]
+    python benchmarks/speculation.py --try-out    # whether the script runs: a tiny model on a CPU
+
+Llama-3.1-8B's shape, random weights; 16 adapters of rank 16 on q, k, v and o, one after another. All streams have
+prompts of `--prompt` tokens, and decode `--tokens` each. A run without guesses records their tokens. In the others, a
+drafter that knows these proposes `--drafts` tokens for each stream in every step, each right with a chance of
+`--right`. Tokens are sampled at a temperature at which the seeded noise decides, so that other roundings of other
+batches change few of them; each row has the share of drafts that were accepted. "ngram" is the drafter and the policy of
+`--speculation ngram` as users get them, on these texts, which repeat nothing, so that it must cost nothing; its default
+bound on running sequences applies. A step has at most `--max-running` rows that decode; cases beyond are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import offline_throughput
+import torch
+from offline_throughput import MIXERS, MODELS, build_engine, random_adapter
+from rows import Rows, parser_of
+
+from lora_engine.adapters.host_memory import PageableMemory
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.scheduling.sequence import Sequence
+from lora_engine.scheduling.speculation import Speculation, speculation_of
+
+MODELS["tiny"] = MODELS["llama-3.1-8b"] | {
+    "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "max_position_embeddings": 2048,
+}  # fmt: skip
+ADAPTERS = 16
+STREAMS, DRAFTS, RIGHT = (1, 4, 16, 32, 64, 128, 256), (1, 2, 3, 4, 5, 7), (0.0, 0.3, 0.5, 0.7, 0.9)
+
+
+class FixedDepth(Speculation):
+    """A policy that makes the same number of drafts for every sequence in every step."""
+
+    def _depth(self, rate: float) -> int:
+        return self._most
+
+
+class KnownAnswers:
+    """A drafter that knows each stream's tokens, and is right with a given chance as long as it was right."""
+
+    def __init__(self, answers: dict[str, list[int]], right: float) -> None:
+        self._answers, self._right, self._rnd = answers, right, random.Random(5)
+
+    def propose(self, sequence: Sequence, most: int) -> list[int]:
+        answer = self._answers[sequence.request.request_id]
+        at = sequence.num_output - sequence.pending
+        drafts = (answer[at : at + most] + [0] * most)[:most]
+        right = next((number for number in range(most) if self._rnd.random() >= self._right), most)
+        return drafts[:right] + [token ^ 1 for token in drafts[right:]]
+
+    def forget(self, sequence: Sequence) -> None:
+        """Do nothing: nothing is kept."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of a case: the streams' tokens, milliseconds between two tokens of a stream, numbers of drafts."""
+
+    answers: dict[str, list[int]]
+    token_ms: float
+    drafted: int
+    accepted: int
+
+    @property
+    def share(self) -> float:
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+
+def run(engine: Engine, speculation: Speculation | None, streams: int, prompt: int, tokens: int) -> Run:
+    """Decode all streams; the time counts from when all have a token until the first has its last one."""
+    engine.core.scheduler.speculation = speculation
+    rnd, digests = random.Random(streams), [slot.digest for slot in engine.core.device_tier.slots()]
+    for index in range(streams):
+        sampling = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=2.0, seed=index)
+        ids = [rnd.randrange(1, engine.model_config.vocab_size) for _ in range(prompt)]
+        engine.add_request(GenerationRequest(str(index), ids, sampling, digests[index % len(digests)]))
+    answers: dict[str, list[int]] = {str(index): [] for index in range(streams)}
+    began, ended, counted, drafted, accepted = 0.0, 0.0, 0, 0, 0
+    while engine.has_work():
+        output = engine.step()
+        for delta in output.deltas:
+            answers[delta.request_id] += delta.token_ids
+        arrived = sum(len(delta.token_ids) for delta in output.deltas)
+        now = time.perf_counter()
+        if began and not ended:
+            counted += arrived
+            ended = now if output.finished else 0.0
+        elif not began and all(answers.values()):
+            began = now
+        drafted += sum(end.usage.drafted_tokens for end in output.finished)
+        accepted += sum(end.usage.accepted_tokens for end in output.finished)
+    return Run(answers, 1e3 * (ended - began) / (counted / streams), drafted, accepted)
+
+
+def main() -> None:
+    parser = parser_of(__doc__, out=True)
+    parser.add_argument("--model", default="llama-3.1-8b", choices=[*MODELS])
+    parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
+    parser.add_argument("--drafts", type=int, nargs="+", default=DRAFTS)
+    parser.add_argument("--right", type=float, nargs="+", default=RIGHT)
+    parser.add_argument("--prompt", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=160)
+    parser.add_argument("--max-running", type=int, default=512)
+    parser.add_argument("--try-out", action="store_true")
+    arguments = parser.parse_args()
+    config = EngineConfig(
+        model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running, prefix_cache=False
+    )
+    if arguments.try_out:
+        arguments.model, arguments.prompt, arguments.tokens = "tiny", 8, 24
+        arguments.streams, arguments.drafts, arguments.right = (1, 3), (1, 4), (0.0, 0.8)
+        offline_throughput._memory = PageableMemory()
+        offline_throughput._noise[False] = 0.01 * torch.randn(1 << 20, dtype=torch.bfloat16)
+        config = replace(config, device="cpu", dtype="bfloat16", pool_mb=64, max_context=256, max_running=32)
+    source = LoadedAdapters()
+    engine = build_engine(arguments.model, config, source)
+    for index in range(ADAPTERS):
+        source.add(adapter := random_adapter(engine, index, 16, MIXERS))
+        engine.add_request(GenerationRequest(adapter.digest, [1, 2], SamplingParams(max_tokens=1), adapter.digest))
+    while engine.has_work() or (not arguments.try_out and engine.use_idle_time()):  # adapters, and graphs
+        engine.step()
+    rows = Rows(arguments.out, "speculation", arguments.model, prompt=arguments.prompt, tokens=arguments.tokens)
+    for streams in arguments.streams:
+        size = streams, arguments.prompt, arguments.tokens
+        run(engine, None, *size)  # shapes of steps that are compiled when they come
+        plain = run(engine, None, *size)
+        rows.add(f"{streams} streams, none", "token_ms", plain.token_ms, "ms")
+        ngram = run(engine, speculation_of(replace(config, speculation="ngram"), has_states=False), *size)
+        rows.add(f"{streams} streams, ngram", "token_ms", ngram.token_ms, "ms", settings=_settings(ngram))
+        for drafts in arguments.drafts:
+            if streams * (1 + drafts) > config.max_running:
+                continue
+            for right in arguments.right:
+                policy = FixedDepth(KnownAnswers(plain.answers, right), drafts, streams)
+                result = run(engine, policy, *size)
+                settings = {"drafts": drafts, "right": right, **_settings(result)}
+                case, speed = f"{streams} streams, {drafts} of {right}", plain.token_ms / result.token_ms
+                rows.add(case, "token_ms", result.token_ms, "ms", settings=settings)
+                rows.add(case, "speedup", speed, "", settings=settings)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _settings(result: Run) -> dict[str, float]:
+    return {"drafted": result.drafted, "accepted_share": round(result.share, 3)}
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="WARNING", format="%(message)s")
+    main()
