@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import httpx  # noqa: E402
 import torch  # noqa: E402
 from lorikeet_testing.web import WebProcess, free_port  # noqa: E402
-from offline_throughput import MIXED, MIXERS, MODELS, tokenizer_folder  # noqa: E402
+from offline_throughput import MIXED, MODELS, tokenizer_folder  # noqa: E402
 from rest_throughput import cpu_seconds  # noqa: E402
 from rows import Rows, parser_of  # noqa: E402
 from safetensors.torch import save, save_file  # noqa: E402
@@ -113,7 +113,7 @@ def adapter_archive(shape: dict[str, Any], rank: int, seed: int) -> bytes:
     made = torch.Generator().manual_seed(seed)
     tensors = {}
     for number in range(shape["num_hidden_layers"]):
-        for target in MIXERS:
+        for target in outputs:
             stem = f"base_model.model.model.layers.{number}.self_attn.{target}"
             for part, size in (("A", (rank, width)), ("B", (outputs[target], rank))):
                 # Random bits are quick to make; an exponent cut to 1/128 .. 1/64 keeps them small.
@@ -121,7 +121,7 @@ def adapter_archive(shape: dict[str, Any], rank: int, seed: int) -> bytes:
                 tensors[f"{stem}.lora_{part}.weight"] = ((bits & -32641) | 0x3C00).view(torch.bfloat16)
     config = {
         "peft_type": "LORA", "base_model_name_or_path": MODEL_NAME, "r": rank, "lora_alpha": rank,
-        "target_modules": list(MIXERS), "task_type": "CAUSAL_LM", "bias": "none",
+        "target_modules": list(outputs), "task_type": "CAUSAL_LM", "bias": "none",
     }  # fmt: skip
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
