@@ -1,4 +1,4 @@
-"""``python -m lora_engine`` and ``lora-engine``: start an engine host, or check the health of one."""
+"""``python -m lora_engine`` and ``lora-engine``: start an engine host, check the health of one, or plan one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from lora_engine import healthcheck
 def run() -> None:
     if sys.argv[1:2] == [healthcheck.FLAG]:
         sys.exit(healthcheck.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["--plan"]:
+        from lora_engine.server import plan
+
+        sys.exit(plan.main(sys.argv[2:]))
     from lora_engine.server.process import main  # loads torch, which a health check would do every few seconds
 
     status = main()

@@ -24,6 +24,14 @@ from lora_kernels.tables import SlotTables
 
 from .batch import PrefillSpan, StepBatch
 from .config import ModelConfig
+from .device_memory import (
+    RESERVE,
+    DeviceMemory,
+    require_one_sequence,
+    reserve_bytes,
+    room,
+    sampling_bytes,
+)
 from .digests import DigestMemory, base_digest
 from .lora_exchange import LoraExchange
 from .merging import MergedLayers
@@ -115,7 +123,7 @@ def _load(
     if fp8_adapters(config):
         _check_fp8_adapters(config, device)
     if model_config.experts is not None:
-        _check_experts(config, model_config, parallel)
+        check_experts(config, model_config, parallel)
     if config.deterministic:
         _check_deterministic(config, parallel, model_config)
     with progress.phase("weights") as share:
@@ -137,6 +145,7 @@ def _load(
         pool.geometry.page_bytes(model.dtype) / 2**10,
         pool.data.nbytes / 2**20,
     )
+    log.info("the pool has room for %s", room(pool, max_context))
     return LoadedModel(
         name=config.model_name or config.model.resolve().name,
         digest_source=digest,
@@ -196,11 +205,7 @@ def build_transformer(
     if backend == "flashinfer":
         prefill = FlashInferPrefill(model.shape, config.page_tokens, others=prefill)
 
-    rows = max(config.max_running + 1, config.max_device_adapters) + 1
-    pages = adapter_pages(model.shape, config, target_shapes(config, model_config, parallel))
-    has_experts = model_config.experts is not None
-    fp8_rows = model.dtype.itemsize if fp8_adapters(config) else 0
-    tables = SlotTables(rows, model_config.num_layers, pages, model.device, experts=has_experts, fp8_rows=fp8_rows)
+    tables = slot_tables(config, model_config, model.shape, parallel)
     sizes = model.shape, tables, config.max_running, prefill, config.max_lora_rank, exchange
     if not config.deterministic:
         model.ops = TritonOps(*sizes)
@@ -208,6 +213,15 @@ def build_transformer(
     model.ops = InvariantOps(*sizes)
     model.ops.choose_products(weights, config.max_step_tokens, config.max_running)
     return model, tables
+
+
+def slot_tables(config: EngineConfig, model_config: ModelConfig, shape: ModelShape, parallel: Parallel) -> SlotTables:
+    """Return the kernels' tables of adapters, on the device of ``shape``."""
+    rows = max(config.max_running + 1, config.max_device_adapters) + 1
+    pages = adapter_pages(shape, config, target_shapes(config, model_config, parallel))
+    has_experts = model_config.experts is not None
+    fp8_rows = shape.dtype.itemsize if fp8_adapters(config) else 0
+    return SlotTables(rows, model_config.num_layers, pages, shape.device, experts=has_experts, fp8_rows=fp8_rows)
 
 
 def target_shapes(config: EngineConfig, model_config: ModelConfig, parallel: Parallel) -> TargetShapes:
@@ -286,7 +300,7 @@ def _check_fp8_adapters(config: EngineConfig, device: torch.device) -> None:
         raise ValueError(f"{torch.cuda.get_device_name(device)} has no FP8; leave --adapter-dtype fp8 out")
 
 
-def _check_experts(config: EngineConfig, model_config: ModelConfig, parallel: Parallel) -> None:
+def check_experts(config: EngineConfig, model_config: ModelConfig, parallel: Parallel) -> None:
     """Raise ``ValueError`` for settings with which experts cannot be served; called before anything is loaded."""
     if uneven := uneven_blocks(model_config, parallel.world):
         raise ValueError(uneven)
@@ -346,22 +360,22 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
     """Allocate the page pool: ``pool_mb`` if set, otherwise the GPU memory that a measured step leaves free."""
     geometry, device = model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), model.device
     page_bytes = geometry.page_bytes(model.dtype)
+    table = ""
     if config.pool_mb or device.type == "cpu":
         available = (config.pool_mb or CPU_POOL_MB) * 2**20
     else:
-        available = _measure_free(config, model, geometry)
-    pages = model.parallel.smallest(available // page_bytes, device)  # page ids are the same on all ranks
-    needed = geometry.pages_for_sequence(max_context) + 2
-    if pages < needed:
-        raise ValueError(
-            f"the page pool would have {pages} pages, but one sequence of {max_context} tokens "
-            f"needs {needed}; give the engine more memory (--pool-mb) or a shorter --max-context"
-        )
+        memory = _measure(config, model, geometry)
+        available, table = memory.pool, f"\n{memory.table()}"
+        log.info("device memory:\n%s", memory.table())
+    pages = model.parallel.smallest(max(0, available) // page_bytes, device)  # page ids are the same on all ranks
+    require_one_sequence(geometry, model.dtype, pages, max_context, table)
     return PagePool(geometry, pages, model.dtype, device)
 
 
-def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> int:
-    """Return the bytes that the pool may take: run a full-size prefill step and measure the remaining GPU memory."""
+def _measure(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> DeviceMemory:
+    """Return the sum of the GPU's memory, of which the pool may take the rest: run a full-size prefill step, and
+    measure what it takes.
+    """
     device = model.device
     tokens = min(config.max_step_tokens, model.shape.max_context)
     scratch = PagePool(geometry, geometry.pages_for_sequence(tokens) + 1, model.dtype, device)
@@ -371,22 +385,17 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
         workspace, graphs = _kernels_memory(config, model, tokens)
         model.forward(prefill_batch(tokens, geometry, device), scratch)
     del scratch, workspace
-    needs = {
-        "activations": torch.cuda.max_memory_allocated(device) - before,
-        # Logits: graph outputs; of all ranks, as gathered and in order; in float32, with penalties; in float32, with
-        # log-probabilities of rows that request them.
-        "sampling": config.max_running
-        * model.config.vocab_size
-        * (model.dtype.itemsize * (1 if model.parallel.world == 1 else 3) + 4 * 3),
-        "decode graphs": graphs,
-    }
+    activations = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    needs["reserve (--gpu-memory-fraction)"] = int(total * (1 - config.gpu_memory_fraction))
-    budget = free - sum(needs.values())
-    table = {"card": total, "weights and other memory in use": total - free, **needs, "page pool": budget}
-    log.info("device memory:\n%s", "\n".join(f"  {size / 2**30:8.2f} GiB  {what}" for what, size in table.items()))
-    return budget
+    parts = {
+        "weights and other memory in use": total - free,
+        "activations": activations,
+        "sampling": sampling_bytes(config, model.config.vocab_size, model.dtype),
+        "decode graphs": graphs,
+        RESERVE: reserve_bytes(config, total),
+    }
+    return DeviceMemory(total, parts, geometry, model.dtype)
 
 
 def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tuple[object, int]:

@@ -149,6 +149,10 @@ class LayerWeights:
         assert matrix is not None, "the layer has no experts"
         return matrix
 
+    def num_bytes(self) -> int:
+        values = (getattr(self, name) for name in LayerWeights.__slots__)
+        return sum(value.nbytes for value in values if value is not None)
+
     def in_fp8(self) -> tuple[str, ...]:
         """Return the names of the matrices that are in FP8, without those of experts."""
         return tuple(name for name in MATRICES if isinstance(getattr(self, name), Fp8Matrix))
@@ -250,11 +254,7 @@ class ModelWeights:
     def num_bytes(self) -> int:
         tensors = {id(self.embedding): self.embedding, id(self.lm_head): self.lm_head}
         total = sum(t.nbytes for t in tensors.values()) + self.final_norm.nbytes
-        for layer in self.layers:
-            for name in LayerWeights.__slots__:
-                value = getattr(layer, name)
-                total += value.nbytes if value is not None else 0
-        return total
+        return total + sum(layer.num_bytes() for layer in self.layers)
 
     def num_quantised(self) -> int:
         """Return the number of matrices in FP8."""
@@ -603,6 +603,38 @@ def random_weights(
     """Return random weights of the right shapes, for measurements and for comparison of backends."""
     source = _Random(config, device, dtype, seed)
     return build_weights(source, config, device, dtype, parallel, config.tie_embeddings, quantised)
+
+
+def weight_bytes(config: ModelConfig, dtype: torch.dtype, parallel: Parallel, quantised: bool = False) -> int:
+    """Return the bytes of a model's weights on one rank, from its configuration alone."""
+    device = torch.device("meta")
+    loader = _Loader(_Empty(config, dtype), config, device, dtype, parallel, quantised, {})
+    total = loader.of_tokens(EMBEDDING).nbytes * (1 if config.tie_embeddings else 2) + loader.norm(FINAL_NORM).nbytes
+    alike: dict[tuple[LayerKind, bool], int] = {}  # layers of a kind have tensors of the same shapes
+    for layer in range(config.num_layers):
+        kind = config.kind(layer), layer in config.sparse_layers
+        if kind not in alike:
+            alike[kind] = loader.layer(layer).num_bytes()
+        total += alike[kind]
+    return total
+
+
+class _Empty:
+    """A source of tensors without values instead of a checkpoint."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        self._shapes, self._bytes, self._dtype = tensor_shapes(config), mxfp4_shapes(config), dtype
+
+    def tensor(self, name: str) -> torch.Tensor:
+        if name in self._bytes:
+            return torch.empty(*self._bytes[name], device="meta", dtype=torch.uint8)
+        return torch.empty(*self._shapes[name], device="meta", dtype=self._dtype)
+
+    def placed(self, name: str, tensor: torch.Tensor) -> None:
+        """Do nothing: there are no values to check."""
+
+    def placed_fp8(self, name: str, matrix: Fp8Matrix | Fp8Stack) -> None:
+        """Do nothing: there are no values to check."""
 
 
 class _Random:

@@ -139,6 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lora_engine",
         description="Serves many LoRA adapters of one base model over gRPC.",
+        epilog="python -m lora_engine --plan --help: what a model needs of a GPU, and how much fits. "
+        "python -m lora_engine --healthcheck PORT: whether an engine is ready and makes steps.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=build_version())

@@ -1,0 +1,152 @@
+"""The table of models and cards in docs/how-to/own-model.md, computed by the engine's own arithmetic.
+
+    python -m scripts.card_table            # writes the table
+    python -m scripts.card_table --check    # fails if it is not current
+
+Each cell has the sequences that fit at once beside the adapters. Sizes are those of the models' published config.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scripts.launch.paths import ROOT
+
+sys.path[:0] = [str(ROOT / part) for part in ("inference_engine", "kernels")]
+
+from lora_engine.config import EngineConfig  # noqa: E402
+from lora_engine.model.config import ModelConfig  # noqa: E402
+from lora_engine.model.planning import Plan, plan  # noqa: E402
+from lora_engine.server.plan import attention_targets  # noqa: E402
+
+PAGE = ROOT / "docs" / "how-to" / "own-model.md"
+BEGIN, END = "<!-- scripts.card_table begins -->\n", "<!-- scripts.card_table ends -->\n"
+# Memory in GiB that the driver reports of cards: L4 or RTX 4090, L40S, H100, H200.
+CARDS = {"24 GB": 22.5, "48 GB": 44.5, "80 GB": 79.1, "141 GB": 139.8}
+MAX_CONTEXT, TOKENS, ADAPTERS, RANK = 8192, 2048, 64, 16
+
+_LLAMA: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+    "rope_theta": 500000.0,
+}  # fmt: skip
+_QWEN_3_5: dict[str, Any] = {
+    "model_type": "qwen3_5_text", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 12288,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320,
+    "max_position_embeddings": 262144, "linear_num_value_heads": 32, "linear_num_key_heads": 16,
+}  # fmt: skip
+MODELS: dict[str, dict[str, Any]] = {
+    "Llama-3.1-8B": _LLAMA,
+    "Qwen3.5-9B": _QWEN_3_5,
+    "Gemma-3-27B": {
+        "model_type": "gemma3_text", "num_hidden_layers": 62, "hidden_size": 5376, "intermediate_size": 21504,
+        "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128, "vocab_size": 262208,
+        "max_position_embeddings": 131072, "sliding_window": 1024, "query_pre_attn_scalar": 168,
+        "tie_word_embeddings": True,
+    },
+    "Qwen3.5-27B": _QWEN_3_5 | {
+        "num_hidden_layers": 64, "hidden_size": 5120, "intermediate_size": 17408, "num_attention_heads": 24,
+        "linear_num_value_heads": 48,
+    },
+    "Qwen3-30B-A3B": {
+        "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "intermediate_size": 6144,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
+        "max_position_embeddings": 40960, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+    },
+    "Yi-34B": {
+        "model_type": "llama", "num_hidden_layers": 60, "hidden_size": 7168, "intermediate_size": 20480,
+        "num_attention_heads": 56, "num_key_value_heads": 8, "vocab_size": 64000, "max_position_embeddings": 4096,
+    },
+    "Llama-3.1-70B": _LLAMA | {
+        "num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64,
+    },
+    "Qwen2.5-72B": {
+        "model_type": "qwen2", "num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 29568,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 152064, "max_position_embeddings": 32768,
+    },
+}  # fmt: skip
+
+
+class Row(NamedTuple):
+    model: str
+    quantization: str = "auto"
+    cards: int = 1
+
+
+ROWS = [
+    Row("Llama-3.1-8B"), Row("Llama-3.1-8B", "fp8"), Row("Qwen3.5-9B"), Row("Qwen3.5-9B", "fp8"),
+    Row("Gemma-3-27B"), Row("Gemma-3-27B", "fp8"), Row("Qwen3.5-27B"), Row("Qwen3.5-27B", "fp8"),
+    Row("Qwen3-30B-A3B"), Row("Qwen3-30B-A3B", "fp8"), Row("Yi-34B"), Row("Yi-34B", "fp8"),
+    Row("Llama-3.1-70B", "fp8"), Row("Llama-3.1-70B", "fp8", 2), Row("Llama-3.1-70B", "auto", 2),
+    Row("Qwen2.5-72B", "fp8"), Row("Qwen2.5-72B", "fp8", 2), Row("Qwen2.5-72B", "auto", 2),
+]  # fmt: skip
+
+
+@cache
+def planned(row: Row) -> Plan:
+    """Return the plan of a row for a card without memory; its parts do not depend on the card, but for the reserve."""
+    config = EngineConfig(
+        Path(), device="cuda", quantization=row.quantization, tensor_parallel=row.cards, max_context=MAX_CONTEXT
+    )
+    return plan(config, ModelConfig.from_dict(MODELS[row.model]), 0)
+
+
+@cache
+def adapter_pages(row: Row) -> int:
+    made = planned(row)
+    return made.adapter_pages(RANK, attention_targets(made))
+
+
+def cell(row: Row, gib: float) -> str:
+    """Return the number of sequences that fit, or why none does."""
+    made = planned(row)
+    memory = made.memory.on(int(gib * 2**30), made.config)
+    if memory.pool <= 0:
+        return "–"
+    if memory.longest < made.max_context:
+        return f"– (one of {memory.longest:,})" if memory.longest >= TOKENS else "–"
+    return f"{memory.sequences(TOKENS, ADAPTERS * adapter_pages(row)):,}"
+
+
+def table() -> str:
+    heads = ["model", "weights", "a token", f"an adapter of rank {RANK}", *CARDS]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for row in ROWS:
+        made = planned(row)
+        weights = f"{made.memory.parts['weights'] / 2**30:.1f} GiB" + (", FP8" if row.quantization == "fp8" else "")
+        adapter = adapter_pages(row) * made.memory.page_bytes / 2**20
+        several = f", {row.cards} cards" if row.cards > 1 else ""
+        cells = [
+            row.model + several,
+            weights,
+            f"{made.memory.token_bytes / 1024:.0f} KiB",
+            f"{adapter:.0f} MiB",
+            *(cell(row, gib) for gib in CARDS.values()),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """Return the page with a current table."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{table()}{END}{after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    if parser.parse_args().check:
+        return int(page() != PAGE.read_text())
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

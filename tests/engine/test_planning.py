@@ -1,0 +1,142 @@
+"""What ``--plan`` computes from a configuration is what a loaded model and packed adapters take."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from lorikeet_testing.tiny_models import adapter_at, geometry_of, save_adapter, save_model
+
+from lora_engine.adapters.host_memory import PageableMemory
+from lora_engine.adapters.packing import PoolPacker
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.errors import UnsupportedModel
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.loading import build_pool, load_model
+from lora_engine.model.parallel import Parallel
+from lora_engine.model.planning import plan, plan_for
+from lora_engine.model.weights import random_weights, weight_bytes
+from lora_engine.peft_format import AdapterLimits
+from lora_engine.server import plan as command
+from scripts import card_table
+
+GIB = 1 << 30
+
+
+def test_the_table_of_cards_is_current() -> None:
+    assert card_table.page() == card_table.PAGE.read_text(), "Run python -m scripts.card_table."
+
+
+@pytest.mark.parametrize(
+    ("family", "quantised", "world"),
+    [
+        ("llama3-scaled-rope-tied", False, 1),
+        ("llama3-scaled-rope-tied", True, 2),
+        ("qwen3.5-gated-delta", False, 2),
+        ("qwen3-some-layers-with-experts", False, 2),
+    ],
+)
+def test_weights_are_summed_up_as_they_are_loaded(tmp_path: Path, family: str, quantised: bool, world: int) -> None:
+    save_model(family, tmp_path)
+    config = ModelConfig.load(tmp_path)
+    for rank in range(world):
+        parallel, cpu = Parallel(rank, world), torch.device("cpu")
+        weights = random_weights(config, cpu, torch.bfloat16, parallel, quantised=quantised)
+        assert weight_bytes(config, torch.bfloat16, parallel, quantised) == weights.num_bytes()
+    settings = EngineConfig(tmp_path, tensor_parallel=world, quantization="fp8" if quantised else "auto")
+    whole = plan_for(settings, GIB).memory  # of the checkpoint
+    (tmp_path / "model.safetensors").unlink()
+    alone = replace(settings, model=tmp_path / "config.json")
+    assert plan_for(settings, GIB).memory == whole == plan_for(alone, GIB).memory
+
+
+def test_pages_of_sequences_and_adapters_are_those_of_the_engine(tmp_path: Path) -> None:
+    reference = save_model("llama3-scaled-rope-tied", tmp_path / "model")
+    adapter = adapter_at("attention-r8", save_adapter("attention-r8", reference, tmp_path / "adapter"))
+    config = EngineConfig(tmp_path / "model", dtype="float32", pool_mb=4, threads=1)
+    engine = Engine(config, LoadedAdapters(), load_model(config))
+    packer = PoolPacker(
+        geometry_of(engine), AdapterLimits(), engine.pool.geometry, engine.targets, torch.float32, PageableMemory()
+    )
+    manifest = packer.inspect(adapter.folder, check_finite=True)
+    packed = packer.pack(adapter.digest, adapter.folder, manifest)
+    planned = plan_for(config, GIB)
+    assert planned.memory.geometry == engine.pool.geometry
+    assert planned.adapter_pages(manifest.rank, manifest.targets) == packed.num_pages > 0
+    memory = planned.memory
+    assert memory.pool == GIB - sum(memory.parts.values())
+    on_other = memory.on(2 * GIB, config)
+    assert on_other.pool - memory.pool == pytest.approx(config.gpu_memory_fraction * GIB, abs=2)
+
+
+def test_not_even_one_sequence_is_refused_with_the_longest_that_fits(tmp_path: Path) -> None:
+    save_model("llama3-scaled-rope-tied", tmp_path)
+    config = EngineConfig(tmp_path, dtype="float32", pool_mb=1, threads=1)
+    longest = load_model(config).pool.num_pages  # it fits, and tells how large a page is
+    model = load_model(config).model
+    page = load_model(config).pool.geometry.page_bytes(torch.float32)
+    pages = (1 << 20) // page
+    assert longest == pages
+    fits = (pages - 2) * 16
+    assert build_pool(config, model, fits).num_pages == pages
+    with pytest.raises(ValueError, match=rf"needs {pages + 1} \(.*--max-context {fits}, the longest that fits"):
+        build_pool(config, model, fits + 1)
+
+
+@pytest.mark.parametrize(
+    ("memory", "options", "status", "words"),
+    [
+        ("24GB", (), 0, "beside 1,000 adapters in use"),
+        ("1.5 GiB", ("--tensor-parallel", "2"), 2, "the page pool would have 0 pages"),
+        ("1GB", (), 2, "GiB  page pool"),
+        ("24GB", ("--tensor-parallel", "3"), 2, "cannot be split over 3"),
+        ("24GB", ("--adapter-targets", "nothing"), 2, "this model has no target nothing; choose of q_proj"),
+        ("24GB", ("--adapter-targets", "q_proj, down_proj", "--adapter-rank", "64"), 0, "rank 64 on q_proj, down_proj"),
+    ],
+)
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], memory: str, options: tuple[str, ...], status: int, words: str
+) -> None:
+    save_model("llama3-scaled-rope-tied", tmp_path)
+    assert command.main(["--model", str(tmp_path), "--gpu-memory", memory, *options]) == status
+    printed = capsys.readouterr()
+    assert words in printed.out + printed.err
+    assert "Traceback" not in printed.err
+
+
+def test_odd_sizes_and_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [command.size(text) for text in ("80GB", "79.5 GiB", "81559MiB", "1000")[:3]] == [
+        80 * 10**9,
+        int(79.5 * GIB),
+        81559 << 20,
+    ]
+    for text in ("80", "GB", "-1GB", "8 TB"):
+        with pytest.raises(SystemExit):
+            command.main(["--model", "/nowhere", "--gpu-memory", text])
+    assert command.main(["--model", "/nowhere", "--gpu-memory", "8GB"]) == 2
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(UnsupportedModel):
+        plan_for(EngineConfig(tmp_path), GIB)
+    assert command.main(["--model", str(tmp_path), "--gpu-memory", "8GB"]) == 2
+    assert "model_type 'bert' is not supported" in capsys.readouterr().err
+
+
+def test_other_settings_change_what_they_should() -> None:
+    model = ModelConfig.from_dict(card_table.MODELS["Llama-3.1-8B"])
+    config = EngineConfig(Path(), device="cuda")
+    plain = plan(config, model, 80 * GIB)
+    fp8 = plan(replace(config, kv_cache_dtype="fp8", adapter_dtype="fp8"), model, 80 * GIB)
+    assert fp8.memory.token_bytes == plain.memory.token_bytes / 2 == 64 << 10
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    plain_bytes = plain.adapter_pages(16, names) * plain.memory.page_bytes
+    assert plain_bytes == 26 << 20 and fp8.adapter_pages(16, names) * fp8.memory.page_bytes == 13 << 20
+    merged = plan(replace(config, mode="merged"), model, 80 * GIB)
+    assert plain.memory.pool - merged.memory.pool == merged.memory.parts["merged weights"] > 12 * GIB
+    few = plan(replace(config, max_running=16, cuda_graphs=False), model, 80 * GIB)
+    assert few.memory.parts["decode graphs"] == 0 < plain.memory.parts["decode graphs"]
+    assert few.memory.parts["sampling"] * 16 == plain.memory.parts["sampling"]
