@@ -109,8 +109,14 @@ def cell(row: Row, gib: float) -> str:
     if memory.pool <= 0:
         return "–"
     if memory.longest < made.max_context:
-        return f"– (one of {memory.longest:,})" if memory.longest >= TOKENS else "–"
-    return f"{memory.sequences(TOKENS, ADAPTERS * adapter_pages(row)):,}"
+        return f"– (one of {_rounded(memory.longest)})" if memory.longest >= TOKENS else "–"
+    return _rounded(memory.sequences(TOKENS, ADAPTERS * adapter_pages(row)))
+
+
+def _rounded(count: int) -> str:
+    """Return two digits of a number, rounded down: a graph more or less would otherwise change the page."""
+    digit = 10 ** max(0, len(str(count)) - 2)
+    return f"{count // digit * digit:,}"
 
 
 def table() -> str:
