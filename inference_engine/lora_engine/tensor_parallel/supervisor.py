@@ -132,7 +132,8 @@ class RankSupervisor:
 def _end_by(number: int) -> NoReturn:
     """End this process by a signal."""
     logging.shutdown()
-    signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
     os._exit(128 + number)  # a signal that is ignored
