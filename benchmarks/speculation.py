@@ -7,9 +7,10 @@ Llama-3.1-8B's shape, random weights; 16 adapters of rank 16 on q, k, v and o, o
 prompts of `--prompt` tokens, and decode `--tokens` each. A run without guesses records their tokens. In the others, a
 drafter that knows these proposes `--drafts` tokens for each stream in every step, each right with a chance of
 `--right`. Tokens are sampled at a temperature at which the seeded noise decides, so that other roundings of other
-batches change few of them; each row has the share of drafts that were accepted. "ngram" is the drafter and the policy of
-`--speculation ngram` as users get them, on these texts, which repeat nothing, so that it must cost nothing; its default
-bound on running sequences applies. A step has at most `--max-running` rows that decode; cases beyond are left out.
+batches change few of them; each row has the share of drafts that were accepted. "ngram" is the drafter and the policy
+of `--speculation ngram` as users get them, on these texts, which repeat nothing, so that it must cost nothing; its
+default bound on running sequences applies. A step has at most `--max-running` rows that decode; cases beyond are left
+out.
 """
 
 from __future__ import annotations

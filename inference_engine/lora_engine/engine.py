@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol
@@ -423,19 +422,20 @@ class Engine:
         self.core.measured(self._step_s)
         output.deltas += self._prompt_deltas(reads)
         complete = self._begin_masks(sampled)  # first, so that slow masks are computed during the rest
-        kept = Counter[Sequence]()
+        kept: dict[Sequence, int] = {}  # tokens
         for sequence, token, logprob in sampled:
             if token == OVERFLOWED:
                 self._overflowed(sequence)
-            if sequence.state is State.FINISHED or (kept[sequence] and sequence.state is not State.RUNNING):
+            count = kept.get(sequence, 0)
+            if sequence.state is State.FINISHED or (count and sequence.state is not State.RUNNING):
                 continue  # a pre-empted sequence takes a step's first token only: it has no place for more
             self.core.token_arrived(sequence, token, now)
             delta = self._token_delta(sequence, token, logprob, complete=sequence in complete)
-            if kept[sequence]:
+            if count:
                 output.deltas[-1].append(delta)  # rows of a sequence are adjacent
             else:
                 output.deltas.append(delta)
-            kept[sequence] += 1
+            kept[sequence] = count + 1
         self.core.tokens_committed(kept, {sequence: len(drafts) for sequence, drafts in launched.drafts.items()})
 
     def _begin_masks(self, sampled: Iterable[Sampled]) -> set[Sequence]:

@@ -226,7 +226,9 @@ def test_each_adapter_verifies_its_drafts(
         GenerationRequest(
             str(index),
             common[: rnd.choice([0, 8, 30])] + [rnd.randrange(VOCAB) for _ in range(rnd.randint(1, 40))],
-            SamplingParams(max_tokens=rnd.randint(2, 30), ignore_eos=True, temperature=index % 3 / 2, seed=index),
+            SamplingParams(
+                max_tokens=rnd.randint(2, 30), ignore_eos=True, temperature=index % 3 / 2, seed=index, logprobs=True
+            ),
             adapter_digest=digests[index % len(digests)],
             tenant=rnd.choice("ab"),
         )
@@ -237,6 +239,8 @@ def test_each_adapter_verifies_its_drafts(
         draft(engine, monkeypatch, AlwaysDrafts(knowing(expected, rnd, right), 5, 100))
         answers, usages = run(engine, requests, rnd)
         assert_same(answers, expected)
+        if engine.config.deterministic:
+            assert answers == expected, "not bitwise the same"
         assert any(usage.preemptions for usage in usages.values())
         for digest in digests:
             assert sum(usages[r.request_id].accepted_tokens for r in requests if r.adapter_digest == digest) > 0

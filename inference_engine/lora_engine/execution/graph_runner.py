@@ -363,13 +363,18 @@ class GraphRunner(Runner):
         return Logits(values if greedy or not rows else self.model.vocabulary.whole(values), graph.greedy[:rows])
 
     def _decode_step(self, chunks: list[Chunk], merged: AdapterSlot | None) -> _GraphStep | None:
-        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
-        if starts[-1] > self.sizes[-1]:
+        rows = sum(chunk.tokens for chunk in chunks)
+        if rows > self.sizes[-1]:
             return None
-        size = next(size for size in self.sizes if size >= starts[-1])
+        size = next(size for size in self.sizes if size >= rows)
+        has_drafts = rows > len(chunks)
+        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks]) if has_drafts else range(len(chunks) + 1)
         spans = lora_spans(chunks, starts, merged)
         shape = self.graphs.choose(graph_shape(size, spans, merged is not None, self._invariant), spans)
-        return None if shape is None else _GraphStep(shape, spans, self._contents(chunks, shape, spans))
+        if shape is None:
+            return None
+        contents = self._drafted_contents if has_drafts else self._contents
+        return _GraphStep(shape, spans, contents(chunks, shape, spans))
 
     def _mixed_step(self, chunks: list[Chunk]) -> _GraphStep | None:
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
@@ -470,8 +475,6 @@ class GraphRunner(Runner):
 
     def _contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
         """Return the contents of a decode step for a graph of this shape, page-locked."""
-        if any(chunk.drafts for chunk in chunks):
-            return self._drafted_contents(chunks, shape, spans)
         size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
         states = self.pool.geometry.state_pages
         contents, parts = self._contents_of(shape, states + max(len(chunk.sequence.pages) for chunk in chunks))

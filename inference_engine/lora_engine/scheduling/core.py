@@ -241,11 +241,11 @@ class SchedulingCore:
         for sequence, drafts in drafted.items():
             sequence.parent.usage.drafted_tokens += drafts
             sequence.parent.usage.accepted_tokens += max(0, sampled.get(sequence, 0) - 1)
-        speculation, running = self.scheduler.speculation, len(self.scheduler.running)
-        if speculation is not None:
+        speculation = self.scheduler.speculation
+        if speculation is not None and speculation.may_draft(len(self.scheduler.running)):
             for sequence, tokens in sampled.items():
                 if sequence.state is State.RUNNING:
-                    speculation.committed(sequence, tokens, drafted.get(sequence, 0), running)
+                    speculation.committed(sequence, tokens, drafted.get(sequence, 0))
 
     # Adapters and checks.
 

@@ -69,26 +69,26 @@ class Speculation:
         self._promising: dict[Sequence, None] = {}  # those with a guess that is worth its rows
         self._rates: dict[str, float] = {}  # by adapter
 
+    def may_draft(self, running: int) -> bool:
+        """Return whether sequences may have drafts beside so many running ones."""
+        return running <= self._max_running
+
     def waits(self, running: int) -> bool:
         """Return whether the next step may have drafts, so that it needs the tokens of the last one."""
-        return bool(self._promising) and running <= self._max_running
+        return bool(self._promising) and self.may_draft(running)
 
     def candidates(self, running: int) -> Iterator[tuple[Sequence, list[int]]]:
         """Yield the sequences that are worth drafts in the next step, with these; the last tokens must be known."""
-        if running > self._max_running:
+        if not self.may_draft(running):
             return
         for sequence in self._promising:
             state = self._states[sequence]
             if state.known == len(sequence.token_ids) and not sequence.pending:
                 yield sequence, state.guess[: self._depth(state.rate)]
 
-    def committed(self, sequence: Sequence, tokens: int, drafted: int, running: int) -> None:
-        """Take in the last ``tokens`` known tokens of a sequence, which its last step sampled; ``drafted``: its drafts.
-
-        ``running`` is the number of running sequences.
-        """
-        if running > self._max_running or sequence.masks is not None or sequence.request.prompt_only:
-            self._promising.pop(sequence, None)
+    def committed(self, sequence: Sequence, tokens: int, drafted: int) -> None:
+        """Take in the last ``tokens`` known tokens of a sequence, sampled by a step with ``drafted`` drafts of it."""
+        if sequence.masks is not None or sequence.request.prompt_only:
             return
         state = self._states.get(sequence)
         if state is None:
