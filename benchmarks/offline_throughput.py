@@ -77,7 +77,12 @@ QWEN_3_30B_A3B: dict[str, Any] = {
     "max_position_embeddings": 32768, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
     "norm_topk_prob": True,
 }  # fmt: skip
-GPT_OSS_20B: dict[str, Any] = {"model_type": "gpt_oss", "num_hidden_layers": 24, "num_local_experts": 32}
+# GPT-OSS, with experts in MXFP4 as published.
+GPT_OSS_20B: dict[str, Any] = {
+    "model_type": "gpt_oss", "num_hidden_layers": 24, "num_local_experts": 32,
+    "quantization_config": {"quant_method": "mxfp4"},
+}  # fmt: skip
+GPT_OSS_120B: dict[str, Any] = GPT_OSS_20B | {"num_hidden_layers": 36, "num_local_experts": 128}
 MODELS = {
     "llama-3.1-8b": LLAMA_3_1_8B,
     "llama-3.1-70b": LLAMA_3_1_70B,
@@ -86,6 +91,8 @@ MODELS = {
     "qwen3.5-27b": QWEN_3_5_27B,
     "qwen3-30b-a3b": QWEN_3_30B_A3B,
     "gpt-oss-20b": GPT_OSS_20B,
+    "gpt-oss-20b-bf16": GPT_OSS_20B | {"quantization_config": None},
+    "gpt-oss-120b": GPT_OSS_120B,
 }
 # The projections of attention, or of the gated delta rule, in layers that have it.
 MIXERS = (

@@ -20,6 +20,7 @@ import triton.language as tl
 from .expert_lora import ExpertLora, add_expert_lora, block_of_pairs, range_of_slots, shrink_experts
 from .fp8_tensors import BLOCK, Fp8Stack
 from .kernel_variants import block_columns
+from .mxfp4 import MXFP4_BLOCK, Mxfp4Stack
 
 
 class Routing(NamedTuple):
@@ -72,8 +73,9 @@ _SORTED, _BLOCKS = 64, 16
 # Features of a program that combines the experts of a token.
 _COMBINED = 1024
 # Scales of the experts' matrices.
-_PLAIN, _BY_ROW, _IN_BLOCKS = 0, 1, 2
+_PLAIN, _BY_ROW, _IN_BLOCKS, _MXFP4 = 0, 1, 2, 3
 _SCALE_BLOCK = tl.constexpr(BLOCK)
+_MXFP4_BLOCK = tl.constexpr(MXFP4_BLOCK)
 
 
 @triton.jit
@@ -214,6 +216,37 @@ def _block_scale(
 
 
 @triton.jit
+def _e2m1(codes, dtype: tl.constexpr):
+    """Return the values of E2M1 in ``dtype``: exponent and fraction of a float32 that is 2^126 times smaller."""
+    bits = codes.to(tl.uint32)
+    bits = ((bits & 7) << 22) | ((bits & 8) << 28)
+    return (bits.to(tl.float32, bitcast=True) * 8.507059173023462e37).to(dtype)
+
+
+@triton.jit
+def _e8m0(scales):
+    """Return what scales of E8M0 mean, in float32."""
+    bits = scales.to(tl.uint32)
+    return tl.where(bits == 0, 1 << 22, bits << 23).to(tl.uint32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _add_mxfp4(acc, x_low, x_high, w_ptr, scale_ptr, row, n_ok, k, IN: tl.constexpr):
+    """Add products with 64 inputs from ``k`` on to ``acc [BLOCK_N, BLOCK_M]``; ``row [BLOCK_N]`` are the stack's.
+
+    ``x_low`` and ``x_high`` ``[BLOCK_M, 32]`` are the inputs of the low and the high bits.
+    """
+    PAIRS: tl.constexpr = (IN + 2 * _MXFP4_BLOCK - 1) // (2 * _MXFP4_BLOCK)
+    place = row[:, None] * (PAIRS * _MXFP4_BLOCK) + k // 2 + tl.arange(0, _MXFP4_BLOCK)[None, :]
+    data = tl.load(w_ptr + place, mask=n_ok[:, None], other=0)
+    scales = scale_ptr + row * (2 * PAIRS) + k // _MXFP4_BLOCK
+    low, high = tl.load(scales, mask=n_ok, other=0), tl.load(scales + 1, mask=n_ok, other=0)
+    acc += tl.dot(_e2m1(data & 15, x_low.dtype), tl.trans(x_low), input_precision="ieee") * _e8m0(low)[:, None]
+    acc += tl.dot(_e2m1(data >> 4, x_low.dtype), tl.trans(x_high), input_precision="ieee") * _e8m0(high)[:, None]
+    return acc
+
+
+@triton.jit
 def _by_pair(acc, scale_ptr, matrix, n, n_ok, OUT: tl.constexpr, SCALES: tl.constexpr):
     """Return sums of ``_add_product`` as ``[BLOCK_M, BLOCK_N]``, times the scales of rows."""
     if SCALES != 0:
@@ -249,14 +282,25 @@ def _gate_up_kernel(
         lowest, highest = range_of_slots(slots)
     gate = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     up = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, HIDDEN, BLOCK_K):
-        k_ok = k + columns < HIDDEN
-        x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
-        ok = k_ok[:, None] & n_ok[None, :]
-        gate_scale = _block_scale(scale_ptr, 2 * expert, column, k, INNER, HIDDEN, SCALES, BLOCK_N)
-        up_scale = _block_scale(scale_ptr, 2 * expert + 1, column, k, INNER, HIDDEN, SCALES, BLOCK_N)
-        gate = _add_product(gate, x, w_place + k, ok, gate_scale, SCALES)
-        up = _add_product(up, x, w_place + k + INNER * HIDDEN, ok, up_scale, SCALES)
+    if SCALES == 3:
+        columns, row = tl.arange(0, _MXFP4_BLOCK), expert.to(tl.int64) * 2 * INNER + n
+        x_place = x_ptr + tokens[:, None] * x_stride + columns[None, :]
+        for k in range(0, HIDDEN, 2 * _MXFP4_BLOCK):
+            ok = rows_ok[:, None] & (k + columns < HIDDEN)[None, :]
+            x_low = tl.load(x_place + k, mask=ok, other=0.0)
+            ok = rows_ok[:, None] & (columns + k + _MXFP4_BLOCK < HIDDEN)[None, :]
+            x_high = tl.load(x_place + k + _MXFP4_BLOCK, mask=ok, other=0.0)
+            gate = _add_mxfp4(gate, x_low, x_high, w_ptr, scale_ptr, row, n_ok, k, HIDDEN)
+            up = _add_mxfp4(up, x_low, x_high, w_ptr, scale_ptr, row + INNER, n_ok, k, HIDDEN)
+    else:
+        for k in range(0, HIDDEN, BLOCK_K):
+            k_ok = k + columns < HIDDEN
+            x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
+            ok = k_ok[:, None] & n_ok[None, :]
+            gate_scale = _block_scale(scale_ptr, 2 * expert, column, k, INNER, HIDDEN, SCALES, BLOCK_N)
+            up_scale = _block_scale(scale_ptr, 2 * expert + 1, column, k, INNER, HIDDEN, SCALES, BLOCK_N)
+            gate = _add_product(gate, x, w_place + k, ok, gate_scale, SCALES)
+            up = _add_product(up, x, w_place + k + INNER * HIDDEN, ok, up_scale, SCALES)
     gate = _by_pair(gate, scale_ptr, 2 * expert, n, n_ok, INNER, SCALES)
     up = _by_pair(up, scale_ptr, 2 * expert + 1, n, n_ok, INNER, SCALES)
     if BIASED:
@@ -312,11 +356,21 @@ def _down_kernel(
         lowest, highest = range_of_slots(slots)
     column = tl.program_id(1) * BLOCK_N
     acc = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, INNER, BLOCK_K):
-        k_ok = k + columns < INNER
-        x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
-        scale = _block_scale(scale_ptr, expert, column, k, HIDDEN, INNER, SCALES, BLOCK_N)
-        acc = _add_product(acc, x, w_place + k, k_ok[:, None] & n_ok[None, :], scale, SCALES)
+    if SCALES == 3:
+        columns, row = tl.arange(0, _MXFP4_BLOCK), expert.to(tl.int64) * HIDDEN + n
+        x_place = inner_ptr + rows.to(tl.int64)[:, None] * INNER + columns[None, :]
+        for k in range(0, INNER, 2 * _MXFP4_BLOCK):
+            ok = rows_ok[:, None] & (k + columns < INNER)[None, :]
+            x_low = tl.load(x_place + k, mask=ok, other=0.0)
+            ok = rows_ok[:, None] & (columns + k + _MXFP4_BLOCK < INNER)[None, :]
+            x_high = tl.load(x_place + k + _MXFP4_BLOCK, mask=ok, other=0.0)
+            acc = _add_mxfp4(acc, x_low, x_high, w_ptr, scale_ptr, row, n_ok, k, INNER)
+    else:
+        for k in range(0, INNER, BLOCK_K):
+            k_ok = k + columns < INNER
+            x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
+            scale = _block_scale(scale_ptr, expert, column, k, HIDDEN, INNER, SCALES, BLOCK_N)
+            acc = _add_product(acc, x, w_place + k, k_ok[:, None] & n_ok[None, :], scale, SCALES)
     acc = _by_pair(acc, scale_ptr, expert, n, n_ok, HIDDEN, SCALES)
     if BIASED:
         acc += tl.load(bias_ptr + expert.to(tl.int64) * HIDDEN + n, mask=n_ok, other=0.0).to(tl.float32)[None, :]
@@ -388,8 +442,8 @@ def least_tokens(experts: int, per_token: int) -> list[int]:
 
 def grouped_experts(
     x: torch.Tensor,
-    gate_up: torch.Tensor | Fp8Stack,
-    down: torch.Tensor | Fp8Stack,
+    gate_up: torch.Tensor | Fp8Stack | Mxfp4Stack,
+    down: torch.Tensor | Fp8Stack | Mxfp4Stack,
     routing: Routing,
     activation: str | ClampedSwiglu,
     out: torch.Tensor | None = None,
@@ -400,10 +454,10 @@ def grouped_experts(
     """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
 
     ``gate_up [experts, 2 * inner, hidden]`` (rows of gate first) and ``down [experts, hidden, inner]`` are contiguous
-    and of ``x``'s dtype: float32, bfloat16 or float16; or both are in FP8, with scales of the same form. ``activation``
-    is "silu", "gelu_tanh" or a ``ClampedSwiglu``. Sums are in float32. The result goes into ``out`` unless that is
-    None. ``lora``: the adapters of the tokens; None: none. The biases, if there are any, are ``[experts, 2 * inner]``
-    and ``[experts, hidden]``.
+    and of ``x``'s dtype: float32, bfloat16 or float16; or both are in FP8, with scales of the same form, or in MXFP4.
+    ``activation`` is "silu", "gelu_tanh" or a ``ClampedSwiglu``. Sums are in float32. The result goes into ``out``
+    unless that is None. ``lora``: the adapters of the tokens; None: none. The biases, if there are any, are
+    ``[experts, 2 * inner]`` and ``[experts, hidden]``.
 
     Raises ``ValueError`` for shapes that do not fit.
     """
@@ -465,8 +519,10 @@ def grouped_experts(
     return out
 
 
-def _stored(matrices: torch.Tensor | Fp8Stack) -> tuple[torch.Tensor, torch.Tensor, int]:
+def _stored(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Return the data, the scales (without any: the data, which nothing reads as such), and the form of the scales."""
     if isinstance(matrices, torch.Tensor):
         return matrices, matrices, _PLAIN
+    if isinstance(matrices, Mxfp4Stack):
+        return matrices.data, matrices.scale, _MXFP4
     return matrices.data, matrices.scale, _IN_BLOCKS if matrices.in_blocks else _BY_ROW

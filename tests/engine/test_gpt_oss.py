@@ -34,11 +34,11 @@ from lora_engine.engine import Engine
 from lora_engine.errors import UnsupportedModel
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.parallel import Parallel
-from lora_engine.model.weights import load_weights
+from lora_engine.model.weights import load_weights, random_weights
 from lora_engine.peft_format import inspect_adapter
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels.fp8_tensors import quantise
-from lora_kernels.mxfp4 import dequantised
+from lora_kernels.mxfp4 import Mxfp4Stack, dequantised
 
 pytestmark = pytest.mark.usefixtures("few_programs")
 NAME, CPU = "gpt-oss-sinks-and-experts", torch.device("cpu")
@@ -241,8 +241,9 @@ def test_mxfp4_is_dequantised_as_transformers_does(dtype: torch.dtype) -> None:
         dequantised(blocks, scales[:, :, :1], dtype)
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [1, 2, 4])
 def test_weights_of_a_published_checkpoint(published: Path, world: int) -> None:
+    """A rank of four has half a scale's values of each row of down: it dequantises its part."""
     config = ModelConfig.load(published)
     stored = load_file(published / "model.safetensors")
     ranks = [load_weights(published, config, CPU, torch.bfloat16, Parallel(rank, world)) for rank in range(world)]
@@ -253,19 +254,38 @@ def test_weights_of_a_published_checkpoint(published: Path, world: int) -> None:
             convert_moe_packed_tensors(stored[f"{prefix}{name}_blocks"], stored[f"{prefix}{name}_scales"])
             for name in ("gate_up_proj", "down_proj")
         )
-        halves = [layer.experts.gate_up.chunk(2, dim=1) for layer in layers]  # type: ignore[union-attr]
+        of_ranks = [layer.experts.dequantised(torch.bfloat16) for layer in layers]  # type: ignore[union-attr]
+        assert [layer.experts_in_mxfp4() for layer in layers] == [12 if world < 4 else 0] * world
+        halves = [experts.gate_up.chunk(2, dim=1) for experts in of_ranks]  # type: ignore[union-attr]
         for part, first in ((0, 0), (1, 1)):
             assert torch.equal(torch.cat([half[part] for half in halves], dim=1), gate_up[:, :, first::2].mT)
-        assert torch.equal(torch.cat([layer.experts.down for layer in layers], dim=2), down.mT)  # type: ignore[union-attr]
-        assert [layer.experts.down_bias is None for layer in layers] == [rank > 0 for rank in range(world)]  # type: ignore[union-attr]
+        assert torch.equal(torch.cat([experts.down for experts in of_ranks], dim=2), down.mT)  # type: ignore[misc]
+        assert [experts.down_bias is None for experts in of_ranks] == [rank > 0 for rank in range(world)]
         sinks = torch.cat([layer.sinks for layer in layers])  # type: ignore[misc]
         assert torch.equal(sinks, stored[f"model.layers.{index}.self_attn.sinks"].float())
 
 
-def test_a_published_checkpoint_has_the_tokens_of_transformers(published: Path) -> None:
+def test_projections_alone_are_rounded_to_fp8_beside_mxfp4(published: Path) -> None:
+    config = ModelConfig.load(published)
+    layer = load_weights(published, config, CPU, torch.bfloat16, Parallel(), quantised=True).layers[0]
+    assert layer.experts_in_mxfp4() == 12 and layer.in_fp8() == ("mixer_in", "mixer_out")
+
+
+def test_random_weights_in_mxfp4(published: Path) -> None:
+    """For measurements: as large as those in bfloat16."""
+    config = ModelConfig.load(published)
+    experts = random_weights(config, CPU, torch.float32, Parallel()).layers[0].experts
+    assert experts is not None and isinstance(experts.gate_up, Mxfp4Stack)
+    assert 0.01 < float(experts.gate_up.dequantised(0, torch.float32).std()) < 0.1
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+def test_a_published_checkpoint_has_the_tokens_of_transformers(published: Path, backend: str) -> None:
     """Which dequantises it itself where it has no kernels for MXFP4."""
-    requests = requests_of([""] * 4, seed=3)
-    engine = Engine(EngineConfig(model=published, pool_mb=8, dtype="float32"), LoadedAdapters())
+    requests = requests_of([""] * (4 if backend == "torch" else 2), seed=3, tokens=3)
+    config = EngineConfig(model=published, pool_mb=8, dtype="float32", backend=backend, cuda_graphs=False)
+    engine = Engine(config, LoadedAdapters())
+    assert bool(engine.loaded.model.weights.layers[0].experts_in_mxfp4()) == (backend == "triton")
     tokens, _ = run_all(engine, requests)
     reference = base_of(published)
     assert reference.model.layers[0].mlp.experts.down_proj.dtype is torch.float32

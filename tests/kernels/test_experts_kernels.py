@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import lora_kernels.experts as kernels
 from lora_kernels.experts import ClampedSwiglu, SigmoidScores, config_of, grouped_experts, least_tokens, route
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Matrix, Fp8Stack, quantise
+from lora_kernels.mxfp4 import Mxfp4Stack, dequantised
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
@@ -80,6 +81,35 @@ def test_experts_in_fp8_are_those_of_their_plain_values(
              for stack in (gate_up, down)]  # fmt: skip
     got = grouped_experts(x, gate_up, down, route(logits, per_token, renormalised=True), "silu")
     want = by_token(x, *plain, logits, per_token, True)
+    assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
+
+
+def in_mxfp4(experts: int, parts: int, rows: int, columns: int) -> tuple[Mxfp4Stack, torch.Tensor]:
+    """Return random matrices as a stack, and their plain values."""
+    sizes = experts, parts * rows, columns // 32
+    blocks = torch.randint(256, (*sizes, 16), dtype=torch.uint8, device=DEVICE)
+    scales = torch.randint(120, 126, sizes, dtype=torch.uint8, device=DEVICE)
+    stack = Mxfp4Stack.empty(experts, parts * rows, columns, torch.device(DEVICE))
+    for expert in range(experts):
+        for part in range(parts):
+            at = slice(part * rows, (part + 1) * rows)
+            stack.place(expert, part, blocks[expert, at], scales[expert, at])
+    plain = dequantised(blocks, scales, torch.float32)
+    assert all(torch.equal(stack.dequantised(expert, torch.float32), plain[expert]) for expert in range(experts))
+    assert stack.shape == plain.shape
+    return stack, plain
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "hidden", "inner"), [(1, 96, 160), (90, 64, 96), (260, 32, 32)])
+def test_experts_in_mxfp4_are_those_of_their_plain_values(
+    tokens: int, hidden: int, inner: int, dtype: torch.dtype
+) -> None:
+    """Odd and even numbers of scales, fewer and more outputs than a program computes, every configuration."""
+    x, logits = torch.randn(tokens, hidden, device=DEVICE).to(dtype), torch.randn(tokens, 3, device=DEVICE)
+    (gate_up, plain_gate_up), (down, plain_down) = in_mxfp4(3, 2, inner, hidden), in_mxfp4(3, 1, hidden, inner)
+    got = grouped_experts(x, gate_up, down, route(logits, 2, renormalised=True), "silu")
+    want = by_token(x, plain_gate_up, plain_down, logits, 2, True)
     assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
 
 

@@ -24,7 +24,7 @@ from lora_kernels.fp8_tensors import (
     quantise,
     rows_of,
 )
-from lora_kernels.mxfp4 import MXFP4_BLOCK, dequantised
+from lora_kernels.mxfp4 import MXFP4_BLOCK, Mxfp4Stack, dequantised, factors
 
 from .checkpoint import LANGUAGE_MODEL, Checkpoint, ScaleNames, Shape, Tensors
 from .config import DELTA_BLOCK, LayerKind, ModelConfig
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 Matrix = torch.Tensor | Fp8Matrix
 # The matrices of a layer's experts.
-Stack = torch.Tensor | Fp8Stack
+Stack = torch.Tensor | Fp8Stack | Mxfp4Stack
 # Modules of a layer with experts, and of each expert.
 ROUTER, EXPERTS = "mlp.gate", "mlp.experts"
 # The product whose sigmoid is the weight of the MLP that all tokens use beside their experts, and that MLP's block in
@@ -98,8 +98,8 @@ class ExpertWeights:
 
 
 def of_expert(stack: Stack, expert: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return the matrices of an expert ``[rows, columns]``, in ``dtype`` if they are in FP8."""
-    return stack.dequantised(expert, dtype) if isinstance(stack, Fp8Stack) else stack[expert]
+    """Return the matrices of an expert ``[rows, columns]``, in ``dtype`` if they are quantised."""
+    return stack[expert] if isinstance(stack, torch.Tensor) else stack.dequantised(expert, dtype)
 
 
 def _plain_stack(stack: Stack, dtype: torch.dtype) -> torch.Tensor:
@@ -164,8 +164,15 @@ class LayerWeights:
 
     def experts_in_fp8(self) -> int:
         """Return the number of matrices of experts that are in FP8."""
+        return self._experts_in(Fp8Stack)
+
+    def experts_in_mxfp4(self) -> int:
+        """Return the number of matrices of experts that are in MXFP4."""
+        return self._experts_in(Mxfp4Stack)
+
+    def _experts_in(self, kind: type[Fp8Stack | Mxfp4Stack]) -> int:
         stacks = () if self.experts is None else (self.experts.gate_up, self.experts.down)
-        return sum(len(stack) for stack in stacks if isinstance(stack, Fp8Stack))
+        return sum(len(stack) for stack in stacks if isinstance(stack, kind))
 
     def matrix(self, group: int) -> Matrix | None:
         """Return the matrix of a target group (``TARGET_GROUPS``), None if the layer has none."""
@@ -221,11 +228,11 @@ def change_by_quantisation(layer: LayerWeights) -> float:
     return float((changed / whole) ** 0.5) if whole else 0.0
 
 
-def _squared_norm(matrix: Matrix | Fp8Stack) -> torch.Tensor:
+def _squared_norm(matrix: Matrix | Stack) -> torch.Tensor:
     if isinstance(matrix, torch.Tensor):
         norm: torch.Tensor = torch.linalg.vector_norm(matrix, dtype=torch.float32)
         return norm.square()
-    if isinstance(matrix, Fp8Stack):
+    if isinstance(matrix, Fp8Stack | Mxfp4Stack):
         by_expert = (matrix.dequantised(expert, torch.float32) for expert in range(len(matrix)))
         return torch.stack([torch.linalg.vector_norm(plain) for plain in by_expert]).square().sum()
     rows = matrix.shape[0]
@@ -261,12 +268,12 @@ class ModelWeights:
         return sum(len(layer.in_fp8()) + layer.experts_in_fp8() for layer in self.layers)
 
     def dequantise(self) -> None:
-        """Dequantise every FP8 matrix to the dtype of the other weights, for a backend without FP8 products."""
+        """Dequantise every matrix to the dtype of the other weights, for a backend of plain products."""
         dtype = self.embedding.dtype
         for layer in self.layers:
             for name in layer.in_fp8():
                 setattr(layer, name, _laid_out(getattr(layer, name).dequantised(dtype)))
-            if layer.experts is not None and layer.experts_in_fp8():
+            if layer.experts is not None and (layer.experts_in_fp8() or layer.experts_in_mxfp4()):
                 layer.experts = layer.experts.dequantised(dtype)
 
 
@@ -642,10 +649,16 @@ class _Random:
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self._shapes, self._dtype, self._device = tensor_shapes(config), dtype, device
+        self._packed = mxfp4_shapes(config)
         self._generator = torch.Generator(device=device).manual_seed(seed)
         self._norm = 1.0 - config.family.norm.offset
 
     def tensor(self, name: str) -> torch.Tensor:
+        if name in self._packed:
+            # Scales of 1/64, so that values are as large as those of other matrices.
+            low, high = (121, 122) if name.endswith("_scales") else (0, 256)
+            packed = torch.empty(self._packed[name], dtype=torch.uint8, device=self._device)
+            return packed.random_(low, high, generator=self._generator)
         shape = self._shapes[name]
         values = torch.randn(*shape, generator=self._generator, device=self._device, dtype=self._dtype)
         if DELTA_BLOCK in name and len(shape) == 1 and name.endswith(".weight"):  # no family has an offset there
@@ -708,6 +721,7 @@ class _Loader:
         self._device, self._dtype = device, dtype
         self._quantised, self._in_fp8 = quantised, in_fp8
         self.unquantised: list[str] = []  # matrices that FP8 products do not support
+        self._warned = False
 
     def matrix(self, name: str) -> torch.Tensor:
         return self._put(name, self._tensors.tensor(name))
@@ -840,12 +854,16 @@ class _Loader:
         """Load the experts of a layer that has one tensor for each product; ``inner`` are this rank's features."""
         name, hidden = f"{prefix}{EXPERTS}", self._config.hidden_size
         mine = slice(self._parallel.rank * inner, (self._parallel.rank + 1) * inner)
-        gates_and_ups = self._matrices_of_experts(f"{name}.gate_up_proj")
-        gate_up = self._filled(
-            f"{name}.gate_up_proj", ((rows[0::2][mine], rows[1::2][mine]) for rows in gates_and_ups), (inner, hidden)
-        )
-        downs = self._matrices_of_experts(f"{name}.down_proj")
-        down = self._filled(f"{name}.down_proj", ((rows[:, mine],) for rows in downs), (hidden, inner))
+        gate_up: Stack
+        down: Stack
+        if self._keeps_mxfp4(inner):
+            gate_up, down = self._in_mxfp4(f"{name}.gate_up_proj", mine), self._in_mxfp4(f"{name}.down_proj", mine)
+        else:
+            gates_and_ups = self._matrices_of_experts(f"{name}.gate_up_proj")
+            parts = ((rows[0::2][mine], rows[1::2][mine]) for rows in gates_and_ups)
+            gate_up = self._filled(f"{name}.gate_up_proj", parts, (inner, hidden))
+            downs = self._matrices_of_experts(f"{name}.down_proj")
+            down = self._filled(f"{name}.down_proj", ((rows[:, mine],) for rows in downs), (hidden, inner))
         router = self.matrix(f"{prefix}{ROUTER}.weight")
         if self._config.family.experts is None or not self._config.family.experts.biased:
             return ExpertWeights(router, gate_up, down)
@@ -865,7 +883,8 @@ class _Loader:
 
     def _filled(self, name: str, experts: Iterable[tuple[torch.Tensor, ...]], shape: tuple[int, int]) -> Stack:
         """Put plain matrices ``[rows, columns]`` of each expert, whose rows follow each other, into a stack."""
-        (rows, columns), stack = shape, None
+        rows, columns = shape
+        stack: torch.Tensor | Fp8Stack | None = None
         count = self._config.experts.count if self._config.experts else 0
         for expert, matrices in enumerate(experts):
             if stack is None:
@@ -882,10 +901,40 @@ class _Loader:
             self._tensors.placed(name, stack)
         return stack
 
-    def _empty_stack(self, count: int, parts: int, rows: int, columns: int) -> Stack:
+    def _empty_stack(self, count: int, parts: int, rows: int, columns: int) -> torch.Tensor | Fp8Stack:
         if self._quantised:
             return Fp8Stack.empty(count, parts, rows, columns, False, self._device)
         return torch.empty(count, parts * rows, columns, dtype=self._dtype, device=self._device)
+
+    def _keeps_mxfp4(self, inner: int) -> bool:
+        """Return whether experts stay in MXFP4; a rank's inner features must have whole scales for that."""
+        experts = self._config.experts
+        if experts is None or not experts.mxfp4:
+            return False
+        if inner % MXFP4_BLOCK == 0:
+            return True
+        if not self._warned:
+            log.warning(
+                "experts in MXFP4 are dequantised, since %d inner features on each of %d GPUs are no multiple of %d",
+                inner, self._parallel.world, MXFP4_BLOCK,
+            )  # fmt: skip
+        self._warned = True
+        return False
+
+    def _in_mxfp4(self, name: str, mine: slice) -> Mxfp4Stack:
+        """Load a product's matrices of all experts as they are stored; ``mine`` are this rank's inner features."""
+        blocks, scales = self._tensors.tensor(f"{name}_blocks"), self._tensors.tensor(f"{name}_scales")
+        if is_down := name.endswith("down_proj"):
+            groups = slice(mine.start // MXFP4_BLOCK, mine.stop // MXFP4_BLOCK)
+            blocks, scales = blocks[:, :, groups], scales[:, :, groups]
+        rows = scales.shape[1] if is_down else 2 * (mine.stop - mine.start)
+        stack = Mxfp4Stack.empty(len(blocks), rows, scales.shape[2] * MXFP4_BLOCK, self._device)
+        for expert, (of_blocks, of_scales) in enumerate(zip(blocks, scales, strict=True)):
+            parts = [slice(None)] if is_down else [slice(mine.start * 2 + part, mine.stop * 2, 2) for part in (0, 1)]
+            for part, chosen in enumerate(parts):
+                stack.place(expert, part, of_blocks[chosen].to(self._device), of_scales[chosen].to(self._device))
+        self._tensors.placed(f"{name}_scales", factors(scales.amax().to(self._device)))
+        return stack
 
     def _matrices_of_experts(self, name: str) -> Iterator[torch.Tensor]:
         """Yield the matrix ``[out, in]`` of each expert, of a product that has one tensor of all of them."""

@@ -58,6 +58,7 @@ POINTERS = {
     torch.float32: "*fp32",
     torch.float8_e4m3fn: "*fp8e4nv",
     torch.int32: "*i32",
+    torch.uint8: "*u8",
     torch.int64: "*i64",
 }
 

@@ -9,6 +9,7 @@ import torch
 from lora_kernels.expert_lora import ExpertLora
 from lora_kernels.experts import ClampedSwiglu, Routing, SigmoidScores, grouped_experts, least_tokens, route
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Stack
+from lora_kernels.mxfp4 import Mxfp4Stack
 from lora_kernels.tables import SlotTables
 
 from .compiled import Launch, compiling
@@ -47,8 +48,9 @@ def main() -> None:
             grouped_experts(x, *plain, routing, "silu", None, lora)
             grouped_experts(x, *by_row, routing, "silu")
             grouped_experts(x, *in_blocks, routing, "silu", None, lora)
-        biases = elements(EXPERTS, 2 * INNER, dtype=bf16), elements(EXPERTS, HIDDEN, dtype=bf16)
-        grouped_experts(x, *plain, routing, ClampedSwiglu(1.702, 7.0), None, lora, *biases)
+            biases = elements(EXPERTS, 2 * INNER, dtype=bf16), elements(EXPERTS, HIDDEN, dtype=bf16)
+            mxfp4 = _in_mxfp4(2 * INNER, HIDDEN), _in_mxfp4(HIDDEN, INNER)
+            grouped_experts(x, *mxfp4, routing, ClampedSwiglu(1.702, 7.0), None, lora, *biases)
     different = {launch.source().hash(): (name, launch) for name, launch in launches.items()}
     print(json.dumps({_named(name, launch): launch.compile().asm["ptx"] for name, launch in different.values()}))
 
@@ -60,8 +62,14 @@ def _in_fp8(parts: int, rows: int, columns: int, in_blocks: bool) -> Fp8Stack:
     return Fp8Stack(elements(EXPERTS, parts * rows, columns, dtype=FP8), scale)
 
 
+def _in_mxfp4(rows: int, columns: int) -> Mxfp4Stack:
+    """Return the experts' matrices in MXFP4, unallocated."""
+    data, scale = (elements(EXPERTS, rows, columns // each, dtype=torch.uint8) for each in (2, 32))
+    return Mxfp4Stack(data, scale, columns)
+
+
 def _named(name: str, launch: Launch) -> str:
-    return f"{name} of FP8" if launch.arguments.get("SCALES") else name
+    return name + ("", " of FP8", " of FP8", " of MXFP4")[launch.arguments.get("SCALES", 0)]
 
 
 if __name__ == "__main__":
