@@ -13,13 +13,15 @@ import torch
 import triton
 import triton.language as tl
 
+from .fp8_tensors import FP8
 from .kernel_variants import block_columns
-from .tables import EXPERT_FIELDS, EXPERT_MODULES, SlotTables
+from .tables import EXPERT_FIELDS, EXPERT_MODULES, FP8_ROWS, SlotTables
 
 # Slots, more than any table has.
 _FAR = tl.constexpr(1 << 30)
 _FIELDS = tl.constexpr(EXPERT_FIELDS)
 _MODULES = tl.constexpr(EXPERT_MODULES)
+_FP8_ROWS = tl.constexpr(FP8_ROWS)
 # Ranks of a program, and elements of x that it reads at a time.
 _RANKS, _COLUMNS = 16, 256
 # Pairs per expert up to which each pair has programs of its own, which read A again for each.
@@ -41,6 +43,11 @@ class ExpertLora(NamedTuple):
     layer: int
     kv_dim: int
     max_rank: int
+
+    @property
+    def pools(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pool in its dtype, and as FP8 (``FP8_ROWS`` in ``tables``) if any adapter may have that."""
+        return self.pool, self.pool.view(FP8) if self.tables.fp8_rows else self.pool
 
 
 @triton.jit
@@ -84,12 +91,50 @@ def _rows_of(pages_ptr, pool_row, mask, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.
     return page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM
 
 
+@triton.jit
+def _sum_of_pair(
+    x_ptr, pool_ptr, pages_ptr, first, rows, rows_ok, IN: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Return the products of rows of A with one row of x, before the sum over columns."""
+    PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    columns = tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK_R, BLOCK_K), dtype=tl.float32)
+    for k in range(0, IN, BLOCK_K):
+        at = _rows_of(pages_ptr, first + rows * PER_ROW + k // KV_DIM, rows_ok, KV_DIM, ROWS_PER_PAGE)
+        ok = k + columns < IN
+        a = tl.load(pool_ptr + (at + k % KV_DIM)[:, None] + columns[None, :], mask=rows_ok[:, None] & ok[None, :],
+                    other=0.0)  # fmt: skip
+        x = tl.load(x_ptr + k + columns, mask=ok, other=0.0)
+        acc += a.to(tl.float32) * x.to(tl.float32)[None, :]
+    return acc
+
+
+@triton.jit
+def _sums_of_block(
+    x_place, pool_ptr, pages_ptr, first, rows, rows_ok, mine, IN: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Return the products of rows of A with rows of x, ``[BLOCK_M, BLOCK_R]``."""
+    PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    columns = tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK_M, BLOCK_R), dtype=tl.float32)
+    for k in range(0, IN, BLOCK_K):
+        at = _rows_of(pages_ptr, first + rows * PER_ROW + k // KV_DIM, rows_ok, KV_DIM, ROWS_PER_PAGE)
+        ok = k + columns < IN
+        a = tl.load(pool_ptr + (at + k % KV_DIM)[None, :] + columns[:, None], mask=ok[:, None] & rows_ok[None, :],
+                    other=0.0)  # fmt: skip
+        x = tl.load(x_place + k, mask=mine[:, None] & ok[None, :], other=0.0)
+        acc = tl.dot(x, a.to(x.dtype), acc, input_precision="ieee")
+    return acc
+
+
 @triton.jit(do_not_specialize=["layer"])
 def _shrink_pairs_kernel(
-    x_ptr, h_ptr, pool_ptr, order_ptr, experts_ptr, slots_ptr, pages_ptr, modules_ptr, layer, x_stride, pages_stride,
-    slot_stride, IN: tl.constexpr, PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr,
+    x_ptr, h_ptr, pool_ptr, fp8_pool_ptr, order_ptr, experts_ptr, slots_ptr, pages_ptr, modules_ptr, layer, x_stride,
+    pages_stride, slot_stride, IN: tl.constexpr, PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr,
     NUM_MODULES: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    FP8: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Multiply ``BLOCK_R`` rows of A of a module by one sorted pair's input."""
     place, part = tl.program_id(0), tl.program_id(1)
@@ -108,29 +153,27 @@ def _shrink_pairs_kernel(
         if (first == tl.load(entry - _FIELDS)) & (tl.load(entry - _FIELDS + 4) > 0):
             return
     first += tl.load(experts_ptr + pair) * tl.load(entry + 1)
-    rows, columns = block * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_K)
+    rows = block * BLOCK_R + tl.arange(0, BLOCK_R)
     rows_ok = rows < rank
-    PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
-    x_row = token if BY_TOKEN else place.to(tl.int64)
-    acc = tl.zeros((BLOCK_R, BLOCK_K), dtype=tl.float32)
-    for k in range(0, IN, BLOCK_K):
-        at = _rows_of(pages_ptr + slot * pages_stride, first + rows * PER_ROW + k // KV_DIM, rows_ok, KV_DIM,
-                      ROWS_PER_PAGE)  # fmt: skip
-        ok = k + columns < IN
-        a = tl.load(pool_ptr + (at + k % KV_DIM)[:, None] + columns[None, :], mask=rows_ok[:, None] & ok[None, :],
-                    other=0.0)  # fmt: skip
-        x = tl.load(x_ptr + x_row * x_stride + k + columns, mask=ok, other=0.0)
-        acc += a.to(tl.float32) * x.to(tl.float32)[None, :]
+    x_row = x_ptr + (token if BY_TOKEN else place.to(tl.int64)) * x_stride
+    pages = pages_ptr + slot * pages_stride
+    if FP8 > 0 and first >= _FP8_ROWS:
+        acc = _sum_of_pair(
+            x_row, fp8_pool_ptr, pages, first - _FP8_ROWS, rows, rows_ok, IN, KV_DIM, ROWS_PER_PAGE * FP8, BLOCK_R,
+            BLOCK_K,
+        )  # fmt: skip
+    else:
+        acc = _sum_of_pair(x_row, pool_ptr, pages, first, rows, rows_ok, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_R, BLOCK_K)
     out = h_ptr + (place * NUM_MODULES + module).to(tl.int64) * MAX_RANK + rows
     tl.store(out, tl.sum(acc, axis=1).to(h_ptr.dtype.element_ty), mask=rows_ok)
 
 
 @triton.jit(do_not_specialize=["layer"])
 def _shrink_blocks_kernel(
-    x_ptr, h_ptr, pool_ptr, order_ptr, starts_ptr, slots_ptr, pages_ptr, modules_ptr, layer, x_stride, pages_stride,
-    slot_stride, IN: tl.constexpr, PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr,
+    x_ptr, h_ptr, pool_ptr, fp8_pool_ptr, order_ptr, starts_ptr, slots_ptr, pages_ptr, modules_ptr, layer, x_stride,
+    pages_stride, slot_stride, IN: tl.constexpr, PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr,
     NUM_MODULES: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
-    EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr,
+    FP8: tl.constexpr, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Multiply A of a module by the inputs of a block of an expert's sorted pairs, for each adapter among them."""
@@ -138,12 +181,12 @@ def _shrink_blocks_kernel(
     if expert >= EXPERTS:
         return
     module, number = tl.program_id(1), tl.program_id(2)
-    places, columns = start + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+    places = start + tl.arange(0, BLOCK_M)
     places_ok = places < stop
     tokens = tl.load(order_ptr + places, mask=places_ok, other=0).to(tl.int64) // PER_TOKEN
     slots = tl.load(slots_ptr + tokens, mask=places_ok, other=0)
     x_rows = tokens if BY_TOKEN else places.to(tl.int64)
-    PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    x_place = x_ptr + x_rows[:, None] * x_stride + tl.arange(0, BLOCK_K)[None, :]
     slot, highest = range_of_slots(slots)
     # Each of several programs takes every so many adapters.
     passed = 0
@@ -160,16 +203,17 @@ def _shrink_blocks_kernel(
         for r in range(0, rank, BLOCK_R):
             rows = r + tl.arange(0, BLOCK_R)
             rows_ok = rows < rank
-            acc = tl.zeros((BLOCK_M, BLOCK_R), dtype=tl.float32)
-            for k in range(0, IN, BLOCK_K):
-                at = _rows_of(pages_ptr + slot * pages_stride, first + rows * PER_ROW + k // KV_DIM, rows_ok, KV_DIM,
-                              ROWS_PER_PAGE)  # fmt: skip
-                ok = k + columns < IN
-                a = tl.load(pool_ptr + (at + k % KV_DIM)[None, :] + columns[:, None],
-                            mask=ok[:, None] & rows_ok[None, :], other=0.0)  # fmt: skip
-                x = tl.load(x_ptr + x_rows[:, None] * x_stride + k + columns[None, :],
-                            mask=mine[:, None] & ok[None, :], other=0.0)  # fmt: skip
-                acc = tl.dot(x, a, acc, input_precision="ieee")
+            pages = pages_ptr + slot * pages_stride
+            if FP8 > 0 and first >= _FP8_ROWS:
+                acc = _sums_of_block(
+                    x_place, fp8_pool_ptr, pages, first - _FP8_ROWS, rows, rows_ok, mine, IN, KV_DIM,
+                    ROWS_PER_PAGE * FP8, BLOCK_M, BLOCK_R, BLOCK_K,
+                )  # fmt: skip
+            else:
+                acc = _sums_of_block(
+                    x_place, pool_ptr, pages, first, rows, rows_ok, mine, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_M, BLOCK_R,
+                    BLOCK_K,
+                )  # fmt: skip
             out = h_ptr + (places.to(tl.int64)[:, None] * NUM_MODULES + module) * MAX_RANK + rows[None, :]
             tl.store(out, acc.to(h_ptr.dtype.element_ty), mask=mine[:, None] & rows_ok[None, :])
         passed += 1
@@ -195,19 +239,38 @@ def block_of_pairs(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.con
 
 
 @triton.jit
+def _part_of_block(
+    h_rows, pool_ptr, pages_ptr, first, rank, column, columns_ok, mine, OUT: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """Return ``B^T h`` of an adapter's pairs from output ``column`` on, ``[BLOCK_M, BLOCK_N]``."""
+    PER_ROW: tl.constexpr = (OUT + KV_DIM - 1) // KV_DIM
+    columns = tl.arange(0, BLOCK_N)
+    part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for r in range(0, rank, BLOCK_R):
+        rows = r + tl.arange(0, BLOCK_R)
+        rows_ok = rows < rank
+        at = _rows_of(pages_ptr, first + rows * PER_ROW, rows_ok, KV_DIM, ROWS_PER_PAGE)
+        b = tl.load(pool_ptr + (at + column % KV_DIM)[:, None] + columns[None, :],
+                    mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)  # fmt: skip
+        h = tl.load(h_rows[:, None] + rows[None, :], mask=mine[:, None] & rows_ok[None, :], other=0.0)
+        part = tl.dot(h, b.to(h.dtype), part, input_precision="ieee")
+    return part
+
+
+@triton.jit
 def add_expert_lora(
-    acc, h_ptr, pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, places, expert, column,
-    columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr, FIRST: tl.constexpr,
+    acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, places, expert,
+    column, columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr, FIRST: tl.constexpr,
     NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
-    MAX_RANK: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    MAX_RANK: tl.constexpr, FP8: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Add ``scale * B^T h`` of each pair's adapter to ``acc [BLOCK_M, BLOCK_N]``, from output ``column`` on.
 
     ``slots [BLOCK_M]`` are the pairs' adapters, 0 for none and for rows without a pair, with their ``range_of_slots``;
     ``places`` their sorted places.
     """
-    PER_ROW: tl.constexpr = (OUT + KV_DIM - 1) // KV_DIM
-    columns, slot = tl.arange(0, BLOCK_N), lowest
+    slot = lowest
     while slot <= highest:
         entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + MODULE)
         rank = tl.load(entry + 4)
@@ -215,15 +278,17 @@ def add_expert_lora(
         scale = tl.load(scales_ptr + slot.to(tl.int64) * (slot_stride // _FIELDS) + layer * _MODULES + FIRST + MODULE)
         first = tl.load(entry + 2) + expert * tl.load(entry + 3) + column // KV_DIM
         h_rows = h_ptr + (places.to(tl.int64) * NUM_MODULES + source) * MAX_RANK
-        part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for r in range(0, rank, BLOCK_R):
-            rows = r + tl.arange(0, BLOCK_R)
-            rows_ok = rows < rank
-            at = _rows_of(pages_ptr + slot * pages_stride, first + rows * PER_ROW, rows_ok, KV_DIM, ROWS_PER_PAGE)
-            b = tl.load(pool_ptr + (at + column % KV_DIM)[:, None] + columns[None, :],
-                        mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)  # fmt: skip
-            h = tl.load(h_rows[:, None] + rows[None, :], mask=(slots == slot)[:, None] & rows_ok[None, :], other=0.0)
-            part = tl.dot(h.to(b.dtype), b, part, input_precision="ieee")
+        pages = pages_ptr + slot * pages_stride
+        if FP8 > 0 and first >= _FP8_ROWS:
+            part = _part_of_block(
+                h_rows, fp8_pool_ptr, pages, first - _FP8_ROWS, rank, column, columns_ok, slots == slot, OUT, KV_DIM,
+                ROWS_PER_PAGE * FP8, BLOCK_M, BLOCK_N, BLOCK_R,
+            )  # fmt: skip
+        else:
+            part = _part_of_block(
+                h_rows, pool_ptr, pages, first, rank, column, columns_ok, slots == slot, OUT, KV_DIM, ROWS_PER_PAGE,
+                BLOCK_M, BLOCK_N, BLOCK_R,
+            )  # fmt: skip
         acc += part * scale
         slot = next_slot(slots, slot, highest)
     return acc
@@ -245,18 +310,18 @@ def shrink_experts(
     common = {
         "IN": inputs, "PER_TOKEN": experts.shape[1], "BY_TOKEN": first == 0,
         "FIRST": first, "NUM_MODULES": modules, "KV_DIM": lora.kv_dim, "ROWS_PER_PAGE": pool.shape[1] // lora.kv_dim,
-        "MAX_RANK": lora.max_rank, "BLOCK_R": _RANKS,
+        "MAX_RANK": lora.max_rank, "FP8": tables.fp8_rows, "BLOCK_R": _RANKS,
     }  # fmt: skip
     tensors = lora.slots, tables.pages, tables.experts, lora.layer
     strides = x.stride(0), tables.pages.stride(0), tables.experts.stride(0)
     if pairs <= _FEW * (starts.shape[0] - 1):
         grid = pairs, modules * triton.cdiv(lora.max_rank, _RANKS)
-        _shrink_pairs_kernel[grid](x, h, pool, order, experts, *tensors, *strides, BLOCK_K=columns, **common)
+        _shrink_pairs_kernel[grid](x, h, *lora.pools, order, experts, *tensors, *strides, BLOCK_K=columns, **common)
         return h
     count = starts.shape[0] - 1
     blocks, few = pairs // pairs_a_block + min(pairs, count), pairs_a_block == 16
     _shrink_blocks_kernel[(blocks, modules, _ADAPTERS if few else 1)](
-        x, h, pool, order, starts, *tensors, *strides, EXPERTS=count, EXPERTS_PAD=triton.next_power_of_2(count),
+        x, h, *lora.pools, order, starts, *tensors, *strides, EXPERTS=count, EXPERTS_PAD=triton.next_power_of_2(count),
         BLOCK_M=pairs_a_block, BLOCK_K=min(columns, 256 if few else 64), num_warps=4 if pairs_a_block < 128 else 8,
         **common,
     )  # fmt: skip

@@ -14,6 +14,7 @@ import torch
 from lorikeet_testing.expert_adapters import (
     ALPHA,
     FORMS,
+    ExpertFactorsOf,
     config_of,
     random_factors,
     save_experts,
@@ -23,11 +24,13 @@ from lorikeet_testing.expert_adapters import (
 from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.reference_families import Family, ReferenceFamilies, build_engine, run_all
-from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of
+from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of, pack_for
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from lora_engine.adapters.delta_norms import delta_norms
+from lora_engine.adapters.fp8_factors import quantise_experts
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
@@ -108,6 +111,62 @@ def test_kernels_have_the_tokens_of_the_reference(families: ReferenceFamilies, n
         factors = random_factors(base, seed, form)
         models[form] = save_experts(tmp_path / form, factors, form), with_deltas(base, factors)
     check_all(family, models, per=1, backend="triton", step_tokens=64)
+
+
+def in_fp8(factors: dict[int, ExpertFactorsOf]) -> dict[int, ExpertFactorsOf]:
+    """Round factors as ``--adapter-dtype fp8`` does where A and B have a module's own form."""
+    rounded = {}
+    for layer, of in factors.items():
+        gate_up_b = of.gate_up_b.transpose(1, 2).chunk(2, dim=2)
+        a, (gate, up), scale = quantise_experts(of.gate_up_a, gate_up_b)
+        down_a, (down,), of_down = quantise_experts(of.down_a, [of.down_b.transpose(1, 2)])
+        outputs = scale * torch.cat((gate, up), dim=2).transpose(1, 2), of_down * down.transpose(1, 2)
+        rounded[layer] = ExpertFactorsOf(a, outputs[0], down_a, outputs[1])
+    return rounded
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+@pytest.mark.parametrize("name", [OLMOE, GLM])
+def test_factors_in_fp8(families: ReferenceFamilies, name: str, backend: str, tmp_path: Path) -> None:
+    """The tokens are those of a model with the rounded deltas, and pages half as many as in 16 bits."""
+    family, models = families(name), {}
+    base = base_of(family)
+    for seed, form in enumerate(("parameters", "stacked")):
+        factors = random_factors(base, seed, form)
+        models[form] = save_experts(tmp_path / form, factors, form), with_deltas(base, in_fp8(factors))
+    alone = dataclasses.replace(family, adapters={})
+    engine = build_engine(dataclasses.replace(alone, adapters={n: a for n, (a, _) in models.items()}),
+                          adapter_dtype="fp8", backend=backend, step_tokens=64)  # fmt: skip
+    requests = requests_of([adapter.digest for adapter, _ in models.values()], seed=2, tokens=3)
+    tokens, _ = run_all(engine, requests)
+    for request, (_, model) in zip(requests, models.values(), strict=True):
+        check(model, request, tokens[request.request_id])
+    adapter = models["parameters"][0]
+    small, large = pack_for(engine, adapter), pack_for(build_engine(alone), adapter)
+    assert small.layout.fp8_rows == 4 and small.num_pages <= -(-large.num_pages // 4) + 1  # float32 here
+    geometry = engine.pool.geometry
+    norms = zip(delta_norms(small, geometry), delta_norms(large, geometry), strict=True)
+    for got, want in norms:
+        for group, norm in want.items():
+            assert norm == 0 or abs(got[group] / norm - 1) < 0.05
+
+
+@pytest.mark.parametrize("experts_of_a", [1, 5])
+@pytest.mark.parametrize("experts_of_b", [1, 5])
+@pytest.mark.parametrize("size", [1e-20, 1.0, 1e5])
+def test_rounded_factors_of_experts_keep_their_products(experts_of_a: int, experts_of_b: int, size: float) -> None:
+    """Rows, experts and modules differ in size, also where a factor is the same for all experts."""
+    generator = torch.Generator().manual_seed(4)
+    of_rows = torch.exp2(torch.linspace(-6, 6, 7))[:, None]
+    a = torch.randn(experts_of_a, 7, 40, generator=generator) * of_rows * size
+    outputs = [torch.randn(experts_of_b, 7, 30, generator=generator) / of_rows * s for s in (1.0, 1 / 16)]
+    rounded, rounded_outputs, scale = quantise_experts(a, outputs)
+    for want, got in zip(outputs, rounded_outputs, strict=True):
+        for factor in (rounded, got):
+            assert torch.equal(factor, factor.to(torch.float8_e4m3fn).float())
+        plain = want.double().transpose(1, 2) @ a.double()
+        error = scale * got.double().transpose(1, 2) @ rounded.double() - plain
+        assert float((error.flatten(1).norm(dim=1) / plain.flatten(1).norm(dim=1)).max()) < 0.05
 
 
 def test_preemption_chunks_and_cached_prefixes_change_nothing(families: ReferenceFamilies, tmp_path: Path) -> None:

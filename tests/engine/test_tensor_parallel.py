@@ -166,7 +166,7 @@ def test_whatever_else_an_engine_is_set_to(tmp_path: Path) -> None:
         runs += [
             plain.run(6, lora_sharding=sharding, deterministic=True),
             quantised.run(6, lora_sharding=sharding),
-            quantised_experts.run(6, lora_sharding=sharding),
+            quantised_experts.run(6, lora_sharding=sharding, adapter_dtype="fp8" if sharding == "full" else "auto"),
             plain.run(6, lora_sharding=sharding, kv_cache_dtype="fp8"),
         ]
     runs.append(plain.run(60, 40, lora_sharding="outer", pool_mb=1, page_tokens=2, prefix_cache=False))

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 
 from lora_engine.adapters.experts import MODULES, ExpertFactors, plan_experts, read_slot
 from lora_engine.adapters.targets import ExpertShapes
+from lora_engine.adapters.tensors import factor_rows
 from lora_engine.peft_format import DOWN, GATE, GATE_UP, UP, ExpertFactor, ExpertLora, FactorForm
 from lora_kernels.expert_lora import ExpertLora as StepLora
 from lora_kernels.experts import config_of, grouped_experts, route
-from lora_kernels.tables import SlotTables
+from lora_kernels.tables import FP8_ROWS, SlotTables
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
@@ -30,25 +31,29 @@ ADAPTERS: tuple[tuple[tuple[str, int, str], ...], ...] = (
 )
 
 
-def place(pool: torch.Tensor, tables: SlotTables, shapes: ExpertShapes) -> list[dict[str, ExpertFactors]]:
-    """Write random adapters into scattered pages; return their factors on the host's side, in float64."""
+def place(
+    pool: torch.Tensor, tables: SlotTables, shapes: ExpertShapes, in_fp8: Sequence[int] = ()
+) -> list[dict[str, ExpertFactors]]:
+    """Write random adapters into scattered pages, some of them in FP8; return their factors in float64."""
     free = torch.randperm(len(pool)).tolist()
     placed = []
     for slot, modules in enumerate(ADAPTERS, start=1):
         lora = [_lora(module, rank, shared) for module, rank, shared in modules]
-        slots, rows = plan_experts(lora, 3, KV_DIM, shapes)
+        fp8_rows = tables.fp8_rows if slot in in_fp8 else 0
+        slots, rows = plan_experts(lora, 3, KV_DIM, shapes, fp8_rows)
         pages = [free.pop() for _ in range(-(-rows // ROWS_PER_PAGE))]
         buffer = torch.full((len(pages) * ROWS_PER_PAGE, KV_DIM), torch.nan, dtype=pool.dtype, device=DEVICE)
         entries = torch.zeros(tables.num_layers, len(MODULES), 5, dtype=torch.int32)
         scales = torch.zeros(tables.num_layers, len(MODULES))
         factors = {}
         for each in slots:
-            read = read_slot(buffer, each)
+            read = read_slot(factor_rows(buffer, KV_DIM, fp8=fp8_rows > 0), each)
             if each.module != UP or modules[0][0] != GATE_UP:  # up has gate's A there
-                read.a.normal_(std=0.3)
-            read.b.normal_(std=0.3)
-            entry = MODULES.index(each.module)
-            entries[LAYER, entry] = torch.tensor([each.a_row, each.a_step, each.b_row, each.b_step, each.rank])
+                read.a.copy_(torch.randn(read.a.shape, device=DEVICE) * 0.3)
+            read.b.copy_(torch.randn(read.b.shape, device=DEVICE) * 0.3)
+            entry, first = MODULES.index(each.module), FP8_ROWS if fp8_rows else 0
+            starts = first + each.a_row, each.a_step, first + each.b_row, each.b_step
+            entries[LAYER, entry] = torch.tensor([*starts, each.rank])
             scales[LAYER, entry] = 0.5 * slot
             factors[each.module] = ExpertFactors(read.a.double(), read.b.double(), 0.5 * slot)
         pool[pages] = buffer.view(len(pages), -1)
@@ -86,16 +91,20 @@ def by_token(
     return out
 
 
+@pytest.mark.parametrize("in_fp8", [(), (1, 2, 4)], ids=["plain", "some in FP8"])
 @pytest.mark.parametrize(
     ("tokens", "experts", "hidden", "inner"), [(1, 4, 48, 40), (9, 5, 64, 75), (90, 3, 80, 33), (260, 3, 32, 16)]
 )
-def test_each_pair_has_its_own_adapter_and_expert(tokens: int, experts: int, hidden: int, inner: int) -> None:
+def test_each_pair_has_its_own_adapter_and_expert(
+    tokens: int, experts: int, hidden: int, inner: int, in_fp8: tuple[int, ...]
+) -> None:
     """A program for each pair, and blocks of 64 and 128 pairs with several adapters; other pool rows hold NaN."""
     assert config_of(2 * tokens, experts).pairs == {1: 16, 9: 16, 90: 64, 260: 128}[tokens]
     shapes = ExpertShapes(experts, hidden, inner)
-    tables = SlotTables(len(ADAPTERS) + 1, LAYER + 1, 400, DEVICE, experts=True)
+    fp8_rows = DTYPE.itemsize if in_fp8 else 0
+    tables = SlotTables(len(ADAPTERS) + 1, LAYER + 1, 400, DEVICE, experts=True, fp8_rows=fp8_rows)
     pool = torch.full((600, ROWS_PER_PAGE * KV_DIM), torch.nan, dtype=DTYPE, device=DEVICE)
-    placed = place(pool, tables, shapes)
+    placed = place(pool, tables, shapes, in_fp8)
     x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
     gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
     down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(DTYPE)

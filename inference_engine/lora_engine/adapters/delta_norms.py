@@ -34,7 +34,8 @@ def delta_norms(packed: PackedAdapter, geometry: PoolGeometry) -> list[Norms]:
     norms = [_by_group(by_target) for by_target in added]
     for index, modules in enumerate(packed.layout.experts):
         if modules:
-            rows = [part[geometry.layer_group(index)].view(-1, geometry.kv_dim) for part in parts]
+            fp8 = packed.layout.fp8_rows > 0
+            rows = [factor_rows(part[geometry.layer_group(index)], geometry.kv_dim, fp8=fp8) for part in parts]
             norms[index][EXPERTS_GROUP] = experts.delta_norm(modules, rows)
     return norms
 

@@ -64,11 +64,13 @@ class DeviceTable:
 def _experts(layout: AdapterLayout, sign: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Describe the modules of experts, as ``SlotTables.write`` says."""
     sizes = len(layout.experts), len(MODULES)
+    first = FP8_ROWS if layout.fp8_rows else 0
     modules, scales = torch.zeros(*sizes, EXPERT_FIELDS, dtype=torch.int32), torch.zeros(sizes)
     for layer, slots in enumerate(layout.experts):
         for slot in slots:
             entry = MODULES.index(slot.module)
-            modules[layer, entry] = torch.tensor([slot.a_row, slot.a_step, slot.b_row, slot.b_step, slot.rank])
+            rows = first + slot.a_row, slot.a_step, first + slot.b_row, slot.b_step
+            modules[layer, entry] = torch.tensor([*rows, slot.rank])
             scales[layer, entry] = sign * slot.scale
     return modules, scales
 

@@ -116,7 +116,11 @@ class AdapterSlot(Evictable):
         """Return the factors of a layer's experts by module; empty if the adapter does not change them."""
         slots = self.layout.experts[layer] if self.layout.experts else ()
         pool_rows = self._pool_rows(layer) if slots else None
-        return {} if pool_rows is None else {slot.module: read_slot(pool_rows, slot) for slot in slots}
+        if pool_rows is None:
+            return {}
+        rows, dtype = factor_rows(pool_rows, pool_rows.shape[1], fp8=self.layout.fp8_rows > 0), pool_rows.dtype
+        read = {slot.module: read_slot(rows, slot) for slot in slots}
+        return {module: ExpertFactors(f.a.to(dtype), f.b.to(dtype), f.scale) for module, f in read.items()}
 
     def close(self) -> None:
         """Invalidate the slot before its pages are freed: reading through it raises from now on."""

@@ -8,15 +8,16 @@ buffer of slots times experts: an adapter takes the pages of its own ranks and m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import DOWN, GATE, GATE_UP, UP, ExpertFactor, ExpertLora, FactorForm, SafetensorsFile
 
+from .fp8_factors import quantise_experts
 from .targets import ExpertShapes, shard
-from .tensors import pool_rows_per_row, read_tensor
+from .tensors import factor_rows, pool_rows_per_row, read_tensor
 
 # Modules of an expert, in the order of the kernels' tables.
 MODULES = (GATE, UP, DOWN)
@@ -54,10 +55,14 @@ class ExpertFactors:
 
 
 def plan_experts(
-    modules: Sequence[ExpertLora], cursor: int, kv_dim: int, shapes: ExpertShapes
+    modules: Sequence[ExpertLora], cursor: int, kv_dim: int, shapes: ExpertShapes, fp8_rows: int = 0
 ) -> tuple[tuple[ExpertSlot, ...], int]:
-    """Assign pool rows from ``cursor`` on to a layer's modules; return the slots and the next free row."""
+    """Assign pool rows from ``cursor`` on to a layer's modules; return the slots and the next free row.
+
+    With ``fp8_rows`` the slots count rows of FP8 elements, see ``AdapterLayout``.
+    """
     slots: list[ExpertSlot] = []
+    cursor *= max(1, fp8_rows)
     for lora in modules:
         scale = lora.scales[0] if len(lora.scales) == 1 else 1.0  # different ones are multiplied into B
         ins, outs = (shapes.inner, shapes.hidden) if lora.module == DOWN else (shapes.hidden, shapes.inner)
@@ -69,7 +74,7 @@ def plan_experts(
             slot = ExpertSlot(module, shapes.count, lora.rank, scale, a_row, steps[0], cursor, steps[1], ins, outs)
             slots.append(slot)
             cursor += b_step * (1 if lora.b.is_shared else shapes.count)
-    return tuple(slots), cursor
+    return tuple(slots), -(-cursor // max(1, fp8_rows))
 
 
 def expert_rows(shapes: ExpertShapes, rank: int, kv_dim: int) -> int:
@@ -86,27 +91,40 @@ def pack_experts(
     geometry: PoolGeometry,
     shapes: ExpertShapes,
     world: int,
-) -> None:
+    *,
+    fp8: bool = False,
+) -> tuple[tuple[ExpertSlot, ...], ...]:
     """Write the modules into ``parts``, by rank the adapter's pages ``[layer groups, pages, page_elems]``.
 
-    Each expert is split over ranks by its inner features.
+    Each expert is split over ranks by its inner features. Returns ``layout`` with the scales of factors in FP8.
     """
-    whole = ExpertShapes(shapes.count, shapes.hidden, shapes.inner * world)
+    whole, scales = ExpertShapes(shapes.count, shapes.hidden, shapes.inner * world), dict[tuple[int, str], float]()
     for lora in modules:
         slots = {slot.module: slot for slot in layout[lora.layer]}
         group = geometry.layer_group(lora.layer)
-        for module, a, b in _modules_of(lora, weights, whole):
+        read = list(_modules_of(lora, weights, whole))
+        if fp8:
+            rounded, outputs, scale = quantise_experts(read[0][1], [b for _, _, b in read])
+            read = [(module, rounded, b) for (module, _, _), b in zip(read, outputs, strict=True)]
+            scales |= {(lora.layer, module): scale for module, _, _ in read}
+        for module, a, b in read:
             for rank, part in parts.items():
-                pool_rows = part[group].view(-1, geometry.kv_dim)
+                pool_rows = factor_rows(part[group], geometry.kv_dim, fp8=fp8)
                 a_part, b_part = (
                     (_part(a, rank, world), b) if module == DOWN else (a, _part(b, rank, world))
                 )  # fmt: skip
                 for rows, to in zip((a_part, b_part), _views(pool_rows, slots[module]), strict=True):
                     to.copy_(rows)
+    return tuple(
+        tuple(replace(slot, scale=slot.scale * scales.get((layer, slot.module), 1.0)) for slot in slots)
+        for layer, slots in enumerate(layout)
+    )
 
 
 def read_slot(pool_rows: torch.Tensor, slot: ExpertSlot) -> ExpertFactors:
-    """Return the factors of a module in the adapter's ``pool_rows [pool rows, kv_dim]``, as views."""
+    """Return the factors of a module in the adapter's ``pool_rows [pool rows, kv_dim]`` (of ``factor_rows``), as
+    views.
+    """
     return ExpertFactors(*_views(pool_rows, slot), slot.scale)
 
 

@@ -9,6 +9,8 @@ sizes of its elements.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from lora_kernels.fp8_tensors import FP8, LARGEST
@@ -19,18 +21,36 @@ def quantise_factors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, to
 
     ``scale * B^T A`` of the result is that of the arguments, but for rounding. Rows whose product is zero become zero.
     """
-    wide_a, wide_b = a.double(), b.double()
-    largest_a, largest_b = wide_a.abs().amax(1), wide_b.abs().amax(1)
+    rounded_a, (rounded_b,), scale = quantise_experts(a[None], [b[None]])
+    return rounded_a[0], rounded_b[0], scale
+
+
+def quantise_experts(
+    a: torch.Tensor, outputs: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, list[torch.Tensor], float]:
+    """Return the same for the factors of all experts: A ``[experts, rank, in]`` and each B ``[experts, rank, out]``.
+
+    A factor that all experts share has one expert; then a row of the other factor has the same power for all of them.
+    Several B have the same A, and one scale.
+    """
+    wide_a, wide_b = a.double(), [b.double() for b in outputs]
+    largest_a, largest_b = wide_a.abs().amax(2), torch.stack([b.abs().amax(2) for b in wide_b]).amax(0)
+    if len(largest_a) != len(largest_b):
+        largest_a, largest_b = largest_a.amax(0, keepdim=True), largest_b.amax(0, keepdim=True)
     products = largest_a * largest_b
     if not products.any():
-        return torch.zeros_like(a, dtype=torch.float32), torch.zeros_like(b, dtype=torch.float32), 1.0
+        return (
+            torch.zeros_like(a, dtype=torch.float32),
+            [torch.zeros_like(b, dtype=torch.float32) for b in outputs],
+            1.0,
+        )
     # Of each row, A and B take equal parts of its range. One power of two more than fits, as exponents are rounded.
     exponent = torch.log2(products.amax() / LARGEST**2).ceil() + 1
     balance = torch.where(products > 0, largest_a / largest_b, 1.0)
     of_a = ((exponent + torch.log2(balance)) / 2).round()
-    factor_a = torch.where(products > 0, torch.exp2(-of_a), 0.0)[:, None]
-    factor_b = torch.where(products > 0, torch.exp2(of_a - exponent), 0.0)[:, None]
-    return _rounded(wide_a * factor_a), _rounded(wide_b * factor_b), float(torch.exp2(exponent))
+    factor_a = torch.where(products > 0, torch.exp2(-of_a), 0.0)[:, :, None]
+    factor_b = torch.where(products > 0, torch.exp2(of_a - exponent), 0.0)[:, :, None]
+    return _rounded(wide_a * factor_a), [_rounded(b * factor_b) for b in wide_b], float(torch.exp2(exponent))
 
 
 def _rounded(rows: torch.Tensor) -> torch.Tensor:

@@ -61,8 +61,8 @@ class AdapterLayout:
     are any, begin on a new page: the last ``embedding_layer_pages`` are only theirs. With ``invocation_tokens`` the
     adapter acts only from their last occurrence in a prompt on.
 
-    ``fp8_rows``: the factors of ``layers`` are in FP8, and their rows are counted in pool rows of FP8 elements, so many
-    of which lie in one of the pool's dtype; 0: the factors have the pool's dtype.
+    ``fp8_rows``: the factors of ``layers`` and ``experts`` are in FP8, and their rows are counted in pool rows of FP8
+    elements, so many of which lie in one of the pool's dtype; 0: the factors have the pool's dtype.
     """
 
     layers: tuple[tuple[ModuleSlot, ...], ...]
@@ -127,7 +127,8 @@ def plan_layout(
         layers.append(slots)
         epilogues.append(behind)
         if manifest.experts and targets.experts is not None:
-            placed, used[group] = plan_experts(of_experts[layer], used[group], geometry.kv_dim, targets.experts)
+            sizes = geometry.kv_dim, targets.experts, fp8_rows
+            placed, used[group] = plan_experts(of_experts[layer], used[group], *sizes)
             experts.append(placed)
     module_pages = -(-max(used) // geometry.rows_per_page)
     planner = EmbeddingLayersPlanner(geometry, module_pages * geometry.rows_per_page)
@@ -164,7 +165,7 @@ def pack_adapter(
     ``base`` is needed for modules with vectors, and OLoRA's. With ``fp8`` the factors are in FP8. Raises
     ``StageError`` if the adapter does not fit the base.
     """
-    fp8_rows = dtype.itemsize if fp8 and manifest.modules else 0
+    fp8_rows = dtype.itemsize if fp8 and (manifest.modules or manifest.experts) else 0
     layout = plan_layout(manifest, geometry, targets, fp8_rows)
     ranks = range(targets.world) if all_ranks else [targets.rank]
     shape = (geometry.num_layer_groups, layout.num_pages, geometry.page_elems)
@@ -188,7 +189,10 @@ def pack_adapter(
     layout = replace(layout, layers=tuple(map(tuple, layers)))
     added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry, targets, base)
     if layout.experts and targets.experts is not None:
-        pack_experts(manifest.experts, layout.experts, weights, parts, geometry, targets.experts, targets.world)
+        placed = pack_experts(
+            manifest.experts, layout.experts, weights, parts, geometry, targets.experts, targets.world, fp8=fp8_rows > 0
+        )
+        layout = replace(layout, experts=placed)
     if layout.embedding_layers is not None:
         for part in parts.values():  # every rank has both embedding layers in full
             pack_embedding_layers(manifest.embedding_layers, layout.embedding_layers, weights, part, geometry.kv_dim)

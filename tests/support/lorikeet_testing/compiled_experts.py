@@ -28,8 +28,12 @@ def main() -> None:
     tables = SlotTables(4, 1, 64, "cpu", experts=True)
     tables.pages, tables.experts = elements(4, 64, dtype=i32), elements(4, 1, 3, 5, dtype=i32)
     tables.expert_scales = elements(4, 1, 3, dtype=torch.float32)
+    fp8_tables = SlotTables(4, 1, 64, "cpu", experts=True, fp8_rows=2)  # adapters in FP8 beside others
+    fp8_tables.pages, fp8_tables.experts = tables.pages, tables.experts
+    fp8_tables.expert_scales = tables.expert_scales
     launches: dict[str, Launch] = {}
     with compiling(lambda launch: launches.setdefault(f"{launch.name} {len(launches)}", launch)):
+        *_, most = least_tokens(EXPERTS, PER_TOKEN)
         for tokens in least_tokens(EXPERTS, PER_TOKEN):
             route(elements(tokens, EXPERTS, dtype=bf16), PER_TOKEN, renormalised=True)
             if tokens == 1:  # as GLM-4.5-Air's and, with groups, DeepSeek's
@@ -46,8 +50,10 @@ def main() -> None:
             grouped_experts(x, *plain, routing, "silu")
             lora = ExpertLora(elements(tokens, dtype=i32), elements(64, 32 * KV_DIM, dtype=bf16), tables, 0, KV_DIM, 16)
             grouped_experts(x, *plain, routing, "silu", None, lora)
-            grouped_experts(x, *by_row, routing, "silu")
-            grouped_experts(x, *in_blocks, routing, "silu", None, lora)
+            if tokens == 1:
+                grouped_experts(x, *by_row, routing, "silu")
+            if tokens in (1, most):
+                grouped_experts(x, *in_blocks, routing, "silu", None, lora._replace(tables=fp8_tables))
             biases = elements(EXPERTS, 2 * INNER, dtype=bf16), elements(EXPERTS, HIDDEN, dtype=bf16)
             mxfp4 = _in_mxfp4(2 * INNER, HIDDEN), _in_mxfp4(HIDDEN, INNER)
             grouped_experts(x, *mxfp4, routing, ClampedSwiglu(1.702, 7.0), None, lora, *biases)
