@@ -63,10 +63,10 @@ def _dtype(placement: Any) -> str:
         return "not known yet" if placement["phase"] == "ready" else placement["phase"]
     if report["outcome"] == "pending":
         return f"{dtype}; FP8 is being compared with it, read the version later"
-    if report["outcome"] == "not_measured":
+    if report["reason"]:
         return f"{dtype}. {report['reason']}"
     agree = (
         f"{report['agreeing']} of {report['tokens']} tokens agree in FP8, log-probabilities are "
         f"{report['mean_distance']:.3f} apart (at most {report['largest_distance']:.2f})"
     )
-    return f"{dtype}; {agree}" + (f". {report['reason']}" if report["reason"] else "")
+    return f"{dtype}; {agree}"

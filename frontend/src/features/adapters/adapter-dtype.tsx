@@ -11,28 +11,28 @@ const SETTINGS: { value: AdapterDtype; label: string; text: string }[] = [
   {
     value: "auto",
     label: "Auto",
-    text: "FP8 on hosts with FP8 adapters, if its answers agree with the model’s dtype.",
+    text: "FP8 on hosts with FP8 adapters, if its answers agree with those in the model’s data type.",
   },
-  { value: "bf16", label: "BF16", text: "The model’s dtype on every host." },
+  { value: "bf16", label: "BF16", text: "The model’s data type on every host." },
   { value: "fp8", label: "FP8", text: "FP8 on hosts with FP8 adapters, even if its answers do not agree." },
 ];
 
-/** The dtype in which each host serves a version, with the comparison that decided it, and the version's setting. */
+/** The data type in which each host serves a version, the comparison that decided it, and the version's setting. */
 export function AdapterDtypeView({ version }: { version: Version }) {
   const may = useCan("adapters.write");
   const set = useSetAdapterDtype(useTenant(), version.adapter, version.number);
   const inUse = version.state !== "archived" && version.state !== "deleted";
   const setting = SETTINGS.find(({ value }) => value === version.adapter_dtype);
   const change = (dtype: AdapterDtype) =>
-    set.mutate(dtype, { onSuccess: () => toast.good("The hosts load the version in its new dtype") });
+    set.mutate(dtype, { onSuccess: () => toast.good("The hosts load the version in its new data type") });
   return (
     <section data-testid="adapter-dtype" className="border-t px-4 py-4">
-      <h3 className="mb-3 text-sm font-semibold">Dtype</h3>
+      <h3 className="mb-3 text-sm font-semibold">Data type on hosts</h3>
       <div className="grid gap-3">
         <div className="flex flex-wrap items-center gap-x-3 gap-y-2">
           {may && inUse ? (
             <SegmentedControl
-              label="Adapter dtype"
+              label="Data type on hosts"
               value={version.adapter_dtype}
               options={SETTINGS}
               onChange={change}
@@ -45,7 +45,8 @@ export function AdapterDtypeView({ version }: { version: Version }) {
         </div>
         <ErrorNotice error={set.error} />
         {version.placements.length > 0 && (
-          <ul className="max-h-80 divide-y overflow-y-auto rounded-lg border">
+          // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+          <ul tabIndex={0} aria-label="Hosts" className="max-h-80 divide-y overflow-y-auto rounded-lg border">
             {version.placements.map((placement) => (
               <HostDtype key={placement.host} placement={placement} />
             ))}
@@ -73,15 +74,16 @@ function HostDtype({ placement: { host, dtype, dtype_report: report } }: { place
   );
 }
 
-/** Returns why the host serves the version in this dtype, as far as it has said so. */
+/** Returns why the host serves the version in this data type, as far as it has reported it. */
 function explain(report: DtypeReport | null): string {
-  if (!report) return "The host has not reported its dtype yet.";
+  if (!report) return "The host has not reported its data type yet.";
   if (report.outcome === "pending") {
-    return "The host compares FP8 with the model’s dtype when it has time. Until then, Auto serves the model’s dtype.";
+    return "The host compares FP8 with the model’s data type when it has time. Until then, Auto serves the model’s data type.";
   }
   if (report.outcome === "not_measured") return report.reason;
-  const distances = `Log-probabilities differ by ${report.mean_distance.toFixed(3)} on average and by ${report.largest_distance.toFixed(2)} at most.`;
-  if (report.outcome === "differs") return `${report.reason} ${distances}`;
+  const largest = `${report.largest_distance.toFixed(2)} at most`;
+  if (report.outcome === "differs")
+    return report.tokens > 0 ? `${report.reason} They differ by ${largest}.` : report.reason;
   const share = Math.round(100 * report.least_agreeing);
-  return `${distances} FP8 is accepted from ${share}% of tokens and up to ${report.most_distance.toFixed(2)} on average.`;
+  return `Log-probabilities differ by ${report.mean_distance.toFixed(3)} on average and by ${largest}. FP8 is accepted from ${share}% of tokens and up to ${report.most_distance.toFixed(2)} on average.`;
 }
