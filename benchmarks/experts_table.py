@@ -5,7 +5,8 @@
 One layer of Qwen3-30B-A3B in bfloat16: 128 experts of width 768, 8 per token, hidden size 2048, with the router's
 choice and the sorting of pairs. Random tokens choose their experts evenly. The floor is the time to read the experts
 in use once, at the copy bandwidth that is measured on the card first, or to multiply them at the rate of a large
-product by cuBLAS, whichever is longer. Experts in FP8 are half as many bytes, and are multiplied in bfloat16. Each
+product by cuBLAS, whichever is longer. Experts in FP8 are half as many bytes, in MXFP4 a quarter, and are multiplied in
+bfloat16. Each
 measurement replays a CUDA graph of eight calls on different weights.
 """
 
@@ -23,6 +24,7 @@ from lora_engine.peft_format import ExpertLora as PeftLora
 from lora_kernels.expert_lora import ExpertLora, shrink_experts
 from lora_kernels.experts import config_of, grouped_experts, route
 from lora_kernels.fp8_tensors import Fp8Stack
+from lora_kernels.mxfp4 import Mxfp4Stack
 from lora_kernels.tables import SlotTables
 
 EXPERTS, PER_TOKEN, HIDDEN, INNER = 128, 8, 2048, 768
@@ -39,6 +41,14 @@ def in_fp8(parts: int, rows: int, columns: int, in_blocks: bool) -> Fp8Stack:
     stack = Fp8Stack.empty(EXPERTS, parts, rows, columns, in_blocks, torch.device("cuda"))
     stack.data.copy_(random(EXPERTS, parts * rows, columns) * 50)
     stack.scale.fill_(0.02 / 50)
+    return stack
+
+
+def in_mxfp4(rows: int, columns: int) -> Mxfp4Stack:
+    """Return random matrices of all experts in MXFP4."""
+    stack = Mxfp4Stack.empty(EXPERTS, rows, columns, torch.device("cuda"))
+    stack.data.random_(0, 256)
+    stack.scale.fill_(121)
     return stack
 
 
@@ -83,10 +93,11 @@ def main() -> None:
     gate_up = [random(EXPERTS, 2 * INNER, HIDDEN) for _ in range(LAYERS)]
     down = [random(EXPERTS, HIDDEN, INNER) for _ in range(LAYERS)]
     of_expert = 3 * INNER * HIDDEN
-    by_form = {
+    by_form: dict[str, list[tuple[Fp8Stack | Mxfp4Stack, ...]]] = {
         form: [(in_fp8(2, INNER, HIDDEN, blocks), in_fp8(1, HIDDEN, INNER, blocks)) for _ in range(LAYERS)]
         for form, blocks in (("FP8 by row", False), ("FP8 in blocks", True))
     }
+    by_form["MXFP4"] = [(in_mxfp4(2 * INNER, HIDDEN), in_mxfp4(HIDDEN, INNER)) for _ in range(LAYERS)]
     of_counts = {count: Adapters(count) for count in (1, 4, 64)}
     for tokens in STEPS:
         x = [random(tokens, HIDDEN) for _ in range(LAYERS)]
@@ -108,15 +119,15 @@ def main() -> None:
             settings={"experts_in_use": used, "bytes": moved},
         )  # fmt: skip
         for form, stacks in by_form.items():
-            halved = used * sum(stack.nbytes for stack in stacks[0]) / EXPERTS + 2 * x[0].nbytes
+            fewer = used * sum(stack.nbytes for stack in stacks[0]) / EXPERTS + 2 * x[0].nbytes
 
             def rounded(layer: int, x: list = x, routings: list = routings, stacks: list = stacks) -> object:  # type: ignore[type-arg]
                 return grouped_experts(x[layer], *stacks[layer], routings[layer], "silu")
 
-            least = max(halved / bandwidth, 2 * of_expert * tokens * PER_TOKEN / rate)
+            least = max(fewer / bandwidth, 2 * of_expert * tokens * PER_TOKEN / rate)
             rows.add(
                 f"experts in {form} of {tokens} tokens", "kernel_us", measure(rounded), "us", least * 1e6,
-                settings={"experts_in_use": used, "bytes": halved},
+                settings={"experts_in_use": used, "bytes": fewer},
             )  # fmt: skip
         for count, adapters in of_counts.items():
             if count > tokens:

@@ -22,6 +22,7 @@ from lora_engine.server.open_requests import OpenRequest
 from lora_engine.structured import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.text.output import Parsed, ToolFormat
+from lora_engine.text.output.formats import MARKERS
 from lora_engine.wire import engine_pb2 as pb
 
 DEMO = Path(__file__).parents[3] / "demo" / "model"
@@ -256,6 +257,28 @@ def test_markers_that_are_special_tokens_show(tmp_path: Path) -> None:
     assert form.shown_ids(output) == {tokenizer.special_id("[TOOL_CALLS]"), tokenizer.special_id("[ARGS]")}
     without = pb.Chat(messages=asked.messages)
     assert not form.shown_ids(form.output("r", without, form.prompt(without), has_constraint=False))
+
+
+def test_markers_of_harmony_show_without_tools(tmp_path: Path) -> None:
+    """And an answer of tokens is read through them, with the end of a call that ends the answer."""
+    for file in DEMO.glob("*.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tokenizer = Tokenizer.load(tmp_path)
+    tokenizer._fast.add_special_tokens([AddedToken(marker, special=True) for marker in MARKERS[ToolFormat.HARMONY]])
+    tokenizer._fast.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    form = chat_format(HARMONY, tokenizer)
+    for asked in (chat(), pb.Chat(messages=chat().messages)):
+        request, output = inputs_of(form, tokenizer).request(pb.Submit(request_id="r", chat=asked))
+        assert output is not None and form.shown_ids(output) == request.shown_special_ids
+        text, parser = detokenizer_for(request, tokenizer), output.choice(0)
+        written = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{WRITTEN['harmony']}<|call|>"
+        ids = tokenizer.encode(written, add_special_tokens=False)
+        parts = [parser.feed(text.append(token_id)) for token_id in ids] + [parser.finish(text.flush())]
+        assert "".join(part.reasoning for part in parts) == "Hm."
+        calls = "".join(call.arguments for part in parts for call in part.calls)
+        assert json.loads(calls or "".join(part.text for part in parts)) == ARGUMENTS
+        assert bool(calls) == bool(asked.tools)
 
 
 NAMELESS = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"

