@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
+import ssl
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +120,27 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def _read_certificates_once() -> None:
+    """Let all clients that trust the usual authorities share a TLS context.
+
+    httpx makes a context for each client, also for one without TLS, and reading the authorities takes 15 ms.
+    """
+    try:
+        import certifi  # httpx needs it; a machine with a GPU need not have httpx
+    except ImportError:
+        return
+    make = ssl.create_default_context
+    of_authorities = functools.cache(lambda file: make(cafile=file))
+
+    def create_default_context(*purpose: ssl.Purpose, cafile: str | None = None, **others: Any) -> ssl.SSLContext:
+        usual = cafile is not None and cafile in (certifi.where(), os.environ.get("SSL_CERT_FILE"))
+        if usual and not purpose and not others:
+            return of_authorities(cafile)
+        return make(*purpose, cafile=cafile, **others)
+
+    ssl.create_default_context = create_default_context
+
+
 @pytest.fixture
 def tensor_seed() -> int:
     """Return the seed of a test's random tensors."""
@@ -136,6 +160,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _read_certificates_once()
     # The result of a full run must not depend on random inputs; other runs try new ones.
     if os.environ.get(FULL_RUN):
         from hypothesis import settings  # a machine with a GPU need not have it
