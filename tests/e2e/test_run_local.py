@@ -94,21 +94,21 @@ def stop_in_the_middle_of_a_stream(platform: Launched, access: Access) -> None:
     assert time.monotonic() - started < 15
 
 
-def test_a_killed_engine_and_a_killed_web_process_come_back(platform: Launched) -> None:
-    access = platform.start()
-    for name in ("engine", "web"):
-        os.kill(platform.child_pid(name), signal.SIGKILL)
-        report = platform.wait_for(f"The {name} was ended by SIGKILL", 10)
-        assert "log" in report
-        platform.wait_for(f"The {name} was started again", 10)
-        assert eventually(lambda: answers(access), 60), platform.output + platform.logs()
-    assert platform.stop() == 0
+@pytest.fixture(scope="module")
+def two_bases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    """As `make run` without settings: a second engine with the hybrid model. The last test ends it."""
+    platform = Launched(tmp_path_factory.mktemp("two") / "var", free_port(), {"HYBRID": "1"})
+    platform.start()
+    yield platform
+    assert platform.process is not None
+    if platform.process.poll() is None:
+        platform.process.kill()
+        platform.process.wait()
+    assert eventually(lambda: platform.children() == {}, 15), platform.children()
 
 
-def test_a_second_base_model_and_a_killed_supervisor_that_leaves_nothing_running(tmp_path: Path, port: int) -> None:
-    """As `make run` without settings: a second engine with the hybrid model and its adapters."""
-    platform = Launched(tmp_path / "var", port, {"HYBRID": "1"})
-    access = platform.start()
+def test_a_second_base_model(two_bases: Launched) -> None:
+    access = two_bases.access()
     asked = {
         "lorikeet-demo": "The capital of Japan is Tokyo.",
         "lorikeet-demo-hybrid": "The capital of Japan is Tokyo.",
@@ -130,10 +130,24 @@ def test_a_second_base_model_and_a_killed_supervisor_that_leaves_nothing_running
         url = f"/api/tenants/{access.tenant}/uploads"
         client.post(url, data={"name": "own"}, files=files).raise_for_status()
         assert eventually(lambda: client.get("/v1/models/own").status_code == 200, 60), "its shapes tell its base"
-    assert platform.process is not None
-    platform.process.kill()
-    platform.process.wait()
-    assert eventually(lambda: platform.children() == {}, 15), platform.children()
+
+
+def test_a_killed_engine_and_a_killed_web_process_come_back(two_bases: Launched) -> None:
+    platform, access = two_bases, two_bases.access()
+    for name in ("engine", "web"):
+        os.kill(platform.child_pid(name), signal.SIGKILL)
+        report = platform.wait_for(f"The {name} was ended by SIGKILL", 10)
+        assert "log" in report
+        platform.wait_for(f"The {name} was started again", 10)
+        assert eventually(lambda: answers(access), 60), platform.output + platform.logs()
+
+
+def test_a_killed_supervisor_leaves_nothing_running(two_bases: Launched) -> None:
+    assert two_bases.process is not None
+    assert len(two_bases.children()) > 3, "two engines, the web process and the reaper"
+    two_bases.process.kill()
+    two_bases.process.wait()
+    assert eventually(lambda: two_bases.children() == {}, 15), two_bases.children()
 
 
 def test_a_taken_port_names_the_holder(platform: Launched) -> None:

@@ -69,14 +69,14 @@ class Installation:
 
 
 def body(number: int) -> dict[str, Any]:
-    words = (3, 20, 60, 200)[number % 4]
+    words = (3, 8, 24, 80)[number % 4]
     return {"model": "support", "messages": [{"role": "user", "content": f"words {words}"}], "max_tokens": words}
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("servers")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=100))
+    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=40))
     with (
         server_folder() as root,
         # wal_level and senders are PostgreSQL's defaults; a commit waits for the standby.

@@ -57,7 +57,7 @@ class Installation:
 
 def body(number: int) -> dict[str, Any]:
     """Return a chat request: short and long answers, the longest of about two seconds."""
-    words = (3, 20, 60, 200)[number % 4]
+    words = (3, 8, 60, 80)[number % 4]
     return {"model": "support", "messages": [{"role": "user", "content": f"words {words}"}], "max_tokens": words}
 
 
@@ -74,7 +74,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         "LORIKEET_SECRET_KEY": "s" * 50,
     }
     # An artifact's weights are not read by this engine.
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=100))
+    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=40))
     made = new_installation()
     hosts = f"local={engine.engine.address}"
     webs = [WebProcess(folder / f"web{n}", hosts, env, installation=made, graceful_s=20) for n in (1, 2)]

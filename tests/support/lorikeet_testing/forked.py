@@ -22,16 +22,16 @@ from typing import IO
 
 # Of what a web process loads, what needs no settings.
 PRELOADED = [
-    "celery.app.amqp", "celery.apps.worker", "celery.backends.redis", "celery.beat", "celery.fixups.django",
-    "channels.layers", "channels_redis.core", "django.contrib.sessions.backends.base",
-    "django.core.cache.backends.redis", "django.core.handlers.asgi", "django.core.mail",
-    "django.core.management.base", "django.core.serializers.json", "django.db.backends.postgresql.base",
-    "django.db.backends.sqlite3.base", "django.db.migrations.autodetector", "django.db.models", "django.forms",
-    "django.template.backends.django", "django.test.signals", "django.urls", "django.views.generic",
-    "google.protobuf.json_format", "grpc.aio", "httpx", "jinja2", "kombu.transport.memory", "kombu.transport.redis",
-    "numpy.typing", "obstore.store", "prometheus_client", "psycopg_pool", "pydantic_settings", "requests",
-    "rest_framework.exceptions", "uvicorn.protocols.websockets.websockets_sansio_impl", "uvloop",
-    "whitenoise.middleware", "yaml",
+    "botocore.auth", "botocore.endpoint", "celery.app.amqp", "celery.apps.worker", "celery.backends.redis",
+    "celery.beat", "celery.fixups.django", "channels.generic.websocket", "channels.layers", "channels_redis.core",
+    "django.contrib.postgres.fields", "django.contrib.sessions.backends.base", "django.core.cache.backends.redis",
+    "django.core.handlers.asgi", "django.core.mail", "django.core.management.base", "django.core.serializers.json",
+    "django.db.backends.postgresql.base", "django.db.backends.sqlite3.base", "django.db.migrations.autodetector",
+    "django.db.models", "django.forms", "django.template.backends.django", "django.test.signals", "django.urls",
+    "django.views.generic", "google.protobuf.json_format", "grpc.aio", "httpx", "jinja2.sandbox", "joserfc.jwt",
+    "kombu.transport.memory", "kombu.transport.redis", "numpy.typing", "obstore.store", "prometheus_client",
+    "psycopg_pool", "pydantic_settings", "requests", "rest_framework.exceptions", "rest_framework.serializers",
+    "uvicorn.protocols.websockets.websockets_sansio_impl", "uvloop", "whitenoise.middleware", "yaml",
 ]  # fmt: skip
 # The same of an engine.
 PRELOADED_BY_ENGINES = [

@@ -101,9 +101,9 @@ class Launched:
         return "\n".join(f"── {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in files)
 
     def child_pid(self, name: str) -> int:
-        """Process id of "engine" or "web", by its command line."""
-        marker = {"engine": "lora_engine", "web": "control_plane.serve"}[name]
-        return next(pid for pid, command in self.children().items() if marker in command)
+        """Process id of "engine" (that of the first model) or "web", by its command line."""
+        marker = {"engine": "engine.sock", "web": "control_plane.serve"}[name]
+        return next(pid for pid, command in self.children().items() if marker in command and "hybrid" not in command)
 
     def children(self) -> dict[int, str]:
         """Running processes whose command or settings point into this run's data folder."""
