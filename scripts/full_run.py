@@ -70,6 +70,9 @@ BY_FILE = ("-n", str(CORES), "--dist", "loadfile", "--no-loadscope-reorder")
 # Threads of torch wait for each other without the processor. By default they compute in a loop until the last one is
 # done: beside other busy processes, 100 steps of the demo model took 14 CPU seconds instead of 0.6.
 WAITING_THREADS = {"OMP_WAIT_POLICY": "passive"}
+# Settings of PostgreSQL: hundreds of databases that live for seconds need no vacuum, which starts a process for each of
+# them every minute.
+POSTGRES_SETTINGS = {"autovacuum": "off"}
 # Seconds that `make test` may take on two cores that nothing else uses, without installing. It is no bound: a slow or
 # busy machine must not fail a run.
 BUDGET_S = 900
@@ -263,7 +266,7 @@ def run_all(progress: Progress, make_stages: Callable[[Services, Path], list[Sta
     install_console_packages()
     started = time.monotonic()
     counts, failed = Counts(), []
-    with services() as running, tempfile.TemporaryDirectory() as folder:
+    with services(**POSTGRES_SETTINGS) as running, tempfile.TemporaryDirectory() as folder:
         every = make_stages(running, Path(folder))
         *first, last = [stage for stage in every if not stage.background]
         with BackgroundStages([stage for stage in every if stage.background], progress) as background:

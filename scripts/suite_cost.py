@@ -130,7 +130,7 @@ def print_tables(data: Path, top: int) -> None:
 
 
 def main() -> int:
-    from scripts.full_run import stages
+    from scripts.full_run import POSTGRES_SETTINGS, stages
     from scripts.test_services import services
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,7 +143,7 @@ def main() -> int:
         return 0
     data: Path = options.data or Path(tempfile.mkdtemp(prefix="lorikeet-cost-"))
     data.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as reports, services() as running:
+    with tempfile.TemporaryDirectory() as reports, services(**POSTGRES_SETTINGS) as running:
         every = {stage.name: stage for stage in stages(running, Path(reports))}
         if unknown := set(options.stages) - every.keys():
             parser.error(f"There is no stage {', '.join(unknown)}. The stages are {', '.join(every)}.")

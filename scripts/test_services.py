@@ -55,9 +55,9 @@ class ServiceError(RuntimeError):
 
 
 @contextmanager
-def services() -> Iterator[Services]:
-    """Run both servers while the block runs."""
-    with server_folder() as root, postgres(root / "postgres") as database, redis(root / "redis") as queue:
+def services(**settings: str) -> Iterator[Services]:
+    """Run both servers while the block runs. `settings` are PostgreSQL's."""
+    with server_folder() as root, postgres(root / "postgres", **settings) as database, redis(root / "redis") as queue:
         yield Services(database.url, queue.url)
 
 

@@ -47,6 +47,8 @@ SEED = int(os.environ.get("LORIKEET_KILL_TEST_SEED", str(random.randrange(10**6)
 MODEL = "lorikeet-demo"
 DEMO = ROOT / "demo" / "adapters" / "pirate"
 CLIENTS = 4
+# Seconds between two requests of a client. Without a pause the clients use all of the processor that others need too.
+PAUSE_S = 0.0 if os.environ.get("LORIKEET_LONG") else 0.1
 TUS = {"Tus-Resumable": "1.0.0"}
 SECRETS = {"POSTGRES_PASSWORD": "unused", "LORIKEET_SECRET_KEY": "s" * 40}
 SETTLE_S = 200.0
@@ -184,6 +186,7 @@ class Load:
                 return
 
     def generate(self, rnd: random.Random) -> None:
+        self.stopped.wait(PAUSE_S)
         body = {"model": MODEL, "prompt": "Tell me about " + "rivers " * rnd.randint(1, 20), "max_tokens": 12}
         web = self._web(rnd)
         if rnd.random() < 0.5:
