@@ -11,7 +11,7 @@ export function TargetModules({ targets }: { targets: readonly string[] }) {
       role="img"
       aria-label={label}
       title={label}
-      className="inline-flex gap-0.5 align-middle font-mono text-2xs leading-none"
+      className="inline-flex flex-wrap gap-0.5 align-middle font-mono text-2xs leading-none"
     >
       {TARGETS.map((target, index) => (
         <span
@@ -29,7 +29,7 @@ export function TargetModules({ targets }: { targets: readonly string[] }) {
       {others.length > 0 && (
         <span
           aria-hidden
-          className="ml-1 grid h-4.5 place-items-center rounded-sm bg-accent-soft px-1 font-semibold text-accent-text"
+          className="ml-1 grid h-4.5 place-items-center rounded-sm bg-accent-soft px-1 font-semibold whitespace-nowrap text-accent-text"
         >
           +{others.length}
         </span>
