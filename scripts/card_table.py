@@ -39,6 +39,7 @@ _QWEN_3_5: dict[str, Any] = {
     "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320,
     "max_position_embeddings": 262144, "linear_num_value_heads": 32, "linear_num_key_heads": 16,
 }  # fmt: skip
+_GPT_OSS: dict[str, Any] = {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}
 MODELS: dict[str, dict[str, Any]] = {
     "Llama-3.1-8B": _LLAMA,
     "Qwen3.5-9B": _QWEN_3_5,
@@ -58,6 +59,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 40960, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
         "norm_topk_prob": True,
     },
+    "GPT-OSS-20B": _GPT_OSS | {"num_hidden_layers": 24, "num_local_experts": 32},
+    "GPT-OSS-120B": _GPT_OSS | {"num_hidden_layers": 36, "num_local_experts": 128},
     "Yi-34B": {
         "model_type": "llama", "num_hidden_layers": 60, "hidden_size": 7168, "intermediate_size": 20480,
         "num_attention_heads": 56, "num_key_value_heads": 8, "vocab_size": 64000, "max_position_embeddings": 4096,
@@ -81,7 +84,8 @@ class Row(NamedTuple):
 ROWS = [
     Row("Llama-3.1-8B"), Row("Llama-3.1-8B", "fp8"), Row("Qwen3.5-9B"), Row("Qwen3.5-9B", "fp8"),
     Row("Gemma-3-27B"), Row("Gemma-3-27B", "fp8"), Row("Qwen3.5-27B"), Row("Qwen3.5-27B", "fp8"),
-    Row("Qwen3-30B-A3B"), Row("Qwen3-30B-A3B", "fp8"), Row("Yi-34B"), Row("Yi-34B", "fp8"),
+    Row("Qwen3-30B-A3B"), Row("Qwen3-30B-A3B", "fp8"), Row("GPT-OSS-20B"), Row("GPT-OSS-120B"),
+    Row("Yi-34B"), Row("Yi-34B", "fp8"),
     Row("Llama-3.1-70B", "fp8"), Row("Llama-3.1-70B", "fp8", 2), Row("Llama-3.1-70B", "auto", 2),
     Row("Qwen2.5-72B", "fp8"), Row("Qwen2.5-72B", "fp8", 2), Row("Qwen2.5-72B", "auto", 2),
 ]  # fmt: skip

@@ -34,7 +34,7 @@ from lora_engine.engine import Engine
 from lora_engine.errors import UnsupportedModel
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.parallel import Parallel
-from lora_engine.model.weights import load_weights, random_weights
+from lora_engine.model.weights import load_weights, random_weights, weight_bytes
 from lora_engine.peft_format import inspect_adapter
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels.fp8_tensors import quantise
@@ -272,8 +272,10 @@ def test_projections_alone_are_rounded_to_fp8_beside_mxfp4(published: Path) -> N
 
 
 def test_random_weights_in_mxfp4(published: Path) -> None:
-    """For measurements: as large as those in bfloat16."""
+    """For measurements: as large as those in bfloat16. A plan has their bytes."""
     config = ModelConfig.load(published)
+    loaded = load_weights(published, config, CPU, torch.bfloat16, Parallel())
+    assert weight_bytes(config, torch.bfloat16, Parallel()) == loaded.num_bytes()
     experts = random_weights(config, CPU, torch.float32, Parallel()).layers[0].experts
     assert experts is not None and isinstance(experts.gate_up, Mxfp4Stack)
     assert 0.01 < float(experts.gate_up.dequantised(0, torch.float32).std()) < 0.1

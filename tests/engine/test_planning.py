@@ -39,6 +39,7 @@ def test_the_table_of_cards_is_current() -> None:
         ("llama3-scaled-rope-tied", True, 2),
         ("qwen3.5-gated-delta", False, 2),
         ("qwen3-some-layers-with-experts", False, 2),
+        ("gpt-oss-sinks-and-experts", False, 2),
     ],
 )
 def test_weights_are_summed_up_as_they_are_loaded(tmp_path: Path, family: str, quantised: bool, world: int) -> None:
