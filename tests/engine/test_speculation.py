@@ -107,7 +107,7 @@ def knowing(answers: Answers, rnd: random.Random, right: float) -> RandomDrafter
     return RandomDrafter(rnd, answer, right)
 
 
-def draft(engine: Engine, monkeypatch: pytest.MonkeyPatch, speculation: Speculation) -> None:
+def draft(engine: Engine, monkeypatch: pytest.MonkeyPatch, speculation: Speculation | None) -> None:
     monkeypatch.setattr(engine.core.scheduler, "speculation", speculation)
 
 
@@ -342,3 +342,70 @@ def test_settings(caplog: pytest.LogCaptureFixture) -> None:
         assert speculation is not None and speculation._max_running == most
     assert speculation_of(config, has_states=True) is None
     assert "recurrent layers" in caplog.text
+
+
+class Scripted:
+    """A drafter whose guesses are given."""
+
+    def __init__(self) -> None:
+        self.guess: list[int] = []
+
+    def propose(self, sequence: TokenSequence, most: int) -> list[int]:
+        return self.guess[:most]
+
+    def forget(self, sequence: TokenSequence) -> None:
+        self.guess = []
+
+
+def commit(speculation: Speculation, sequence: TokenSequence, tokens: list[int], drafted: int = 0) -> None:
+    sequence.token_ids.extend(tokens)
+    speculation.committed(sequence, len(tokens), drafted)
+
+
+def test_a_step_waits_for_tokens_only_if_there_is_a_guess_that_is_worth_it() -> None:
+    """Without guesses, and with wrong ones, steps are launched ahead; right ones that were not drafted count too."""
+    drafter = Scripted()
+    speculation = Speculation(drafter, 4, max_running=3)
+    sequence = sequence_of([1, 2])
+    sequence.masks, sequence.request = None, GenerationRequest("", [1])  # type: ignore[misc]
+    commit(speculation, sequence, [3])
+    assert not speculation.waits(1)
+    drafter.guess = [7, 8, 9, 7]
+    commit(speculation, sequence, [4])
+    assert speculation.waits(3) and not speculation.waits(4)
+    assert dict(speculation.candidates(3)) == {sequence: [7]}  # half of the first guesses are expected to be right
+    for _ in range(3):
+        commit(speculation, sequence, [5], drafted=1)
+    assert not speculation.waits(1) and not dict(speculation.candidates(1))
+    for _ in range(3):  # what would have been drafted was right
+        commit(speculation, sequence, [7])
+    assert speculation.waits(1)
+    for _ in range(20):
+        commit(speculation, sequence, [7, 8, 9, 7, 5], drafted=4)
+    assert dict(speculation.candidates(1)) == {sequence: [7, 8, 9, 7]}
+    sequence.pending = 1  # a step was launched ahead meanwhile: the guess is for an earlier token
+    assert not dict(speculation.candidates(1))
+    speculation.left(sequence)
+    assert not speculation.waits(1)
+    newcomer = sequence_of([1])
+    newcomer.masks, newcomer.request = None, sequence.request  # type: ignore[misc]
+    drafter.guess = [7, 8, 9, 7]
+    commit(speculation, newcomer, [2])
+    assert len(dict(speculation.candidates(1))[newcomer]) > 1, "a sequence begins with its adapter's share"
+
+
+def test_steps_without_drafts_are_launched_ahead(
+    engine: Engine, requests: list[GenerationRequest], plain: tuple[Answers, Usages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: the same number of steps as without speculation, each scheduled before the last one's tokens."""
+    monkeypatch.setattr(engine.runner, "overlaps", True)
+    request, ahead = replace(requests[0], request_id="alone"), []
+    for speculation in (None, Speculation(Scripted(), 4, 8)):
+        draft(engine, monkeypatch, speculation)
+        engine.add_request(request)
+        overlapped = 0
+        while engine.has_work():
+            overlapped += engine._in_flight is not None and engine._may_overlap()
+            engine.step()
+        ahead.append(overlapped)
+    assert ahead[0] == ahead[1] > 20
