@@ -150,10 +150,13 @@ def test_a_second_start_knows_that_all_are_compiled(tmp_path: Path) -> None:
 
 def test_without_a_driver_there_is_no_gpu_to_compile_for(monkeypatch: pytest.MonkeyPatch) -> None:
     ask_driver = "lora_engine.execution.compile_ahead._ASK_DRIVER"
+    monkeypatch.setattr("lora_engine.execution.compile_ahead._capabilities", {})
     monkeypatch.setattr(ask_driver, "import ctypes; ctypes.CDLL('no such library')")
     assert compute_capability("cuda:1") is None
     monkeypatch.setattr(ask_driver, "print(9); print(0)")
     assert compute_capability("cuda") == (9, 0)
+    monkeypatch.setattr(ask_driver, "raise SystemExit(1)")
+    assert compute_capability("cuda") == (9, 0), "it is asked once"
 
 
 KEYS = """

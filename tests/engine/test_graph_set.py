@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.execution.graph_set import GraphSet
+from lora_engine.execution.graph_set import GraphSet, free_and_cached
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import (
     GraphShape,
@@ -112,6 +112,52 @@ def test_while_requests_run_one_graph_is_captured_every_few_steps() -> None:
     assert graphs[wanted] == f"graph {first + 1}"
 
 
+def test_captures_while_requests_run_take_a_small_share_of_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("lora_engine.execution.graph_set.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    device = Device()
+    graphs, rnd = device.graphs(), random.Random(4)
+    capture = graphs._capture
+
+    def slowly(shape: GraphShape) -> str:
+        now[0] += 0.05
+        return capture(shape)
+
+    graphs._capture = slowly
+    first = len(device.captured)
+    for _ in range(5000):
+        size, spans = usual_batch(rnd)
+        graphs.choose(graph_shape(size, spans, merged=False), spans)
+        now[0] += 0.01
+    assert graphs.captured_under_load == len(device.captured) - first
+    assert graphs.captured_under_load > 5 and graphs.seconds_under_load < 0.02 * now[0]
+
+
+def test_what_most_steps_needed_is_captured_first() -> None:
+    device = Device()
+    graphs, few, many = device.graphs(), batch([(1, 8)] * 20), batch([(1, 8)] * 40)
+    graphs.steps_between = 1 << 30
+    often, seldom = graph_shape(48, many, merged=False), graph_shape(24, few, merged=False)
+    for spans, shape, steps in ((few, seldom, 3), (many, often, 5), (few, seldom, 1)):
+        for _ in range(steps):
+            graphs.choose(shape, spans)
+    first = len(device.captured)
+    assert graphs.capture_next() and graphs.capture_next()
+    assert device.captured[first:] == [often, seldom]
+    assert graphs.captured_under_load == 0
+
+
+def test_memory_that_torch_caches_for_other_tensors_is_kept_by_no_graph() -> None:
+    """A run of the model comes before each capture, and leaves blocks that the next step takes again."""
+    segments = [
+        {"device": 0, "total_size": 20 * MIB, "active_size": 5 * MIB, "segment_pool_id": (0, 0)},
+        {"device": 0, "total_size": 40 * MIB, "active_size": 0, "segment_pool_id": (0, 3)},  # of graphs
+        {"device": 1, "total_size": 80 * MIB, "active_size": 0, "segment_pool_id": (0, 0)},
+        {"device": 0, "total_size": 2 * MIB, "active_size": 1 * MIB},
+    ]
+    assert free_and_cached(100 * MIB, 0, segments) == 116 * MIB
+
+
 def test_while_nothing_runs_all_are_captured_once() -> None:
     device = Device()
     graphs = device.graphs(max_running=24)
@@ -143,9 +189,13 @@ def test_without_memory_a_covering_graph_goes_on_serving(limit: str, deferred: b
     while graphs.capture_next():
         """Until all were tried."""
     assert len(graphs) <= first + 1
+    chosen = [graphs.choose(wanted, spans) for _ in range(40)]
+    # A quarter of the budget is for graphs that a step needs; then there is no more room.
+    assert {shape.size for shape in chosen if shape} == ({32, 24} if limit == "budget" and deferred else {32})
+    other = batch([(1, 8)] * 40)
     for _ in range(40):
-        shape = graphs.choose(wanted, spans)
-        assert shape is not None and shape.size == 32
+        shape = graphs.choose(graph_shape(48, other, merged=False), other)
+        assert shape is not None and shape.size == 64
     high = batch([(1, 200)])
     assert graphs.choose(graph_shape(1, high, merged=False), high) is None, "no graph covers it: it runs without"
     assert not graphs.failure

@@ -277,9 +277,12 @@ def _use_cache(folder: Path) -> None:
 def compute_capability(device: str) -> tuple[int, int] | None:
     """Return the compute capability of a device such as ``cuda:1``; None if there is no such GPU, or no answer.
 
-    A separate process queries the driver: this one must not have used CUDA when it forks.
+    A separate process queries the driver: this one must not have used CUDA when it forks. It is asked once: a forked
+    process has the answer of its parent.
     """
     index = torch.device(device).index or 0
+    if index in _capabilities:
+        return _capabilities[index]
     try:
         done = subprocess.run(
             [sys.executable, "-S", "-c", _ASK_DRIVER, str(index)], capture_output=True, text=True, timeout=_ASK_S
@@ -289,7 +292,11 @@ def compute_capability(device: str) -> tuple[int, int] | None:
         major, minor = map(int, done.stdout.split())
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
+    _capabilities[index] = major, minor
     return major, minor
+
+
+_capabilities: dict[int, tuple[int, int]] = {}  # by the index of the GPU
 
 
 _ASK_DRIVER = f"""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.execution.graph_set import GraphSet
+from lora_engine.execution.graph_set import GraphSet, free_and_cached
 from lora_engine.execution.runner import Decodes, Logits, Runner, StepMirror, lora_spans, one_token
 from lora_engine.execution.step_inputs import StepInputs, sources
 from lora_engine.memory import PagePool
@@ -337,7 +337,11 @@ class GraphRunner(Runner):
             return StepGraph(self, shape)
 
     def _free_bytes(self) -> int:
-        return torch.cuda.mem_get_info(self.pool.data.device)[0] if self.pool.data.is_cuda else 0
+        if not self.pool.data.is_cuda:
+            return 0
+        device = self.pool.data.device
+        free, _ = torch.cuda.mem_get_info(device)
+        return free_and_cached(free, device.index or 0, torch.cuda.memory_snapshot())
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
         """Run the step in a graph, if there is one for it."""

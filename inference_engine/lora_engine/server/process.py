@@ -94,7 +94,9 @@ def _import_all(config: EngineConfig) -> None:
         from lora_engine.execution import compile_ahead, graph_runner
         from lora_engine.model import invariant_ops, triton_ops
 
-        _ = compile_ahead, graph_runner, invariant_ops, triton_ops
+        _ = graph_runner, invariant_ops, triton_ops
+        if config.fast_start:
+            compile_ahead.compute_capability(config.device)  # asked once, also for later starts of the ranks
 
 
 def _run(config: EngineConfig, note: EndNote, serves: Callable[[], None]) -> int:
@@ -144,7 +146,9 @@ def _start(config: EngineConfig, stack: ExitStack, leader: Leader | None) -> tup
     digests = DigestMemory(config.data_dir / "digests.json")
     if leader is None:
         return load_model(config, progress=progress, kernels=kernels, digests=digests), pages
-    return load_model(leader.config, leader.join(), progress, kernels, digests), pages
+    with progress.phase("ranks"):
+        parallel = leader.join()
+    return load_model(leader.config, parallel, progress, kernels, digests), pages
 
 
 def _no_memory(config: EngineConfig, error: torch.OutOfMemoryError) -> str:
