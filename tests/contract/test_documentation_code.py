@@ -29,7 +29,7 @@ from lorikeet_testing.documentation import (
     pages,
 )
 
-from lora_engine.server import arguments
+from lora_engine.server import arguments, plan
 from lorikeet_cli.main import parser
 from scripts.launch.packages import EXTRAS
 
@@ -144,7 +144,10 @@ def check_python(words: Sequence[str]) -> None:
         parse(made, words[2:])
     elif words[0] == "-m":
         assert importlib.util.find_spec(words[1]), f"there is no module {words[1]}"
-        if words[1] == "lora_engine":
+        if words[1:3] == ["lora_engine", plan.FLAG]:
+            _, others = plan.parser_of_plan().parse_known_args(words[3:])
+            parse(arguments._parser(), others)
+        elif words[1] == "lora_engine":
             parse(arguments._parser(), words[2:])
 
 

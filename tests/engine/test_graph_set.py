@@ -95,7 +95,7 @@ def test_a_batch_asks_only_for_usual_graphs() -> None:
 
 def test_the_memory_of_graphs_is_bounded() -> None:
     """By what one was measured to keep, 58 to 62 KiB a layer; the budget leaves room for others."""
-    assert len(usual_graphs(256)) + len(mixed_graphs(256)) <= 205, "an H200 kept 564 MiB for 202"
+    assert len(usual_graphs(256)) + len(mixed_graphs(256)) <= 210, "an H200 kept 564 MiB for 202"
     model = cast(ModelShape, SimpleNamespace(num_layers=32, targets={"up": (4096, 14336)}, dtype=torch.bfloat16))
     assert 350 * MIB < graph_memory(256, model, invariant=True) < 500 * MIB
     assert 700 * MIB < graph_memory(256, model) < 900 * MIB

@@ -24,18 +24,7 @@ _ADAPTERS = (0, 16, 64, 256, 1000)
 
 def main(argv: Sequence[str]) -> int:
     """Print the sum; return 0, or 2 if the model is not served or not even one sequence fits."""
-    parser = argparse.ArgumentParser(
-        prog=f"lora_engine {FLAG}",
-        description="Print what a model needs of a GPU and how much fits, from its config.json. All options of the "
-        "engine are taken, such as --tensor-parallel, --quantization, --kv-cache-dtype, --adapter-dtype and "
-        "--max-context.",
-    )
-    parser.add_argument(
-        "--gpu-memory", type=size, help="memory of each GPU, such as 80GB, 79.1GiB or 81559MiB; default: GPU 0's"
-    )
-    parser.add_argument("--adapter-rank", type=int, default=16)
-    parser.add_argument("--adapter-targets", default="", help="with commas; default: the projections of attention")
-    parser.add_argument("--sequence-tokens", type=int, default=2048, help="tokens of a sequence, prompt and output")
+    parser = parser_of_plan()
     options, others = parser.parse_known_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     config = replace(arguments.parse(others), device="cuda")
@@ -54,6 +43,24 @@ def main(argv: Sequence[str]) -> int:
         print(f"lora_engine: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     return 0
+
+
+def parser_of_plan() -> argparse.ArgumentParser:
+    """Return the parser of the options beside the engine's."""
+    parser = argparse.ArgumentParser(
+        prog=f"lora_engine {FLAG}",
+        allow_abbrev=False,
+        description="Print what a model needs of a GPU and how much fits, from its config.json. All options of the "
+        "engine are taken, such as --tensor-parallel, --quantization, --kv-cache-dtype, --adapter-dtype and "
+        "--max-context.",
+    )
+    parser.add_argument(
+        "--gpu-memory", type=size, help="memory of each GPU, such as 80GB, 79.1GiB or 81559MiB; default: GPU 0's"
+    )
+    parser.add_argument("--adapter-rank", type=int, default=16)
+    parser.add_argument("--adapter-targets", default="", help="with commas; default: the projections of attention")
+    parser.add_argument("--sequence-tokens", type=int, default=2048, help="tokens of a sequence, prompt and output")
+    return parser
 
 
 def size(text: str) -> int:
