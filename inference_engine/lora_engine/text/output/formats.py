@@ -39,7 +39,7 @@ REASONING_SETTINGS = (AUTO, "none", *REASONING_FORMATS)
 
 # Marks of formats in a template; the first match counts. Similar formats that are not supported come first.
 _MARKS: tuple[tuple[ToolFormat, Callable[[str], object]], ...] = (
-    (ToolFormat.HARMONY, re.compile(r"<\|channel\|>.*<\|message\|>", re.DOTALL).search),
+    (ToolFormat.HARMONY, lambda template: harmony_markers.CHANNEL in template and harmony_markers.MESSAGE in template),
     (
         ToolFormat.NONE,
         re.compile(
