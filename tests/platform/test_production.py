@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from django.db import migrations
 from django.db.migrations.loader import MigrationLoader
 from django.db.models import NOT_PROVIDED
+from lorikeet_testing.forked import run_forked
 from lorikeet_testing.web import ROOT, SOURCE_ROOTS
 from rest_framework.test import APIClient
 
@@ -29,8 +29,8 @@ def check(tmp_path: Path, **changed: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("LORIKEET_")}
     env |= {**PRODUCTION, "LORIKEET_VAR_DIR": str(tmp_path), **changed}
     env["PYTHONPATH"] = os.pathsep.join(str(ROOT / root) for root in SOURCE_ROOTS)
-    command = [sys.executable, str(ROOT / "manage.py"), "check", "--deploy", "--fail-level", "WARNING"]
-    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    command = ["control_plane", "check", "--deploy", "--fail-level", "WARNING"]
+    return run_forked(command, env=env, folder=ROOT)
 
 
 def test_nothing_to_complain_of(tmp_path: Path) -> None:
