@@ -90,6 +90,11 @@ class Engine:
         """Return how often the engine's log says that it listens."""
         return (self.folder / f"{self.name}.log").read_text().count('"listening on')
 
+    def last_start(self) -> str:
+        """Return what the log says about the last start: its seconds and those of its phases."""
+        lines = [line for line in (self.folder / f"{self.name}.log").read_text().splitlines() if '"ready after' in line]
+        return str(json.loads(lines[-1])["message"])
+
     def start_again(self) -> None:
         """Start the program again if it has ended, after a pause."""
         assert self.process is not None
@@ -336,7 +341,7 @@ def lose_rank(platform: Platform, number: int, rank: int) -> dict[str, float]:
 def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> dict[str, Any]:
     name, _, rank = case.split("-")
     number = signal.SIGKILL if name == "kill" else signal.SIGSTOP
-    rounds = []
+    rounds, starts = [], []
     load = platform.load()
     before = platform.billed()
 
@@ -347,6 +352,7 @@ def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> di
             at = phases.pop("at")
             resumed = load.first_token_after(at + phases["listens_s"])
             rounds.append({**phases, "goes_on_s": resumed - at})
+            starts.append(platform.engines[0].last_start())
     with suppress(AssertionError):
         eventually(lambda: platform.billed() - before == load.usage, 20, what="the ledger")
     billed = platform.billed() - before
@@ -361,6 +367,7 @@ def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> di
         "reported": dict(load.usage),
         "longest_pause_s": round(load.longest_pause_s, 1),
         "rounds": [{key: round(value, 2) for key, value in each.items()} for each in rounds],
+        "starts": starts,
     }
 
 
