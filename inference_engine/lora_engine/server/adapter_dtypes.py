@@ -32,7 +32,7 @@ LEAST_AGREEING = 0.9
 MOST_DISTANCE = 0.15
 # Seconds after which a comparison ends without a result: the host has had no time for its requests.
 _LIMIT_S = 120.0
-_NO_FACTORS = "It has no factors that FP8 would round: it changes the embedding, the head or experts alone."
+_NO_FACTORS = "It has no factors of LoRA, which alone are kept in FP8."
 
 
 class AdapterDtypes:

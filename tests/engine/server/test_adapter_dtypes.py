@@ -223,6 +223,16 @@ async def test_a_comparison_that_ends_without_a_result_is_made_again(
     assert first == second and first.dtype == "fp8"
 
 
+async def test_an_adapter_without_factors_has_nothing_to_compare(
+    host: HostServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is packed alike in both dtypes, as one that changes the embedding alone is."""
+    monkeypatch.setattr(host._tiers, "_fp8_packer", host._tiers._packer)
+    seen = await report(host, await stage(host, PIRATE))
+    assert (seen.dtype, seen.outcome) == ("float32", Report.NOT_MEASURED)
+    assert seen.reason == "It has no factors of LoRA, which alone are kept in FP8."
+
+
 def test_bounds() -> None:
     near = DtypeReading(100, 90, (MOST_DISTANCE,))
     assert judge([near]).outcome == Report.AGREES
