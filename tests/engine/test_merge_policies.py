@@ -33,7 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(folder: Path, mode: str, **settings: object) -> Engine:
     source = LoadedAdapters()
-    config = EngineConfig(model=folder / "model", mode=mode, pool_mb=3, step_tokens=64, threads=1, **settings)  # type: ignore[arg-type]
+    settings = {"pool_mb": 3, "step_tokens": 64, "threads": 1, **settings}
+    config = EngineConfig(model=folder / "model", mode=mode, **settings)  # type: ignore[arg-type]
     engine = Engine(config, source)
     for name in ADAPTERS:
         source.add(pack_for(engine, adapter_at(name, folder / name)))
@@ -99,6 +100,31 @@ def test_pristine_weights_are_never_written(folder: Path) -> None:
     for layer, kept in zip(engine.loaded.model.weights.layers, before, strict=True):
         assert torch.equal(layer.mixer_in, kept)
     assert engine.merge_report().merges
+
+
+@pytest.mark.parametrize("mode", ["merged", "auto"])
+def test_a_merged_adapter_without_requests_makes_room(folder: Path, mode: str) -> None:
+    engine = build(folder, mode, prefix_cache=False, pool_mb=1)
+    run(engine, folder, ["down-r256"])
+    digest = adapter_at("down-r256", folder / "down-r256").digest
+    merged = engine.core.merged
+    if merged.slot is None:  # the policy has to measure longer before it merges
+        weights = engine._merged_weights()
+        assert weights is not None
+        merged._change(digest, weights)
+    assert merged.idle
+    prompt = [index % VOCAB for index in range(500)]
+    needed = engine.pool.geometry.pages_for_sequence(len(prompt))
+    assert engine.pool_stats().free < needed < engine.pool.num_pages
+    params = SamplingParams(max_tokens=2, ignore_eos=True)
+    engine.add_request(GenerationRequest("long", prompt, params, ""))
+    steps = 0
+    while engine.has_work() and steps < 50:
+        engine.step()
+        steps += 1
+    assert not engine.has_work()
+    assert merged.digest == UNMERGED
+    engine.core.check()
 
 
 def test_a_merged_adapter_can_be_dropped(folder: Path) -> None:

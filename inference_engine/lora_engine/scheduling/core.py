@@ -179,6 +179,11 @@ class SchedulingCore:
         """Return the next step's plan. Ends requests that cannot be served in time, or at all."""
         self._refuse(self.admission.recheck())
         plan = self.scheduler.schedule()
+        if not plan.chunks and len(self.queue) and self.merged.idle:
+            # The merged adapter, which no request uses, may have the pages that the waiting ones need.
+            self.merged.release()
+            failed, plan = plan.failed, self.scheduler.schedule()
+            plan.failed.extend(failed)
         self._refuse(plan.failed)
         return plan
 
@@ -258,7 +263,7 @@ class SchedulingCore:
         self.scheduler.pinned_prefixes.forget(digest)
         slots = [slot for slot in self.device_tier.slots() if digest in (slot.digest, *digests_of(slot.digest))]
         for slot in slots:
-            if slot is self.merged.slot and slot.refs == 1:
+            if slot is self.merged.slot and self.merged.idle:
                 self.merged.release()
             if not slot.refs:
                 self.device_tier.drop(slot)

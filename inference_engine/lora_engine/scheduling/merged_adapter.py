@@ -44,6 +44,11 @@ class MergedAdapter:
         return self.slot.digest if self.slot else UNMERGED
 
     @property
+    def idle(self) -> bool:
+        """True if an adapter is merged that no request uses."""
+        return self.slot is not None and self.slot.refs == 1
+
+    @property
     def report(self) -> MergeReport:
         return MergeReport(self.digest, self._merges, self._merged_steps)
 
