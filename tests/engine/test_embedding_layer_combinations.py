@@ -161,7 +161,7 @@ def is_loaded_whole(loaded: Any, trained: Any, size: str) -> bool:
 def check_served(base: Base, report: ValidationReport, folder: Path, loaded: Any) -> None:
     """The engine's log-probabilities of a prompt and its greedy tokens are the loaded model's."""
     assert report.manifest is not None, report.problems
-    resolve_patterns(folder, report.manifest)
+    resolve_patterns(folder, report.manifest, geometry_of(base.engine))
     adapter = adapter_at(folder.name, folder)
     base.source.add(pack_for(base.engine, adapter))
     ids = prompt("same")[0].tolist()

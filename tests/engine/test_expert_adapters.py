@@ -34,7 +34,7 @@ from lora_engine.adapters.fp8_factors import quantise_experts
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
-from lora_engine.peft_format import BaseGeometry, inspect_adapter
+from lora_engine.peft_format import BaseGeometry, inspect_adapter, resolve_patterns
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels.kernel_variants import KernelVariant
 
@@ -291,6 +291,52 @@ def test_gpu_tokens(families: ReferenceFamilies, name: str, graphs: bool, tmp_pa
         factors = random_factors(base, seed, form)
         models[form] = save_experts(tmp_path / form, factors, form), with_deltas(base, factors)
     check_all(family, models, per=6, device="cuda", dtype="float32", step_tokens=64, max_running=24, cuda_graphs=graphs)
+
+
+@pytest.mark.parametrize("name", [OLMOE, NEXT, GLM])
+def test_configs_without_expressions_mean_the_same(families: ReferenceFamilies, name: str, tmp_path: Path) -> None:
+    """Modules of experts in each form, with ranks and scales of their own, beside an MLP that all tokens use."""
+    model, of = base_of(families(name)), geometry_of(build_engine(families(name)))
+    shared = [] if name == OLMOE else [module for module, _ in model.named_modules() if "shared_expert" in module
+                                       and module.endswith("up_proj")]  # fmt: skip
+    for seed, form in enumerate(FORMS):
+        folder, factors = tmp_path / form, random_factors(model, seed, form)
+        parameters = {r".*experts\.down_proj": 3, r".*shared_experts?\.up_.*": 5, r".*layers\.2\..*w[13].*": 7}
+        config = config_of(form, alpha_pattern=parameters | config_of(form).get("alpha_pattern", {}))
+        targets = config["target_modules"] or r"(?!.*)"
+        config["target_modules"] = rf"{targets}|.*shared_experts?\.up_proj"
+        save_experts(folder, factors, form, **config)
+        tensors = load_file(folder / "adapter_model.safetensors")
+        for module in shared:
+            tensors[f"base_model.model.{module}.lora_A.weight"] = torch.ones(4, model.config.hidden_size)
+            tensors[f"base_model.model.{module}.lora_B.weight"] = torch.ones(len(model.get_submodule(module).weight), 4)
+        save_file(tensors, folder / "adapter_model.safetensors")
+        before = inspect_adapter(folder, of).manifest
+        assert before is not None and before.experts
+        if not resolve_patterns(folder, before, of):
+            continue
+        after = inspect_adapter(folder, of).manifest
+        assert after is not None, form
+        assert (after.experts, after.modules) == (before.experts, before.modules), form
+        assert not resolve_patterns(folder, after, of)
+        assert {module.alpha for module in before.modules} <= {5.0} and len(before.modules) == len(shared)
+
+
+def test_an_adapter_for_each_of_many_experts(tmp_path: Path) -> None:
+    """A file of Qwen3-30B-A3B's has 36,864 tensors, this one more than a file without experts may have."""
+    of = geometry(num_layers=28, layer_kinds="e" * 28, experts=128)
+    tensors = {}
+    for layer in range(28):
+        for expert in range(128):
+            prefix = f"base_model.model.model.layers.{layer}.mlp.experts.{expert}."
+            for module, (ins, outs) in (("gate_proj", (8, 6)), ("up_proj", (8, 6)), ("down_proj", (6, 8))):
+                tensors[f"{prefix}{module}.lora_A.weight"] = torch.ones(1, ins)
+                tensors[f"{prefix}{module}.lora_B.weight"] = torch.ones(outs, 1)
+    report = report_of(tmp_path, tensors, of, r=1, target_modules=r".*experts\..*", target_parameters=None)
+    assert report.manifest is not None, report.problems
+    assert len(tensors) == 21504 and len(report.manifest.experts) == 3 * 28
+    assert resolve_patterns(tmp_path, report.manifest, of)
+    assert inspect_adapter(tmp_path, of).manifest.experts == report.manifest.experts  # type: ignore[union-attr]
 
 
 def geometry(**changes: Any) -> BaseGeometry:

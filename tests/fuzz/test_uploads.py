@@ -34,9 +34,12 @@ from lorikeet_testing.peft_files import GEOMETRY, adapter_files, as_candidate, c
 
 from control_plane.adapters.uploads.validation_sandbox import validate
 from lora_engine.adapters.embedding_pages import EmbeddingLayersPlanner, pack_embedding_layers
+from lora_engine.adapters.experts import read_factor
 from lora_engine.memory import PoolGeometry
-from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, SafetensorsFile, inspect_adapter
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, BaseGeometry, SafetensorsFile, inspect_adapter
 
+# Of A and B, by module.
+Shapes = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTER = adapter_files(rank=2)
 FOLDER = {f"adapter/{name}": content for name, content in (ADAPTER | {"README.md": b"# hello\n" * 90}).items()}
@@ -53,7 +56,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def decide(folder: Path, files: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
+def decide(folder: Path, files: dict[str, bytes], base: BaseGeometry = GEOMETRY) -> tuple[str, dict[str, bytes]]:
     """What becomes of an upload: "accepted" with the two files that would be stored, or a code."""
     for index, content in enumerate(files.values()):
         (folder / str(index)).write_bytes(content)
@@ -63,8 +66,8 @@ def decide(folder: Path, files: dict[str, bytes]) -> tuple[str, dict[str, bytes]
             {
                 "files": {name: str(folder / str(index)) for index, name in enumerate(files)},
                 "into": str(into),
-                "bases": [as_candidate(), as_candidate(replace(GEOMETRY, name="other", digest="sha256:other"))],
-                "adapter_base": GEOMETRY.digest,
+                "bases": [as_candidate(base), as_candidate(replace(base, name="other", digest="sha256:other"))],
+                "adapter_base": base.digest,
             }
         )
         json.dumps(answer)
@@ -76,19 +79,25 @@ def decide(folder: Path, files: dict[str, bytes]) -> tuple[str, dict[str, bytes]
             assert not into.exists(), "something of a refused archive stayed"
         if problems:
             return problems[0]["code"], {}
-        loads(Path(answer["folder"]))
+        loads(Path(answer["folder"]), base)
         return "accepted", {name: (Path(answer["folder"]) / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
     finally:
         shutil.rmtree(into, ignore_errors=True)
 
 
-def loads(folder: Path) -> None:
+def loads(folder: Path, base: BaseGeometry = GEOMETRY) -> None:
     """What an engine does with an adapter that was accepted."""
-    report = inspect_adapter(folder, GEOMETRY)
+    report = inspect_adapter(folder, base)
     assert report.manifest is not None, report.problems
     weights = SafetensorsFile.open(folder / WEIGHTS_FILE)
     for module in report.manifest.modules:
         assert weights.tensor(module.a_name).shape[0] == weights.tensor(module.b_name).shape[1] == module.rank
+    for experts in report.manifest.experts:
+        inner = base.expert_features * (2 if experts.module == "gate_up_proj" else 1)
+        sizes = (base.hidden_size, inner) if experts.module != "down_proj" else (inner, base.hidden_size)
+        for factor, size in zip((experts.a, experts.b), sizes, strict=True):
+            count = 1 if factor.is_shared else base.experts
+            assert read_factor(weights, factor, experts.rank, size).shape == (count, experts.rank, size)
     planner = EmbeddingLayersPlanner(PoolGeometry(GEOMETRY.num_layers, 4, 2, 16), row=0)
     if layout := planner.plan(report.manifest.embedding_layers):
         pages = torch.empty(GEOMETRY.num_layers, -(-planner.row // 8), 8 * 32)
@@ -373,6 +382,66 @@ def test_adapters_of_embedding_layers(folder: Path) -> None:
     )
 
 
+WITH_EXPERTS = replace(GEOMETRY, experts=3, expert_features=8, shared_features=16, layer_kinds="ae")
+SIZES_OF_EXPERTS = {"gate_proj": (64, 8), "up_proj": (64, 8), "down_proj": (8, 64)}
+OF_EXPERTS: dict[str, Shapes] = {
+    "each": {
+        f"experts.{expert}.{module}": ((2, i), (o, 2))
+        for module, (i, o) in SIZES_OF_EXPERTS.items()
+        for expert in range(3)
+    },
+    "stacked": {f"experts.{module}": ((3, 2, i), (3, o, 2)) for module, (i, o) in SIZES_OF_EXPERTS.items()},
+    "shared": {"experts.gate_up_proj": ((1, 2, 64), (3, 16, 2)), "experts.down_proj": ((3, 2, 8), (1, 64, 2))},
+    "parameters": {"experts.base_layer": ((6, 64), (16, 6)), "experts": ((6, 8), (64, 6))},
+    "beside": {"shared_experts.up_proj": ((2, 64), (16, 2)), "gate": ((2, 64), (3, 2))},
+}  # fmt: skip
+PATTERNS_OF_EXPERTS = st.sampled_from(
+    [r".*_proj", r".*experts.*", r".*experts\.[01]\..*", "gate_proj", "experts.down_proj", r".*(shared_experts|gate).*",
+     "experts.1.up_proj", r".*gate_up_proj"]
+)  # fmt: skip
+
+
+@st.composite
+def adapters_of_experts(draw: st.DrawFn) -> dict[str, bytes]:
+    """Forms of experts, perhaps two at a time, with tensors left out or of other sizes, and a config that may fit."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for form in draw(st.lists(st.sampled_from(sorted(OF_EXPERTS)), min_size=1, max_size=2, unique=True)):
+        for module, pair in OF_EXPERTS[form].items():
+            for side, shape in zip("AB", pair, strict=True):
+                shapes[f"base_model.model.model.layers.1.mlp.{module}.lora_{side}.weight"] = shape
+    for name in draw(st.lists(st.sampled_from(sorted(shapes)), max_size=1)):
+        change = draw(st.none() | st.lists(st.sampled_from([0, 1, 2, 3, 8, 64]), max_size=3))
+        if change is None:
+            del shapes[name]
+        else:
+            shapes[name] = tuple(change)
+    numbers = st.dictionaries(PATTERNS_OF_EXPERTS, st.sampled_from([2, 2, 2, 4]), max_size=2)
+    config: dict[str, Any] = {
+        "target_modules": draw(PATTERNS_OF_EXPERTS | st.lists(PATTERNS_OF_EXPERTS, max_size=3)),
+        "exclude_modules": draw(st.none() | PATTERNS_OF_EXPERTS),
+        "rank_pattern": draw(st.just({}) | numbers),
+        "alpha_pattern": draw(numbers),
+    }
+    names = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj", "experts.down_proj", "q_proj.weight"]
+    if draw(st.booleans()):
+        config["target_parameters"] = draw(st.lists(st.sampled_from(names), max_size=2))
+    return {
+        CONFIG_FILE: config_bytes(rank=2, **{"targets": (), **config}),
+        WEIGHTS_FILE: safetensors_bytes({name: np.ones(shape, np.float32) for name, shape in shapes.items()}),
+    }
+
+
+def test_adapters_of_experts(folder: Path) -> None:
+    def run(files: dict[str, bytes]) -> str:
+        outcome, stored = decide(folder, files, WITH_EXPERTS)
+        if stored and stored[CONFIG_FILE] != files[CONFIG_FILE]:
+            same_meaning(folder, stored[WEIGHTS_FILE], files[CONFIG_FILE], stored[CONFIG_FILE], WITH_EXPERTS)
+            outcome = "accepted, patterns resolved"
+        return outcome
+
+    fuzz("adapter of experts", adapters_of_experts(), run, vary=changed_file)
+
+
 def weights_for(config: bytes) -> bytes:
     """With the vectors that the config seems to ask for."""
     suffixes = {b'"use_dora": true': "lora_magnitude_vector", b'"lora_bias": true': "lora_B.bias",
@@ -385,16 +454,16 @@ def weights_for(config: bytes) -> bytes:
     return safetensors_bytes(made)
 
 
-def same_meaning(folder: Path, weights: bytes, sent: bytes, kept: bytes) -> None:
+def same_meaning(folder: Path, weights: bytes, sent: bytes, kept: bytes, base: BaseGeometry = GEOMETRY) -> None:
     found = []
     for config in (sent, kept):
         place = folder / "compared"
         place.mkdir(exist_ok=True)
         (place / WEIGHTS_FILE).write_bytes(weights)
         (place / CONFIG_FILE).write_bytes(config)
-        manifest = inspect_adapter(place, GEOMETRY).manifest
+        manifest = inspect_adapter(place, base).manifest
         assert manifest is not None
-        found.append((manifest.modules, manifest.vectors))
+        found.append((manifest.modules, manifest.vectors, manifest.experts))
     assert found[0] == found[1]
 
 

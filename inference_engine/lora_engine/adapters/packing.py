@@ -113,7 +113,8 @@ class PoolPacker:
                 "adapter_too_large_for_pool",
                 f"The adapter takes {size >> 20} MiB on the device, but this host's pool has "
                 f"{self._pool_pages * page >> 20} MiB, for all adapters and requests.",
-                "Train fewer whole matrices (modules_to_save) or a lower rank, or ask the operator for a larger pool.",
+                "Train fewer modules (experts, or whole matrices by modules_to_save) or a lower rank, or ask the "
+                "operator for a larger pool (--pool-mb, --gpu-memory-fraction) or --adapter-dtype fp8.",
             )
 
     def _pages(self, manifest: AdapterManifest) -> int:

@@ -302,7 +302,7 @@ def _transposed(tensor: _SentTensor) -> Iterable[npt.NDArray[Any]]:
 def _write(folder: Path, tensors: list[NewTensor], limits: AdapterLimits) -> None:
     if sum(tensor.num_bytes for tensor in tensors) + limits.max_header_bytes > limits.max_bytes:
         raise FormatError("file_too_large", f"The weights take more than {limits.max_bytes} bytes.", _TOO_LARGE)
-    if len(tensors) > limits.max_tensors:
+    if len(tensors) > limits.max_tensors + limits.max_expert_tensors:
         raise FormatError("too_many_tensors", f"The weights are {len(tensors)} tensors.", "Save the adapter again.")
     temporary = folder / f"{WEIGHTS_FILE}.converted"
     write_safetensors(temporary, tensors)

@@ -152,6 +152,7 @@ class AdapterLimits:
     max_bytes: int = 2 << 30
     max_header_bytes: int = 16 << 20
     max_tensors: int = 20_000
+    max_expert_tensors: int = 100_000  # further tensors, of experts; the base must have these
 
 
 def module_key(layer: int, target: str, root: str = "model") -> str:

@@ -151,8 +151,9 @@ def _parse_header(
     if not header.startswith(b"{"):
         raise _broken("its header is not a JSON object")
     # Bounds what the JSON parser may build, before it builds it.
-    if header.count(b"{") > limits.max_tensors + 2 or header.count(b",") > 16 * (limits.max_tensors + 2):
-        raise _broken(f"its header lists more than {limits.max_tensors} tensors")
+    most = limits.max_tensors + limits.max_expert_tensors
+    if header.count(b"{") > most + 2 or header.count(b",") > 16 * (most + 2):
+        raise _broken(f"its header lists more than {most} tensors")
     try:
         parsed = load_strict(header)
     except StrictJsonError as error:

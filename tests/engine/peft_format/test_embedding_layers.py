@@ -131,7 +131,7 @@ def test_patterns_that_stand_for_embedding_layers_are_written_out(tmp_path: Path
     }
     manifest = inspect(tmp_path, shapes, **config).manifest
     assert manifest is not None
-    assert resolve_patterns(tmp_path, manifest)
+    assert resolve_patterns(tmp_path, manifest, GEOMETRY)
     again = inspect_adapter(tmp_path, GEOMETRY).manifest
     assert again is not None
     assert (again.embedding_layers, again.modules) == (manifest.embedding_layers, manifest.modules)
@@ -151,7 +151,7 @@ def test_embedding_layers_of_a_vision_language_model(tmp_path: Path) -> None:
     form = to_peft_form(tmp_path, AdapterLimits())
     report = inspect_adapter(tmp_path, GEOMETRY, root=form.root)
     assert report.manifest is not None, report.problems
-    assert resolve_patterns(tmp_path, report.manifest, form.root)
+    assert resolve_patterns(tmp_path, report.manifest, GEOMETRY, form.root)
     again = inspect_adapter(tmp_path, GEOMETRY).manifest
     assert again is not None and again.embedding_layers == report.manifest.embedding_layers
     assert [(layer.target, layer.alone, layer.lora is None) for layer in again.embedding_layers] == [

@@ -243,7 +243,10 @@ def test_what_is_not_one_adapter_is_refused_by_what_it_is(tmp_path, files, code)
 
 def test_weights_that_would_become_too_large(tmp_path):
     """Read from a pickle, which has no header that takes room."""
-    for limits in (AdapterLimits(max_bytes=1 << 20, max_header_bytes=1 << 20), AdapterLimits(max_tensors=0)):
+    for limits in (
+        AdapterLimits(max_bytes=1 << 20, max_header_bytes=1 << 20),
+        AdapterLimits(max_tensors=0, max_expert_tensors=0),
+    ):
         (tmp_path / CONFIG_FILE).write_bytes(config_bytes())
         torch.save({f"base_model.model.model.{LAYER}.weight": torch.ones(2, 2)}, tmp_path / BINARY)
         with pytest.raises(FormatError) as refused:

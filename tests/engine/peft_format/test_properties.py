@@ -145,7 +145,7 @@ def test_what_peft_writes_is_read_as_peft_means_it(tmp_path_factory, config, dty
         raw = torch.from_numpy(file.tensor(found.a_name).copy())
         weight = raw.view(torch.bfloat16) if file.entries[found.a_name].dtype == "BF16" else raw
         assert torch.equal(weight, layer.lora_A["default"].weight.data)
-    if resolve_patterns(folder, report.manifest):
+    if resolve_patterns(folder, report.manifest, PEFT_GEOMETRY):
         assert_same_without_patterns(folder, report.manifest, layers, family)
 
 
@@ -153,7 +153,7 @@ def assert_same_without_patterns(folder, manifest, layers, family):
     """The config that is stored means the same, to us and to PEFT, and holds no expression any more."""
     again = inspect_adapter(folder, PEFT_GEOMETRY).manifest
     assert again.modules == manifest.modules
-    assert not resolve_patterns(folder, again)
+    assert not resolve_patterns(folder, again, PEFT_GEOMETRY)
     model = peft_model(LoraConfig.from_pretrained(folder), family)
     found = {name: module for name, module in model.base_model.model.named_modules() if hasattr(module, "lora_A")}
     assert {name: (m.r, m.lora_alpha, m.scaling) for name, m in found.items()} == {

@@ -196,7 +196,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
     report = inspect_adapter(folder, base, AdapterLimits(**chosen["limits"]), root=form.root)
     if report.manifest is not None:
         notes += [layer.note(base.vocab_size) for layer in report.manifest.embedding_layers]
-    if report.manifest is not None and resolve_patterns(folder, report.manifest, form.root):
+    if report.manifest is not None and resolve_patterns(folder, report.manifest, base, form.root):
         notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
     notes += report.notes
     answer: dict[str, Any] = {
