@@ -154,10 +154,15 @@ def _install_pip() -> None:
 def _pip_install(arguments: list[str], torch: str) -> None:
     command = [str(venv_python()), "-m", "pip", *arguments, "--constraint", str(CONSTRAINTS)]
     quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--retries", "3"]
-    try:
-        run_logged("setup-python", [*command, *quiet])
-    except CommandFailed as error:
-        raise explain_pip_failure(error, torch) from error
+    for again in (True, False):
+        try:
+            run_logged("setup-python", [*command, *quiet])
+        except CommandFailed as error:
+            # All versions are pinned, so a conflict means that the index did not list one of them, maybe for a moment.
+            if not (again and "ResolutionImpossible" in error.output):
+                raise explain_pip_failure(error, torch) from error
+        else:
+            return
 
 
 def explain_pip_failure(error: CommandFailed, torch: str) -> Stop:

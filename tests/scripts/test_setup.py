@@ -35,6 +35,22 @@ def test_pip_failures_are_explained(output: str, said: str) -> None:
     assert stop.fix
 
 
+@pytest.mark.parametrize("lacking", [1, 2])
+def test_pip_tries_again_if_a_pinned_version_is_not_listed(lacking: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = ["ERROR: ResolutionImpossible: for help visit …"] * lacking
+
+    def run(name: str, command: list[str]) -> None:
+        if outputs:
+            raise CommandFailed(command, 1, outputs.pop())
+
+    monkeypatch.setattr(packages, "run_logged", run)
+    if lacking == 1:
+        packages._pip_install(["install", "x"], "")
+    else:
+        with pytest.raises(Stop, match="ResolutionImpossible"):
+            packages._pip_install(["install", "x"], "")
+
+
 def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Stop, match="Too little disk space for the data") as stopped:
         paths.require_space(tmp_path / "not" / "there" / "yet", 1 << 60, "the data")
