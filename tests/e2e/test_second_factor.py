@@ -144,6 +144,7 @@ def signed_in_with_a_code(browser: Browser, address: str, secret: str, recovery:
     first_step(page, OWNER)
     expect(page.get_by_role("heading", name="Confirm that it is you")).to_be_visible()
     page.reload()
+    expect(page.get_by_role("heading", name="Confirm that it is you")).to_be_visible()
     look(page, "second-step")
     page.get_by_role("button", name="Sign in as somebody else").click()
     first_step(page, OWNER)
