@@ -49,7 +49,7 @@ def check(
     qkv = torch.randn(row, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, device=device).to(dtype)
     q = qkv[:, : shape.heads * shape.head_dim]  # strided, as the model has it
     out = torch.full(q.shape, float("nan"), device=device, dtype=dtype)
-    prefill.plan(spans)(q, data, out, window)
+    prefill.plan(spans)(q, data, out, window, None)
     for span in spans:
         queries = q[span.start : span.stop].unflatten(1, (shape.heads, -1))
         want = paged_attention(queries, data, span.pages, span.context, PAGE_TOKENS, shape.kv_heads, window).flatten(1)
