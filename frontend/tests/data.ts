@@ -112,6 +112,8 @@ const noTotals = {
   outcomes: { finished: 0, aborted: 0, failed: 0, refused: 0 },
   mean_queue_ms: null,
   mean_adapter_load_ms: null,
+  drafted_tokens: 0,
+  accepted_tokens: 0,
   latency: usage.latency,
 };
 

@@ -102,13 +102,16 @@ def test_a_request_is_counted_by_its_base_model() -> None:
         request_id="r", tenant=None, model="secret-bot", endpoint="completions", outcome="failed",  # type: ignore[arg-type]
         error_code="host_disconnected", created_at=timezone.now(),
         counts=Counts(prompt_tokens=10, cached_prompt_tokens=4, completion_tokens=11, first_token_ms=100, queue_ms=20,
-                      adapter_load_ms=50, decode_ms=200),
+                      adapter_load_ms=50, decode_ms=200, drafted_tokens=9, accepted_tokens=6),
     )  # fmt: skip
     for outcome in ("failed", "finished"):
         count_request(Ended(**{**vars(ended), "outcome": outcome}), base, 2_500_000_000, "USD")
     assert process("lorikeet_requests_total", base_model=base, endpoint="completions", outcome="failed") == 1
     assert process("lorikeet_request_failures_total", base_model=base, code="host_disconnected") == 1
     assert process("lorikeet_tokens_total", base_model=base, kind="prompt") == 12
+    assert process("lorikeet_tokens_total", base_model=base, kind="completion") == 22, "drafts are no tokens of theirs"
+    drafts = [process("lorikeet_draft_tokens_total", base_model=base, accepted=accepted) for accepted in ("yes", "no")]
+    assert drafts == [12, 6]
     assert process("lorikeet_cost_total", base_model=base, currency="USD") == 5
     assert process("lorikeet_inter_token_seconds_sum", base_model=base) == pytest.approx(0.02)
     assert process("lorikeet_first_token_seconds_count", base_model=base) == 2

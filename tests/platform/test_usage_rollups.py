@@ -45,7 +45,7 @@ NOW = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
 def record(org: Any, request_id: str, at: datetime = NOW, **more: Any) -> bool:
     counts = {
         "prompt_tokens": 10, "cached_prompt_tokens": 2, "completion_tokens": 5, "first_token_ms": 7, "decode_ms": 40,
-        "device_us": 1234, "queue_ms": 3, "adapter_load_ms": 2,
+        "device_us": 1234, "queue_ms": 3, "adapter_load_ms": 2, "drafted_tokens": 7, "accepted_tokens": 4,
     }  # fmt: skip
     counts.update({name: more.pop(name) for name in list(more) if name in counts})
     return record_event(
@@ -268,6 +268,6 @@ def test_an_operator_compares_and_rebuilds(acme: Any, globex: Any) -> None:
     # A count in a wrong bucket is two that differ.
     with pytest.raises(CommandError, match=f"{3 + 2 + 1} sums differ"):
         call_command("check_rollups", stdout=said)
-    assert "the ledger has (1, 10, 2, 5, 1234, 3, 2), the rollup (1, 10, 2, 5, 1, 3, 2)" in said.getvalue()
+    assert "the ledger has (1, 10, 2, 5, 1234, 3, 2, 7, 4), the rollup (1, 10, 2, 5, 1, 3, 2, 7, 4)" in said.getvalue()
     call_command("check_rollups", "--rebuild", stdout=io.StringIO())
     assert_equal_to_the_ledger()

@@ -36,9 +36,14 @@ pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 def record(org: Any, request_id: str, ago: timedelta, **more: Any) -> None:
     counts = {"prompt_tokens": 10, "completion_tokens": 5, "first_token_ms": 100, "decode_ms": 40, "queue_ms": 4}
     counts.update({name: more.pop(name) for name in list(more) if name in counts})
-    common: dict[str, Any] = {"model": "support", "endpoint": "chat.completions", "host": "gpu1", "outcome": "finished"}
+    common: dict[str, Any] = {"counts": Counts(**counts)} | {
+        "model": "support",
+        "endpoint": "chat.completions",
+        "host": "gpu1",
+        "outcome": "finished",
+    }
     record_event(
-        request_id=request_id, tenant=org.tenant, created_at=timezone.now() - ago, counts=Counts(**counts),
+        request_id=request_id, tenant=org.tenant, created_at=timezone.now() - ago,
         **{**common, **more},
     )  # fmt: skip
 
@@ -80,6 +85,26 @@ def test_minutes_and_hours_equal_the_ledger_in_any_batch_and_order(acme: Any, gl
     assert snapshot() == once
     call_command("check_rollups", "--rebuild", stdout=io.StringIO())
     assert snapshot() == once
+
+
+def test_drafts_are_summed_by_version_and_cost_nothing(acme: Any) -> None:
+    PriceVersion.objects.create(
+        number=1, effective_on=timezone.now().date() - timedelta(days=9), currency="EUR", input_per_million=1_000_000,
+        cached_input_per_million=500_000, output_per_million=2_000_000, storage_per_gb_month=0,
+    )  # fmt: skip
+    for number, drafted in ((1, 0), (2, 40)):
+        version = add_version(acme.tenant, "support", number)
+        of_version = {"adapter": version.adapter, "version": version}
+        for index in range(2):
+            drafts = Counts(prompt_tokens=10, completion_tokens=9, drafted_tokens=drafted, accepted_tokens=drafted // 5)
+            record(acme, f"{number}-{index}", timedelta(minutes=5), counts=drafts, **of_version)
+    aggregate()
+    parts = {part["version"]: part for part in asked(acme, adapter="support")["by_version"]}
+    drafts = {number: (part["drafted_tokens"], part["accepted_tokens"]) for number, part in parts.items()}
+    assert drafts == {1: (0, 0), 2: (80, 16)}
+    assert parts[1]["cost_micros"] == parts[2]["cost_micros"] == 2 * (10 + 18)
+    row = acme.client().get(acme.path("requests")).json()["results"][0]
+    assert (row["completion_tokens"], row["drafted_tokens"], row["accepted_tokens"]) == (9, 40, 8)
 
 
 def test_a_difference_is_told(acme: Any) -> None:

@@ -4661,6 +4661,8 @@ export interface components {
         };
         /** @description A request of the ledger. Neither prompt nor output is kept. */
         RequestRecord: {
+            /** @description Completion tokens that were drafted, each of which saved a step. */
+            accepted_tokens: number;
             adapter?: string | null;
             adapter_load_ms: number;
             /** @description The tier that its adapter was loaded from meanwhile: "disk" or "host". */
@@ -4679,6 +4681,8 @@ export interface components {
             created_at: string;
             currency: string | null;
             decode_ms: number;
+            /** @description Drafts of speculation that were computed; no tokens of the answer, never billed. */
+            drafted_tokens: number;
             endpoint: components["schemas"]["ApiEndpoint"];
             error_code: string;
             /** @description Of its choices, by commas: "stop", "length", "tool_calls"; empty if unknown. */
@@ -4830,6 +4834,8 @@ export interface components {
             second_factor_required: boolean;
         };
         SeriesPart: {
+            /** @description Completion tokens that were drafted, each of which saved a step. */
+            accepted_tokens: number;
             cached_prompt_tokens: number;
             completion_tokens: number;
             /** @description Millionths of the currency, without storage. */
@@ -4838,6 +4844,8 @@ export interface components {
             device_us: number;
             /** @description Of the ten parts with most device time; empty for others, and for adapters. */
             device_us_by_step: number[];
+            /** @description Drafts of speculation that were computed; no tokens of the answer, never billed. */
+            drafted_tokens: number;
             /** @description Of answered requests, without batches. */
             latency: components["schemas"]["Latency"];
             /** Format: double */
@@ -4862,6 +4870,8 @@ export interface components {
             weight?: number;
         };
         SeriesPoint: {
+            /** @description Completion tokens that were drafted, each of which saved a step. */
+            accepted_tokens: number;
             /**
              * Format: date-time
              * @description Where the step begins; of the first and the last one only what lies in the window is counted.
@@ -4873,6 +4883,8 @@ export interface components {
             cost_micros: number;
             /** @description Share of the devices' time, in microseconds. */
             device_us: number;
+            /** @description Drafts of speculation that were computed; no tokens of the answer, never billed. */
+            drafted_tokens: number;
             /** @description Of answered requests, without batches. */
             latency: components["schemas"]["Latency"];
             /** Format: double */
@@ -4912,12 +4924,16 @@ export interface components {
             until: string;
         };
         SeriesTotals: {
+            /** @description Completion tokens that were drafted, each of which saved a step. */
+            accepted_tokens: number;
             cached_prompt_tokens: number;
             completion_tokens: number;
             /** @description Millionths of the currency, without storage. */
             cost_micros: number;
             /** @description Share of the devices' time, in microseconds. */
             device_us: number;
+            /** @description Drafts of speculation that were computed; no tokens of the answer, never billed. */
+            drafted_tokens: number;
             /** @description Of answered requests, without batches. */
             latency: components["schemas"]["Latency"];
             /** Format: double */

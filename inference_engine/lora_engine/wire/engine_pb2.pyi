@@ -618,7 +618,7 @@ class EngineError(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., fix: _Optional[str] = ..., param: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class UsageRecord(_message.Message):
-    __slots__ = ("request_id", "tenant", "adapter_digest", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "outcome", "submitted_unix", "finished_unix", "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms", "preemptions", "seq", "device_us", "error_code", "adapter_loaded_from", "preempted_ms", "preemption_spans", "finish_reason")
+    __slots__ = ("request_id", "tenant", "adapter_digest", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "outcome", "submitted_unix", "finished_unix", "queue_ms", "adapter_load_ms", "first_token_ms", "prefill_ms", "decode_ms", "preemptions", "seq", "device_us", "error_code", "adapter_loaded_from", "preempted_ms", "preemption_spans", "finish_reason", "drafted_tokens", "accepted_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -641,6 +641,8 @@ class UsageRecord(_message.Message):
     PREEMPTED_MS_FIELD_NUMBER: _ClassVar[int]
     PREEMPTION_SPANS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     adapter_digest: str
@@ -663,7 +665,9 @@ class UsageRecord(_message.Message):
     preempted_ms: int
     preemption_spans: _containers.RepeatedCompositeFieldContainer[PreemptionSpan]
     finish_reason: str
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ..., device_us: _Optional[int] = ..., error_code: _Optional[str] = ..., adapter_loaded_from: _Optional[str] = ..., preempted_ms: _Optional[int] = ..., preemption_spans: _Optional[_Iterable[_Union[PreemptionSpan, _Mapping]]] = ..., finish_reason: _Optional[str] = ...) -> None: ...
+    drafted_tokens: int
+    accepted_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., outcome: _Optional[str] = ..., submitted_unix: _Optional[float] = ..., finished_unix: _Optional[float] = ..., queue_ms: _Optional[int] = ..., adapter_load_ms: _Optional[int] = ..., first_token_ms: _Optional[int] = ..., prefill_ms: _Optional[int] = ..., decode_ms: _Optional[int] = ..., preemptions: _Optional[int] = ..., seq: _Optional[int] = ..., device_us: _Optional[int] = ..., error_code: _Optional[str] = ..., adapter_loaded_from: _Optional[str] = ..., preempted_ms: _Optional[int] = ..., preemption_spans: _Optional[_Iterable[_Union[PreemptionSpan, _Mapping]]] = ..., finish_reason: _Optional[str] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
 
 class PreemptionSpan(_message.Message):
     __slots__ = ("at_ms", "ms")

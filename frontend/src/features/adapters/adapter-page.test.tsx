@@ -104,6 +104,28 @@ describe("adapter page", () => {
     expect(router.state.location.search).toEqual({ version: 1 });
   });
 
+  it("shows the share of accepted drafts of each version where any had some", async () => {
+    serve(adapter());
+    const part = { ...data.series.totals, requests: 2, device_us_by_step: [], requests_by_step: [] };
+    const drafted = 40;
+    server.use(
+      http.get("/api/tenants/acme/series", () =>
+        HttpResponse.json({
+          ...data.series,
+          totals: { ...part, requests: 4, drafted_tokens: drafted, accepted_tokens: drafted / 4 },
+          by_version: [
+            { ...part, version: 2, drafted_tokens: drafted, accepted_tokens: drafted / 4 },
+            { ...part, version: 1 },
+          ],
+        }),
+      ),
+    );
+    openConsole("/t/acme/adapters/support?tab=traffic");
+    const table = await screen.findByRole("table", { name: "Versions side by side" });
+    expect(within(table).getByRole("columnheader", { name: "Accepted drafts" })).toBeVisible();
+    expect(within(table).getByText("25%")).toBeVisible();
+  });
+
   it("asks before an alias goes", async () => {
     serve({ ...adapter(), aliases: [live, { ...live, name: "prod" }] });
     const removed: unknown[] = [];

@@ -56,26 +56,33 @@ function VersionsTable({ report }: { report: SeriesReport }) {
           ["P95", "text-right"],
           ["Inter-token P95", "text-right"],
           ["Tokens", "text-right"],
+          totals.drafted_tokens > 0 && ["Accepted drafts", "text-right"],
           ["GPU time", "text-right"],
           currency && ["Cost", "text-right"],
         ]}
       >
         {versions.map((row) => (
-          <VersionRow key={row.version} row={row} whole={totals.requests} currency={currency} />
+          <VersionRow key={row.version} row={row} whole={totals} currency={currency} />
         ))}
       </Table>
     </div>
   );
 }
 
-function VersionRow({ row, whole, currency }: { row: SeriesPart; whole: number; currency: string | null }) {
+interface VersionRowProps {
+  row: SeriesPart;
+  whole: SeriesReport["totals"];
+  currency: string | null;
+}
+
+function VersionRow({ row, whole, currency }: VersionRowProps) {
   const failed = row.outcomes.failed + row.outcomes.refused;
   const { first_token: first, inter_token: inter } = row.latency;
   return (
     <Tr>
       <Td className="tnum font-medium">v{row.version}</Td>
       <Td className="tnum text-right">
-        {number(row.requests)} <span className="text-xs text-ink-3">{percent(row.requests, whole)}</span>
+        {number(row.requests)} <span className="text-xs text-ink-3">{percent(row.requests, whole.requests)}</span>
       </Td>
       <Td className={failed ? "tnum text-right text-danger-text" : "tnum text-right"}>
         {failed ? `${number(failed)} (${percent(failed, row.requests)})` : "0"}
@@ -84,6 +91,11 @@ function VersionRow({ row, whole, currency }: { row: SeriesPart; whole: number; 
       <Td className="tnum text-right">{time(first.p95_ms)}</Td>
       <Td className="tnum text-right">{time(inter.p95_ms)}</Td>
       <Td className="tnum text-right">{number(row.prompt_tokens + row.completion_tokens)}</Td>
+      {whole.drafted_tokens > 0 && (
+        <Td className="tnum text-right">
+          {row.drafted_tokens > 0 ? percent(row.accepted_tokens, row.drafted_tokens) : "–"}
+        </Td>
+      )}
       <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
       {currency && <Td className="tnum text-right font-medium">{money(row.cost_micros, currency)}</Td>}
     </Tr>

@@ -1,7 +1,7 @@
 import type { RequestRecord } from "@/api/types";
 import { CopyButton } from "@/components/code-block";
 import { useCan } from "@/features/session/queries";
-import { fullTime, money, number } from "@/lib/format";
+import { fullTime, money, number, percent } from "@/lib/format";
 import { ReplayLink, TranscriptView } from "./transcript";
 import { Waterfall } from "./waterfall";
 
@@ -27,6 +27,14 @@ export function RequestDetails({ row }: { row: RequestRecord }) {
           string,
           string,
         ][])
+      : []),
+    ...(row.drafted_tokens > 0
+      ? ([
+          [
+            "Accepted drafts",
+            `${number(row.accepted_tokens)} of ${number(row.drafted_tokens)} (${percent(row.accepted_tokens, row.drafted_tokens)})`,
+          ],
+        ] as [string, string][])
       : []),
     ...(row.cost_micros === null ? [] : ([["Cost", money(row.cost_micros, row.currency)]] as [string, string][])),
     ...(row.finish_reason

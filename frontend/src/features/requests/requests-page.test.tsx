@@ -27,6 +27,8 @@ const row: RequestRecord = {
   completion_tokens: 9,
   queue_ms: 0,
   adapter_load_ms: 0,
+  drafted_tokens: 0,
+  accepted_tokens: 0,
   first_token_ms: 0,
   prefill_ms: 0,
   decode_ms: 12,
@@ -335,6 +337,8 @@ describe("the choice to keep text", () => {
       ...away,
       adapter_loaded_from: "disk",
       finish_reason: "length",
+      drafted_tokens: 12,
+      accepted_tokens: 9,
       cost_micros: 420,
       currency: "EUR",
     };
@@ -354,6 +358,7 @@ describe("the choice to keep text", () => {
       "First token (the line)at 110 ms",
     ])
       expect(waterfall).toHaveTextContent(line);
+    expect(screen.getByText("9 of 12 (75%)")).toBeVisible();
     expect(screen.getAllByText("€0.00042")).toHaveLength(2);
     expect(screen.getByText("length: max_tokens or the context limit")).toBeVisible();
   });

@@ -24,10 +24,16 @@ class ReportedCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedCounts(ReportedCounts):
-    """The counts by hour and day, and in exports. Times are milliseconds."""
+    """The counts by hour and day, and in exports. Times are milliseconds.
+
+    `drafted_tokens` are drafts of speculation, `accepted_tokens` those of them that became completion tokens. Both are
+    counted whatever the outcome, and never priced.
+    """
 
     queue_ms: int = 0
     adapter_load_ms: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +59,7 @@ class Counts(SummedCounts):
             prompt_tokens=min(self.prompt_tokens, prompt),
             cached_prompt_tokens=min(self.cached_prompt_tokens, prompt),
             completion_tokens=min(self.completion_tokens, completion),
+            accepted_tokens=min(self.accepted_tokens, completion),
         )
 
     def billed_for(self, received: int) -> Counts:

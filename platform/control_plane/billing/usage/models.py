@@ -67,6 +67,12 @@ class UsageEvent(AppendOnlyModel):
     device_us = models.PositiveBigIntegerField(
         default=0, db_default=0, help_text="Its share of the device's time, in microseconds."
     )
+    drafted_tokens = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Drafts of speculation that were computed for it; never billed."
+    )
+    accepted_tokens = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Completion tokens that were drafted."
+    )
     auth_ms = models.PositiveIntegerField(default=0, db_default=0)
     quota_ms = models.PositiveIntegerField(default=0, db_default=0)
     finish_reason = models.CharField(max_length=32, blank=True, default="", db_default="")
@@ -138,6 +144,8 @@ class Sums(models.Model):
     device_us = models.BigIntegerField()
     queue_ms = models.BigIntegerField()
     adapter_load_ms = models.BigIntegerField()
+    drafted_tokens = models.BigIntegerField(default=0, db_default=0)
+    accepted_tokens = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         abstract = True

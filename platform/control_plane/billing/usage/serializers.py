@@ -14,6 +14,8 @@ from control_plane.core.http.serializers import FormField, MomentField
 
 HELP = {
     "device_us": "Share of the devices' time, in microseconds.",
+    "drafted_tokens": "Drafts of speculation that were computed; no tokens of the answer, never billed.",
+    "accepted_tokens": "Completion tokens that were drafted, each of which saved a step.",
     "auth_ms": "Finding the key, the adapter and its hosts.",
     "quota_ms": "Checking limits and budgets.",
     "preemptions": "How often it was taken out of the batch for others.",
@@ -201,6 +203,8 @@ class SeriesTotalsSerializer(UsageTotalsSerializer):
     outcomes = OutcomesSerializer()
     mean_queue_ms = serializers.FloatField(allow_null=True)
     mean_adapter_load_ms = serializers.FloatField(allow_null=True)
+    drafted_tokens = serializers.IntegerField(help_text=HELP["drafted_tokens"])
+    accepted_tokens = serializers.IntegerField(help_text=HELP["accepted_tokens"])
     latency = LatencySerializer(help_text="Of answered requests, without batches.")
 
 

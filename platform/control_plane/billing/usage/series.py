@@ -163,6 +163,10 @@ def _bad_range(message: str, param: str) -> LorikeetError:
     return LorikeetError("bad_time_range", message, "Choose another range or step.", param=param)
 
 
+# Figures of a step that are not among those of every report.
+_OF_STEPS = tuple(name for name in SUMMED if name not in COUNTED)
+
+
 @dataclass
 class Step:
     """The figures of one step, or of a whole window."""
@@ -171,12 +175,16 @@ class Step:
     outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(Outcome.values, 0))
     queue_ms: int = 0
     adapter_load_ms: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     latencies: Latencies = field(default_factory=lambda: {metric: {} for metric in Metric})
 
     def add(self, other: Step) -> None:
         self.sums += other.sums
         self.queue_ms += other.queue_ms
         self.adapter_load_ms += other.adapter_load_ms
+        self.drafted_tokens += other.drafted_tokens
+        self.accepted_tokens += other.accepted_tokens
         for outcome, requests in other.outcomes.items():
             self.outcomes[outcome] += requests
         for metric, buckets in other.latencies.items():
@@ -194,6 +202,8 @@ class Step:
             "outcomes": self.outcomes,
             "mean_queue_ms": self.queue_ms / requests if requests else None,
             "mean_adapter_load_ms": self.adapter_load_ms / requests if requests else None,
+            "drafted_tokens": self.drafted_tokens,
+            "accepted_tokens": self.accepted_tokens,
             "latency": self.percentiles(),
         }
 
@@ -258,15 +268,13 @@ def _add_sums(
     result: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str], prices: Prices, base: int | None
 ) -> None:
     grouped = rows.annotate(period=prices.period()).values_list(*by, "period", "outcome", "batch")
-    names = (*COUNTED, *(name for name in SUMMED if name not in COUNTED))
+    names = (*COUNTED, *_OF_STEPS)
     for row in grouped.annotate(**{f"sum_{name}": Sum(name) for name in names}):
         key, (period, outcome, batch), figures = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
         reported = dict(zip(names, figures, strict=True))
         sums = UsageSums(**{name: reported[name] for name in COUNTED})
         cost = cost_of(prices.price(period, base), sums, batch=batch)
-        part = Step(
-            replace(sums, cost_pico=cost), queue_ms=reported["queue_ms"], adapter_load_ms=reported["adapter_load_ms"]
-        )
+        part = Step(replace(sums, cost_pico=cost), **{name: reported[name] for name in _OF_STEPS})
         part.outcomes[outcome] = sums.requests
         result[key].add(part)
 

@@ -26,6 +26,8 @@ _MAX_VALUES = {
     "prompt_tokens": 1 << 26,
     "cached_prompt_tokens": 1 << 26,
     "completion_tokens": 1 << 26,
+    "drafted_tokens": 1 << 30,
+    "accepted_tokens": 1 << 26,
 }
 # Output tokens of a request without a bound of its own.
 _MAX_TOKENS = 1 << 17

@@ -21,6 +21,11 @@ FAILURES = Counter("lorikeet_request_failures", "Failed and refused requests, by
 TOKENS = Counter(
     "lorikeet_tokens", "Tokens of requests that ended; cached tokens of prompts are separate.", [*_BASE, "kind"]
 )
+DRAFTS = Counter(
+    "lorikeet_draft_tokens",
+    "Tokens that speculation drafted, of requests that ended, by whether they were accepted; never billed.",
+    [*_BASE, "accepted"],
+)
 COST = Counter("lorikeet_cost", "Cost of requests that ended, in units of the currency.", [*_BASE, "currency"])
 FIRST_TOKEN = Histogram(
     "lorikeet_first_token_seconds", "From a request's submission to its first token.", _BASE, buckets=_SECONDS
@@ -43,6 +48,9 @@ def count_request(ended: Ended, base_model: str, cost_nanos: int, currency: str 
     TOKENS.labels(base, "prompt").inc(counts.prompt_tokens - counts.cached_prompt_tokens)
     TOKENS.labels(base, "cached_prompt").inc(counts.cached_prompt_tokens)
     TOKENS.labels(base, "completion").inc(counts.completion_tokens)
+    if counts.drafted_tokens:
+        DRAFTS.labels(base, "yes").inc(counts.accepted_tokens)
+        DRAFTS.labels(base, "no").inc(max(0, counts.drafted_tokens - counts.accepted_tokens))
     if currency:
         COST.labels(base, currency).inc(cost_nanos / NANOS)
     if counts.first_token_ms:

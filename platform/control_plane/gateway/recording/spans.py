@@ -46,6 +46,8 @@ def report_request(ended: Ended, caller: str) -> None:
         "lorikeet.batch": ended.batch,
         "lorikeet.first_token_ms": counts.first_token_ms,
         "lorikeet.preemptions": counts.preemptions,
+        "lorikeet.drafted_tokens": counts.drafted_tokens,
+        "lorikeet.accepted_tokens": counts.accepted_tokens,
     }
     if ended.version is not None:
         attributes["gen_ai.response.model"] = f"{ended.model}@v{ended.version.number}"

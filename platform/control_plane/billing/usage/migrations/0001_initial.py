@@ -93,6 +93,8 @@ class Migration(migrations.Migration):
                 ("device_us", models.BigIntegerField()),
                 ("queue_ms", models.BigIntegerField()),
                 ("adapter_load_ms", models.BigIntegerField()),
+                ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 (
                     "outcome",
@@ -249,6 +251,8 @@ class Migration(migrations.Migration):
                 ("device_us", models.BigIntegerField()),
                 ("queue_ms", models.BigIntegerField()),
                 ("adapter_load_ms", models.BigIntegerField()),
+                ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("start", models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")),
                 (
@@ -287,6 +291,8 @@ class Migration(migrations.Migration):
                 ("device_us", models.BigIntegerField()),
                 ("queue_ms", models.BigIntegerField()),
                 ("adapter_load_ms", models.BigIntegerField()),
+                ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("start", models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")),
                 (
@@ -325,6 +331,8 @@ class Migration(migrations.Migration):
                 ("device_us", models.BigIntegerField()),
                 ("queue_ms", models.BigIntegerField()),
                 ("adapter_load_ms", models.BigIntegerField()),
+                ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("start", models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")),
                 (
@@ -405,6 +413,20 @@ class Migration(migrations.Migration):
                     "device_us",
                     models.PositiveBigIntegerField(
                         db_default=0, default=0, help_text="Its share of the device's time, in microseconds."
+                    ),
+                ),
+                (
+                    "drafted_tokens",
+                    models.PositiveIntegerField(
+                        db_default=0,
+                        default=0,
+                        help_text="Drafts of speculation that were computed for it; never billed.",
+                    ),
+                ),
+                (
+                    "accepted_tokens",
+                    models.PositiveIntegerField(
+                        db_default=0, default=0, help_text="Completion tokens that were drafted."
                     ),
                 ),
                 ("auth_ms", models.PositiveIntegerField(db_default=0, default=0)),
@@ -574,6 +596,8 @@ class Migration(migrations.Migration):
                 ("device_us", models.BigIntegerField()),
                 ("queue_ms", models.BigIntegerField()),
                 ("adapter_load_ms", models.BigIntegerField()),
+                ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 (
                     "outcome",
@@ -624,6 +648,8 @@ class Migration(migrations.Migration):
                 ("device_us", models.BigIntegerField()),
                 ("queue_ms", models.BigIntegerField()),
                 ("adapter_load_ms", models.BigIntegerField()),
+                ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("start", models.DateTimeField()),
                 (
@@ -665,6 +691,8 @@ class Migration(migrations.Migration):
                 ("device_us", models.BigIntegerField()),
                 ("queue_ms", models.BigIntegerField()),
                 ("adapter_load_ms", models.BigIntegerField()),
+                ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("start", models.DateField(help_text="UTC.")),
                 (
