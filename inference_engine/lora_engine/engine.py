@@ -16,6 +16,7 @@ from lora_engine.execution.runner import InFlight, Launched, Runner, Sampled, St
 from lora_engine.wire.versions import WIRE_VERSION
 from lora_kernels.fp8_tensors import FP8
 from lora_kernels.sampling_parameters import OVERFLOWED
+from lora_kernels.state_pages import CHUNK
 from lorikeet_version import build_version
 
 from .adapters.device_copies import InlineCopies, StreamCopies
@@ -119,6 +120,7 @@ class Engine:
             merged_weights=self._merged_weights(),
             mirror=mirror,
             speculation=speculation_of(config, has_states=self.pool.geometry.state_pages > 0),
+            prompt_boundary=CHUNK if self.loaded.model.ops.invariant and self.pool.geometry.state_pages else 1,
         )
         self.runner = runner or build_runner(config, self.loaded, mirror)
         self.grammars = Grammars(self.tokenizer, self.model_config.vocab_size)

@@ -295,13 +295,21 @@ def add_expert_lora(
 
 
 def shrink_experts(
-    x: torch.Tensor, lora: ExpertLora, routing: tuple[torch.Tensor, ...], first: int, modules: int, pairs_a_block: int
+    x: torch.Tensor,
+    lora: ExpertLora,
+    routing: tuple[torch.Tensor, ...],
+    first: int,
+    modules: int,
+    pairs_a_block: int,
+    *,
+    by_pair: bool = True,
 ) -> torch.Tensor:
     """Compute the products with A of ``modules`` modules from ``first`` on: ``[pairs, modules, max_rank]``.
 
     ``x`` is ``[tokens, in]`` for gate and up, ``[pairs, in]`` by sorted pairs for down, with contiguous rows;
-    ``routing`` is that of ``experts.route``. Where an expert has few pairs, each has programs of its own. Rows of pairs
-    without an adapter, and ranks beyond the adapter's, are undefined.
+    ``routing`` is that of ``experts.route``. Where an expert has few pairs, each has programs of its own, if
+    ``by_pair``; otherwise the order of a pair's sums is the same for any number of pairs. Rows of pairs without an
+    adapter, and ranks beyond the adapter's, are undefined.
     """
     experts, _, order, starts = routing
     pairs, inputs, (pool, tables) = order.shape[0], x.shape[1], (lora.pool, lora.tables)
@@ -314,7 +322,7 @@ def shrink_experts(
     }  # fmt: skip
     tensors = lora.slots, tables.pages, tables.experts, lora.layer
     strides = x.stride(0), tables.pages.stride(0), tables.experts.stride(0)
-    if pairs <= _FEW * (starts.shape[0] - 1):
+    if by_pair and pairs <= _FEW * (starts.shape[0] - 1):
         grid = pairs, modules * triton.cdiv(lora.max_rank, _RANKS)
         _shrink_pairs_kernel[grid](x, h, *lora.pools, order, experts, *tensors, *strides, BLOCK_K=columns, **common)
         return h

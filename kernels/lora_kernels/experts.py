@@ -68,6 +68,8 @@ class ClampedSwiglu(NamedTuple):
 
 # By increasing pairs per expert: a launch takes the first configuration whose tile holds the average, or the last.
 CONFIGS = (ExpertsConfig(16, 64, 128, 4, 3), ExpertsConfig(64, 64, 64, 4, 3), ExpertsConfig(128, 128, 64, 8, 4))
+# Configurations of decode rows and of prompts whose sums must not depend on the number of pairs.
+INVARIANT_CONFIGS = CONFIGS[0], CONFIGS[-1]
 # Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
 _SORTED, _BLOCKS = 64, 16
 # Features of a program that combines the experts of a token.
@@ -451,6 +453,7 @@ def grouped_experts(
     lora: ExpertLora | None = None,
     gate_up_bias: torch.Tensor | None = None,
     down_bias: torch.Tensor | None = None,
+    fixed: ExpertsConfig | None = None,
 ) -> torch.Tensor:
     """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
 
@@ -459,6 +462,8 @@ def grouped_experts(
     ``activation`` is "silu", "gelu_tanh" or a ``ClampedSwiglu``. Sums are in float32. The result goes into ``out``
     unless that is None. ``lora``: the adapters of the tokens; None: none. The biases, if there are any, are
     ``[experts, 2 * inner]`` and ``[experts, hidden]``.
+
+    With ``fixed``, a configuration for any number of pairs, a token's row is bitwise the same among any others.
 
     Raises ``ValueError`` for shapes that do not fit.
     """
@@ -486,7 +491,7 @@ def grouped_experts(
     if not tokens:
         return out
     pairs = tokens * per_token
-    config = config_of(pairs, experts)
+    config = fixed or config_of(pairs, experts)
     outputs = config.outputs if lora is None else block_columns(lora.kv_dim, config.outputs)
     blocks = pairs // config.pairs + min(pairs, experts)
     tile = {
@@ -503,7 +508,8 @@ def grouped_experts(
     def adapters(x: torch.Tensor, first: int, modules: int) -> tuple[object, ...]:
         if lora is None:
             return (x, x, x, x, x, x, x, 0, 0, 0)  # nothing is read
-        h, tables = shrink_experts(x, lora, routing, first, modules, config.pairs), lora.tables
+        h = shrink_experts(x, lora, routing, first, modules, config.pairs, by_pair=fixed is None)
+        tables = lora.tables
         pointers = h, *lora.pools, lora.slots, tables.pages, tables.experts, tables.expert_scales
         return (*pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
 

@@ -17,10 +17,8 @@ import triton
 import triton.language as tl
 
 from .short_convolution import CHUNK_FIELDS
-from .state_pages import DeltaShape, StateRows
+from .state_pages import CHUNK, DeltaShape, StateRows
 
-# Tokens of a chunk.
-CHUNK = 64
 # Fields of a span in a span table: first row, last row exclusive, context.
 SPAN_FIELDS = 3
 # Value columns of a program that walks over a span's chunks.
@@ -72,24 +70,15 @@ def _normed_and_gated(out, z, weight, EPS: tl.constexpr, VALUE_DIM: tl.constexpr
     return normed.to(dtype).to(tl.float32) * (z * tl.sigmoid(z))
 
 
-@triton.jit(do_not_specialize=["table_stride"])
-def _decode_kernel(
-    qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, pool_ptr, table_ptr, lengths_ptr, out_ptr,
-    qkv_stride, gate_stride, z_stride, table_stride, out_stride,
-    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, SCALE: tl.constexpr, EPS: tl.constexpr, BETA_SCALE: tl.constexpr,
-    FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr,
+@triton.jit
+def _next_token(
+    state, pointers, row, head, keys, values, qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, out_ptr,
+    qkv_stride, gate_stride, z_stride, out_stride,
+    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, SCALE: tl.constexpr,
+    EPS: tl.constexpr, BETA_SCALE: tl.constexpr,
 ):  # fmt: skip
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    keys, values = tl.arange(0, KEY_PAD), tl.arange(0, VALUE_PAD)
+    """Store a token's output and the state behind it, and return that state ``[values, keys]``."""
     keys_ok, values_ok = keys < KEY_DIM, values < VALUE_DIM
-    pointers = _state_pointers(
-        pool_ptr, table_ptr + row * table_stride, head, values, keys, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS,
-        KEY_DIM, VALUE_DIM,
-    )  # fmt: skip
-    ok = values_ok[:, None] & keys_ok[None, :]
-    # A state that no token has written may be another sequence's NaN.
-    state = tl.load(pointers, mask=ok & (tl.load(lengths_ptr + row) > 1), other=0.0)
     qkv_ptr += row * qkv_stride
     key_head = head // (HEADS // KEY_HEADS) * KEY_DIM
     q = tl.load(qkv_ptr + key_head + keys, mask=keys_ok, other=0.0).to(tl.float32)
@@ -104,12 +93,48 @@ def _decode_kernel(
     state = state * tl.exp(decay)
     change = (v - tl.sum(state * k[None, :], axis=1)) * beta
     state += change[:, None] * k[None, :]
-    tl.store(pointers, state, mask=ok)
+    tl.store(pointers, state, mask=values_ok[:, None] & keys_ok[None, :])
     out = tl.sum(state * q[None, :], axis=1)
     z = tl.load(z_ptr + row * z_stride + head * VALUE_DIM + values, mask=values_ok, other=0.0)
     weight = tl.load(norm_ptr + values, mask=values_ok, other=0.0)
     out = _normed_and_gated(out, z, weight, EPS, VALUE_DIM, out_ptr.dtype.element_ty)
     tl.store(out_ptr + row * out_stride + head * VALUE_DIM + values, out.to(out_ptr.dtype.element_ty), mask=values_ok)
+    return state
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def _decode_kernel(
+    qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, pool_ptr, table_ptr, lengths_ptr, starts_ptr,
+    out_ptr, qkv_stride, gate_stride, z_stride, table_stride, out_stride,
+    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, SCALE: tl.constexpr, EPS: tl.constexpr, BETA_SCALE: tl.constexpr,
+    FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr,
+    WALK: tl.constexpr,
+):  # fmt: skip
+    """Process one token of a sequence; with ``WALK`` its rows of the batch, one after the other."""
+    program, head = tl.program_id(0), tl.program_id(1)
+    row = tl.load(starts_ptr + program).to(tl.int64) if WALK else program.to(tl.int64)
+    keys, values = tl.arange(0, KEY_PAD), tl.arange(0, VALUE_PAD)
+    pointers = _state_pointers(
+        pool_ptr, table_ptr + row * table_stride, head, values, keys, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS,
+        KEY_DIM, VALUE_DIM,
+    )  # fmt: skip
+    ok = (values < VALUE_DIM)[:, None] & (keys < KEY_DIM)[None, :]
+    # A state that no token has written may be another sequence's NaN.
+    state = tl.load(pointers, mask=ok & (tl.load(lengths_ptr + row) > 1), other=0.0)
+    if WALK:
+        for offset in range(tl.load(starts_ptr + program + 1) - tl.load(starts_ptr + program)):
+            state = _next_token(
+                state, pointers, row + offset, head, keys, values, qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr,
+                dt_bias_ptr, norm_ptr, out_ptr, qkv_stride, gate_stride, z_stride, out_stride,
+                HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, SCALE, EPS, BETA_SCALE,
+            )  # fmt: skip
+    else:
+        _next_token(
+            state, pointers, row, head, keys, values, qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr,
+            out_ptr, qkv_stride, gate_stride, z_stride, out_stride,
+            HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, SCALE, EPS, BETA_SCALE,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -317,20 +342,25 @@ def delta_tokens(
     rows: StateRows,
     shape: DeltaShape,
     out: torch.Tensor,
+    starts: torch.Tensor | None = None,
 ) -> None:
     """Process one token of each sequence: update its state and write ``out [sequences, heads * value_dim]``.
 
     ``pool [pages, page_elems]`` of one layer group as float32, ``table [sequences, state pages]`` int32, ``lengths
-    [sequences]`` int32 with this token: at 1 the state counts as zero.
+    [sequences]`` int32 with this token: at 1 the state counts as zero. With ``starts [sequences + 1]`` int32, the first
+    row of each sequence and the end, a sequence may have several rows; results are bitwise those of the same rows one
+    by one.
     """
     sizes = _check(inputs, weights, shape, rows)
     if not len(out):
         return
     qkv, a, b, z = inputs.qkv, inputs.a, inputs.b, inputs.z
-    _decode_kernel[(len(out), shape.heads)](
-        qkv, a, b, z, weights.a_log, weights.dt_bias, weights.norm, pool, table, lengths, out,
+    _decode_kernel[(len(out) if starts is None else len(starts) - 1, shape.heads)](
+        qkv, a, b, z, weights.a_log, weights.dt_bias, weights.norm, pool, table, lengths,
+        lengths if starts is None else starts, out,
         qkv.stride(0), a.stride(0), z.stride(0), table.stride(0), out.stride(0),
-        EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5,
+        EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, WALK=starts is not None,
+        num_stages=1 if starts is not None else 3,  # loads of a row do not overtake the stores of the row before
         num_warps=8 if sizes["KEY_PAD"] * sizes["VALUE_PAD"] >= 128 * 128 else 4,
         **sizes, **_places(rows),
     )  # fmt: skip

@@ -31,24 +31,20 @@ def state_offsets(
     return pages * PAGE_ELEMS + (rows % PER_PAGE) * LENGTH + channels % LENGTH
 
 
-@triton.jit(do_not_specialize=["table_stride"])
-def _decode_kernel(
-    x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, lengths_ptr, out_ptr, x_stride, table_stride, out_stride,
+@triton.jit
+def _next_token(
+    row, channels, ok, has_state, x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, out_ptr, x_stride, out_stride,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr,
     PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, HAS_BIAS: tl.constexpr,
-    SILU: tl.constexpr, BLOCK: tl.constexpr,
+    SILU: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    ok = channels < CHANNELS
-    table_ptr += row * table_stride
+    """Store a token's outputs, and shift its sequence's state; ``has_state``: channels whose state counts."""
     SEGMENTS: tl.constexpr = CHANNELS // LENGTH
     x = tl.load(x_ptr + row * x_stride + channels, mask=ok, other=0.0)
     weight_ptr += channels * (TAPS + 1)
     acc = x.to(tl.float32) * tl.load(weight_ptr + TAPS, mask=ok, other=0.0).to(tl.float32)
     if HAS_BIAS:
         acc += tl.load(bias_ptr + channels, mask=ok, other=0.0).to(tl.float32)
-    has_state = ok & (tl.load(lengths_ptr + row) > 1)
     for tap in tl.static_range(TAPS):
         offsets = state_offsets(
             table_ptr, channels, tap, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS, ok
@@ -68,6 +64,37 @@ def _decode_kernel(
     if SILU:
         acc = acc * tl.sigmoid(acc)
     tl.store(out_ptr + row * out_stride + channels, acc.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+@triton.jit(do_not_specialize=["table_stride"])
+def _decode_kernel(
+    x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, lengths_ptr, starts_ptr, out_ptr, x_stride, table_stride,
+    out_stride,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr,
+    PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, HAS_BIAS: tl.constexpr,
+    SILU: tl.constexpr, BLOCK: tl.constexpr, WALK: tl.constexpr,
+):  # fmt: skip
+    """Convolve one token of a sequence; with ``WALK`` its rows of the batch, one after the other."""
+    program = tl.program_id(0)
+    row = tl.load(starts_ptr + program).to(tl.int64) if WALK else program.to(tl.int64)
+    channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    ok = channels < CHANNELS
+    table_ptr += row * table_stride
+    has_state = ok & (tl.load(lengths_ptr + row) > 1)
+    if WALK:
+        for offset in range(tl.load(starts_ptr + program + 1) - tl.load(starts_ptr + program)):
+            _next_token(
+                row + offset, channels, ok, has_state, x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr,
+                out_ptr, x_stride, out_stride, CHANNELS, TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH,
+                HAS_BIAS, SILU,
+            )  # fmt: skip
+            has_state = ok
+            tl.debug_barrier()  # the next row reads what other threads may have written
+    else:
+        _next_token(
+            row, channels, ok, has_state, x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, out_ptr, x_stride,
+            out_stride, CHANNELS, TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, HAS_BIAS, SILU,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -183,21 +210,24 @@ def convolve_tokens(
     out: torch.Tensor,
     *,
     silu: bool,
+    starts: torch.Tensor | None = None,
 ) -> None:
     """Convolve one token of each sequence, ``x [sequences, channels]``, and shift their states.
 
     ``weight [channels, taps + 1]``, ``pool [pages, page_elems]`` of one layer group in ``x``'s dtype, ``table
     [sequences, state pages]`` int32, ``lengths [sequences]`` int32 with this token: at 1 the state counts as zero.
-    ``out`` is like x.
+    ``out`` is like x. For ``starts`` see ``gated_delta.delta_tokens``.
     """
     constants = _constants(x, weight, bias, rows)
     if not len(x):
         return
     block = min(_DECODE_CHANNELS, triton.next_power_of_2(x.shape[1]))
-    _decode_kernel[(len(x), triton.cdiv(x.shape[1], block))](
-        x, weight, weight if bias is None else bias, pool, table, lengths, out,
+    _decode_kernel[(len(x) if starts is None else len(starts) - 1, triton.cdiv(x.shape[1], block))](
+        x, weight, weight if bias is None else bias, pool, table, lengths, lengths if starts is None else starts, out,
         x.stride(0), table.stride(0), out.stride(0),
-        HAS_BIAS=bias is not None, SILU=silu, BLOCK=block, num_warps=max(1, min(4, block // 64)), **constants,
+        HAS_BIAS=bias is not None, SILU=silu, BLOCK=block, WALK=starts is not None,
+        num_stages=1 if starts is not None else 3,  # loads of a row do not overtake the stores of the row before
+        num_warps=max(1, min(4, block // 64)), **constants,
     )  # fmt: skip
 
 

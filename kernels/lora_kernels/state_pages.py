@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Tokens of a chunk of the gated delta rule (``gated_delta.py``).
+CHUNK = 64
+
 
 @dataclass(frozen=True, slots=True)
 class StateRows:

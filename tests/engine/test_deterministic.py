@@ -24,17 +24,20 @@ from lorikeet_testing.shape_runs import ShapeRun, captured_logits, requests_for,
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.memory import Activation
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import graph_shape, graph_sizes, usual_graphs
 from lora_engine.model.invariant_ops import LEAST_ROWS, InvariantOps, forbid_split_sums, padded_linear, rows_agree
 from lora_engine.model.loading import load_model
 from lora_engine.request import ChoiceSoFar, GenerationRequest, SamplingParams
+from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.scheduling.sequence import State
 from lora_kernels import invariant_decode, invariant_linear
 from lora_kernels.fp8 import tiling
 from lora_kernels.invariant_linear import LinearConfig
 from lora_kernels.kernel_variants import KernelVariant
+from lora_kernels.state_pages import CHUNK
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"
 Answers = dict[str, tuple[list[int], torch.Tensor]]
@@ -44,7 +47,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma2": {"sliding_window": 14, "attn_logit_softcapping": 1.0, "final_logit_softcapping": 2.0},
     "qwen2": {},  # a bias of q, k and v
     "qwen3": {"num_attention_heads": 3},  # queries and keys are normalised
-}
+    "qwen3_5_moe_text": {  # a layer with recurrent state, and experts in both
+        "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 1,
+        "linear_num_value_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 32,
+    },
+}  # fmt: skip
 PAGE = 4
 
 
@@ -152,6 +161,52 @@ def test_kernels_in_random_schedules(family: str, quantization: str, tensor_seed
     together = interpreted(family, step_tokens=13, prefix_cache=True, quantization=quantization)
     assert_same(run_steps(together.engine, requests, random.Random(tensor_seed)), expected)
     assert_same(run_steps(together.engine, resumed(requests[-1:], expected, 2)), expected, skip=2)
+
+
+@pytest.mark.usefixtures("in_order")
+def test_states_and_experts_in_random_schedules(monkeypatch: pytest.MonkeyPatch, tensor_seed: int) -> None:
+    """Prompts are cut where chunks of the gated delta rule end, and answers continue in several rows."""
+    monkeypatch.setattr("lora_engine.scheduling.scheduler._LEAST_SNAPSHOT_TOKENS", 1)
+    family, computed = "qwen3_5_moe_text", list[tuple[int, int]]()
+    alone = interpreted(family, max_running=1, step_tokens=256)
+    requests = requests_of(alone, (2, 70, 3, 67), new=3, seed=tensor_seed)
+    expected: Answers = {}
+    for request in requests:
+        expected |= run_steps(alone.engine, [request])
+    together = interpreted(family, step_tokens=CHUNK + 4, prefix_cache=True)
+    launch = together.engine.runner.launch
+
+    def spy(chunks: Any, *others: Any, **more: Any) -> Any:
+        ordered = list(chunks)
+        computed.extend((c.sequence.num_computed + c.tokens, c.sequence.num_prompt) for c in ordered)
+        return launch(ordered, *others, **more)
+
+    monkeypatch.setattr(together.engine.runner, "launch", spy)
+    assert_same(run_steps(together.engine, requests, random.Random(tensor_seed)), expected)
+    assert_same(run_steps(together.engine, resumed(requests[-1:], expected, 2)), expected, skip=2)
+    assert all(end % CHUNK == 0 or end >= prompt for end, prompt in computed)
+    assert any(end % CHUNK == 0 and end < prompt for end, prompt in computed), "no prompt was cut"
+    assert together.engine.core.prefixes.snapshot_pages
+
+
+@pytest.mark.parametrize("at", [None, 1, 64, 100, 4 * CHUNK])
+def test_prompts_are_cut_at_the_same_tokens_for_any_budgets(at: int | None, tensor_seed: int) -> None:
+    """Also those of an adapter that acts from token ``at`` on; each cut is one where a state may be kept."""
+    rnd, prompt = random.Random(tensor_seed), 5 * CHUNK + 17
+    sequence: Any = SimpleNamespace(num_prompt=prompt, activation=None if at is None else Activation(at, "sha256:a"))
+    for _ in range(20):
+        sequence.num_computed, ends = 0, []
+        while sequence.num_computed < prompt:
+            until = at if at is not None and sequence.num_computed < at else prompt
+            most = min(until - sequence.num_computed, rnd.randint(CHUNK, 3 * CHUNK))
+            tokens = TokenSequence.whole_chunk(sequence, most, CHUNK)
+            assert 0 < tokens <= most
+            sequence.num_computed += tokens
+            ends.append(sequence.num_computed)
+        for end in ends[:-1]:
+            assert end == at or (end - (at if at is not None and end > at else 0)) % CHUNK == 0
+            assert end == at or TokenSequence.may_end_chunk(sequence, end, CHUNK)
+        assert at is None or at in ends
 
 
 @pytest.mark.parametrize("tokens", [1, 17, 64, 65, 300])
@@ -303,6 +358,38 @@ def test_a_product_s_rows_are_the_same_among_any_number(outputs: int, inputs: in
             assert torch.equal(invariant_linear.invariant_linear(x[rows], weight), whole[rows]), (count, first)
 
 
+# Two layers of Qwen3.5-35B-A3B and of gpt-oss-20b, with fewer experts.
+MIXTURES: dict[str, dict[str, Any]] = {
+    "qwen3_5_moe_text": {
+        "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+        "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "num_experts": 64,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    },
+    "gpt_oss": {
+        "hidden_size": 2880, "intermediate_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8,
+        "head_dim": 64, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 128,
+        "num_local_experts": 32, "num_experts_per_tok": 4,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", MIXTURES)
+@pytest.mark.parametrize("kind", ["bfloat16", "fp8"])
+def test_states_and_experts_of_real_sizes(family: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adapters on every projection and expert; requests of the base beside them."""
+    if family == "gpt_oss" and kind == "fp8":
+        pytest.skip("its experts are published in MXFP4")
+    monkeypatch.setattr("lora_engine.scheduling.scheduler._LEAST_SNAPSHOT_TOKENS", 64)
+    common = {"num_hidden_layers": 2, "vocab_size": 32_003, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6}
+    config = ModelConfig.from_dict({"model_type": family, "tie_word_embeddings": True, **common, **MIXTURES[family]})
+    settings: dict[str, Any] = {"deterministic": True, "pool_mb": 6000}
+    if kind == "fp8":
+        settings["quantization"] = "fp8"
+    check_random_schedules(config, torch.bfloat16, (8, 16, 40), settings)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", REAL)
 @pytest.mark.parametrize("kind", ["bfloat16", "float32", "fp8"])
@@ -318,8 +405,14 @@ def test_real_layers_in_random_schedules(family: str, kind: str) -> None:
             "max_position_embeddings": 4096, "tie_word_embeddings": True, "sliding_window": 150,
         }
     )  # fmt: skip
-    ranks = (8, 16, 64, 40, 128)
-    common: dict[str, Any] = {"deterministic": True, "pool_mb": 3000, **quantised}
+    check_random_schedules(
+        config, dtype, (8, 16, 64, 40, 128), {"deterministic": True, "pool_mb": 3000, **quantised}
+    )  # fmt: skip
+
+
+def check_random_schedules(
+    config: ModelConfig, dtype: torch.dtype, ranks: Sequence[int], common: dict[str, Any]
+) -> None:
     alone = ShapeRun(config, "cuda", dtype, ranks, **common, max_running=1, step_tokens=2048, cuda_graphs=False)
     lengths = [1, 2, 17, 64, 65, 130, 300, 301, 490, 257, 33, 250] * 4
     requests = requests_of(alone, lengths, new=8, seed=5)

@@ -358,8 +358,6 @@ def test_experts_are_rounded_to_fp8_at_loading(family: Family) -> None:
         assert torch.equal(ours.down_bias, theirs.down_bias)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("setting", ["deterministic", "backend"])
-def test_settings_that_the_model_does_not_have_are_refused_at_start(family: Family, setting: str) -> None:
-    value, words = {"deterministic": (True, "experts"), "backend": ("flashinfer", "flashinfer")}[setting]
-    with pytest.raises(ValueError, match=f"--{setting}.*{words}"):
-        build_engine(family, **{setting: value})
+def test_settings_that_the_model_does_not_have_are_refused_at_start(family: Family) -> None:
+    with pytest.raises(ValueError, match=r"--backend.*flashinfer"):
+        build_engine(family, backend="flashinfer")

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from lorikeet_testing.ordered_dots import add_in_order
 
 from lora_engine.adapters.experts import MODULES, ExpertFactors, plan_experts, read_slot
 from lora_engine.adapters.targets import ExpertShapes
 from lora_engine.adapters.tensors import factor_rows
 from lora_engine.peft_format import DOWN, GATE, GATE_UP, UP, ExpertFactor, ExpertLora, FactorForm
 from lora_kernels.expert_lora import ExpertLora as StepLora
-from lora_kernels.experts import config_of, grouped_experts, route
+from lora_kernels.experts import INVARIANT_CONFIGS, ExpertsConfig, config_of, grouped_experts, route
 from lora_kernels.tables import FP8_ROWS, SlotTables
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -119,3 +120,37 @@ def test_each_pair_has_its_own_adapter_and_expert(
     none = StepLora(torch.zeros_like(slots), pool, tables, LAYER, KV_DIM, 32)
     plain = grouped_experts(x, gate_up, down, routing, "silu")
     torch.testing.assert_close(grouped_experts(x, gate_up, down, routing, "silu", None, none), plain)
+
+
+@pytest.mark.parametrize("config", INVARIANT_CONFIGS)
+def test_with_a_fixed_configuration_rows_do_not_depend_on_others(
+    config: ExpertsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither on their number nor on their adapters."""
+    if DEVICE == "cpu":
+        add_in_order(monkeypatch)
+    experts, hidden, inner, tokens = 4, 48, 40, 24
+    tables = SlotTables(len(ADAPTERS) + 1, LAYER + 1, 400, DEVICE, experts=True)
+    pool = torch.full((600, ROWS_PER_PAGE * KV_DIM), torch.nan, dtype=DTYPE, device=DEVICE)
+    place(pool, tables, ExpertShapes(experts, hidden, inner))
+    x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
+    gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
+    down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(DTYPE)
+    logits = torch.randn(tokens, experts, device=DEVICE)
+    slots = torch.arange(tokens, dtype=torch.int32, device=DEVICE) % (len(ADAPTERS) + 1)
+    fixed = config._replace(outputs=min(config.outputs, KV_DIM))
+
+    def mixed(rows: torch.Tensor, *, adapted: bool = True, fixed: ExpertsConfig | None = fixed) -> torch.Tensor:
+        lora = StepLora(slots[rows], pool, tables, LAYER, KV_DIM, 32) if adapted else None
+        routing = route(logits[rows], 2, renormalised=True)
+        return grouped_experts(x[rows], gate_up, down, routing, "silu", None, lora, fixed=fixed)
+
+    everything = torch.arange(tokens, device=DEVICE)
+    together = mixed(everything)
+    for rows in (everything[:1], everything[1:2], everything[3:8], everything[5:].flip(0)):
+        assert torch.equal(mixed(rows), together[rows]), rows
+    of_base = everything[slots == 0]
+    assert torch.equal(mixed(of_base, adapted=False), together[of_base])
+    torch.testing.assert_close(together, mixed(everything, fixed=None), rtol=2e-2, atol=2e-2)
+    if DEVICE == "cpu":
+        assert not torch.equal(mixed(everything[:5], fixed=None), together[:5]), "the default depends on the number"

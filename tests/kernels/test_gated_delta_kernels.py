@@ -221,6 +221,51 @@ def test_the_convolution(channels: int, width: int, bias: bool, silu: bool, dtyp
         assert torch.equal(pages.read(i).view(taps, channels), kept)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_several_rows_of_a_sequence_are_bitwise_those_of_single_steps(dtype: torch.dtype) -> None:
+    """As an answer that continues after a pre-emption with ``--deterministic``."""
+    shape, taps = SHAPES[2], 3
+    weights, x, channels, length = weights_of(shape, dtype), inputs_of(9, shape, dtype), 40, segment(40)
+    weight, inputs = (
+        torch.randn(rows, n, device=DEVICE).to(dtype) for rows, n in ((channels, taps + 1), (9, channels))
+    )
+    taps_rows = StateRows(length, taps * (channels // length), 3 * length + 1, first=2, first_page=1)
+    runs = (0, 5, 6, 9)
+    of_rows = torch.tensor([0] * 5 + [1] + [2] * 3)
+    lengths = torch.tensor([1, 2, 3, 4, 5, 7, 1, 2, 3], dtype=torch.int32, device=DEVICE)
+    together, states = torch.full_like(x.z, float("nan")), pages_of(shape, 3)
+    convolved, windows = torch.full_like(inputs, float("nan")), Pages(3, taps_rows, dtype)
+    alone, again = pages_of(shape, 3), Pages(3, taps_rows, dtype)
+    for pages in (states, alone, windows, again):
+        pages.pool[pages.table[1].long()] = 0.5  # the second sequence has a state
+    starts = torch.tensor(runs, dtype=torch.int32, device=DEVICE)
+    table = states.table[of_rows.to(DEVICE)]
+    delta_tokens(x, weights, states.pool, table, lengths, states.rows, shape, together, starts)
+    table = windows.table[of_rows.to(DEVICE)]
+    convolve_tokens(
+        inputs, weight, None, windows.pool, table, lengths, taps_rows, convolved, silu=True, starts=starts
+    )  # fmt: skip
+    one = torch.tensor([0, 1], dtype=torch.int32, device=DEVICE)
+    for row, sequence in enumerate(of_rows.tolist()):
+        at, which = slice(row, row + 1), slice(sequence, sequence + 1)
+        out = torch.empty_like(x.z[at])
+        part = x.rows(row, row + 1)
+        delta_tokens(part, weights, alone.pool, alone.table[which], lengths[at], alone.rows, shape, out, one)
+        assert torch.equal(out, together[at]), row
+        y = torch.empty_like(inputs[at])
+        convolve_tokens(
+            inputs[at], weight, None, again.pool, again.table[which], lengths[at], taps_rows, y, silu=True, starts=one
+        )  # fmt: skip
+        assert torch.equal(y, convolved[at]), row
+    for sequence in range(3):
+        assert torch.equal(states.read(sequence), alone.read(sequence))
+        assert torch.equal(windows.read(sequence), again.read(sequence))
+    plain = torch.empty_like(together[5:6])
+    alone.pool[alone.table[1].long()] = 0.5
+    delta_tokens(x.rows(5, 6), weights, alone.pool, alone.table[1:2], lengths[5:6], alone.rows, shape, plain)
+    torch.testing.assert_close(plain, together[5:6])
+
+
 def test_shapes_that_do_not_fit_are_refused() -> None:
     shape = SHAPES[0]
     weights, pages, x = weights_of(shape, DTYPES[0]), pages_of(shape, 1), inputs_of(2, shape, DTYPES[0])

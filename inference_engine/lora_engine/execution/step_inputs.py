@@ -134,7 +134,15 @@ class StepInputs:
             greedy=self.greedy,
             scored_rows=None if self.scored_rows is None else tensor(self.scored_rows),
             state_table=None if self.state_table is None else tensor(self.state_table),
+            decode_starts=self._decode_starts(tensor),
         )
+
+    def _decode_starts(self, tensor: Callable[[Indices], torch.Tensor]) -> torch.Tensor | None:
+        """Return the first row of each sequence that decodes and the end of all; None if each has one, or no state."""
+        count = int(np.searchsorted(self.starts, self.num_decode))
+        if self.state_table is None or count == self.num_decode:
+            return None
+        return tensor(self.starts[: count + 1])
 
 
 def sources(chunks: Sequence[Chunk], last_row: Mapping[TokenSequence, int]) -> list[int]:

@@ -75,3 +75,5 @@ class StepBatch:
     scored_rows: torch.Tensor | None = None
     # [num_decode, state pages] of each row's sequence; None if the model has no recurrent layers.
     state_table: torch.Tensor | None = None
+    # [decoding sequences + 1] first decode row of each, and their end; None: each has one row.
+    decode_starts: torch.Tensor | None = None

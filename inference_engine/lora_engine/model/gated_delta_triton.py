@@ -10,7 +10,6 @@ import torch
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.memory.pinned import to_device
 from lora_kernels.gated_delta import (
-    CHUNK,
     DeltaInputs,
     DeltaWeights,
     chunk_table,
@@ -19,6 +18,7 @@ from lora_kernels.gated_delta import (
     norm_and_gate,
 )
 from lora_kernels.short_convolution import convolve_spans, convolve_tokens
+from lora_kernels.state_pages import CHUNK
 
 from .batch import PrefillSpan
 from .shape import DeltaLayers
@@ -66,9 +66,10 @@ def gated_delta(
     prompts: SpanTables | None,
     layers: DeltaLayers,
     padded: bool = False,
+    starts: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute ``Ops.gated_delta``. ``decodes`` are the state pages ``[rows, state pages]`` of the decode rows, which
-    come first, and the lengths ``[rows]`` of their sequences.
+    come first, and the lengths ``[rows]`` of their sequences; ``starts``: see ``delta_tokens``.
 
     ``padded``: rows beyond those of sequences exist and must stay finite. The first of the prompts' rows may be among
     the decode rows, with length 1; what is computed for them as such is overwritten.
@@ -82,9 +83,10 @@ def gated_delta(
     small = DeltaWeights(weights.a_log, weights.dt_bias, weights.norm)
     if n := len(table):
         convolve_tokens(
-            mixed[:n], weights.convolution, None, pages, table, lengths, state.convolution, convolved[:n], silu=True
-        )
-        delta_tokens(x.rows(0, n), small, states, table, lengths, state.recurrent, shape, out[:n])
+            mixed[:n], weights.convolution, None, pages, table, lengths, state.convolution, convolved[:n], silu=True,
+            starts=starts,
+        )  # fmt: skip
+        delta_tokens(x.rows(0, n), small, states, table, lengths, state.recurrent, shape, out[:n], starts)
     if prompts is not None:
         tables = prompts.spans, prompts.chunks
         convolve_spans(

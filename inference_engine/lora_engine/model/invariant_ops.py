@@ -2,7 +2,8 @@
 
 The model and a row's position alone determine its kernels, tiles and order of sums. Decode rows and prefill rows of a
 step have separate launches, so that neither depends on the presence of the other. A token is always processed as the
-same kind of row: see ``runner.of_answer``.
+same kind of row: see ``runner.of_answer``. The chunks of the gated delta rule begin at fixed tokens of a prompt: the
+scheduler cuts prompts only where a chunk ends (``prompt_boundary``).
 
 cuBLAS chooses its kernels by the number of rows, but all kernels that do not split a sum add up in the same order. So
 splitting is forbidden, which makes some products of few rows ten times slower; those rows are padded. At start the
@@ -13,19 +14,22 @@ repository multiplies the matrices for which they do not.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 
+from lora_kernels.experts import INVARIANT_CONFIGS
 from lora_kernels.invariant_decode import invariant_decode
 from lora_kernels.invariant_linear import invariant_linear
-from lora_kernels.kernel_variants import KernelVariant
+from lora_kernels.kernel_variants import KernelVariant, block_columns
 from lora_kernels.work_items import token_tiles
 
 from .batch import StepBatch
 from .ops import Activations, linear
 from .triton_ops import LoraPlan, TritonOps, TritonPlan, covering, lora_shape, max_rank, readable, split_spans
-from .weights import Matrix, ModelWeights
+from .weights import ExpertWeights, LayerWeights, Matrix, ModelWeights
 
 log = logging.getLogger(__name__)
 # Minimum rows of a product by cuBLAS: on an H200 as fast as one row for which it may split sums.
@@ -38,17 +42,23 @@ class InvariantOps(TritonOps):
     invariant = True
     by_cublas: frozenset[torch.Size] = frozenset()  # shapes of matrices that cuBLAS multiplies batch-invariantly
 
+    @cached_property
+    def single_rows(self) -> torch.Tensor:
+        """First rows of decoding sequences that have one each; graphs read it, so it must stay in its place."""
+        return torch.arange(self.workspace.partial.shape[0] + 1, dtype=torch.int32, device=self.device)
+
     @torch.inference_mode()
     def choose_products(self, weights: ModelWeights, step_tokens: int, max_running: int) -> None:
         """Determine the matrices that cuBLAS may multiply: each row must be the same among any number of rows."""
         if weights.lm_head.device.type == "cuda":
             forbid_split_sums()
-        layer = weights.layers[0]
-        of_steps = [
-            (matrix, max(step_tokens, max_running))
-            for matrix in (layer.mixer_in, layer.mixer_out, layer.gate_up, layer.down)
-            if matrix is not None
-        ]
+        of_shape = {
+            matrix.shape: matrix
+            for layer in weights.layers
+            for matrix in _matrices(layer)
+            if isinstance(matrix, torch.Tensor)
+        }
+        of_steps = [(matrix, max(step_tokens, max_running)) for matrix in of_shape.values()]
         agree: dict[torch.Size, bool] = {}
         for matrix, rows in ((weights.lm_head, max_running), *of_steps):
             if isinstance(matrix, torch.Tensor):
@@ -113,6 +123,36 @@ class InvariantOps(TritonOps):
                 sinks=sinks,
             )
 
+    def decode_starts(self, plan: TritonPlan) -> torch.Tensor:
+        """Return the starts in every step, so that all steps launch the same kernels."""
+        if plan.decode_starts is not None:
+            return plan.decode_starts
+        if len(self.single_rows) <= plan.num_decode:  # not in a graph, whose rows are at most those of the workspace
+            return torch.arange(plan.num_decode + 1, dtype=torch.int32, device=self.device)
+        return self.single_rows[: plan.num_decode + 1]
+
+    def experts(
+        self,
+        layer: int,
+        weights: ExpertWeights,
+        x: Activations,
+        logits: torch.Tensor,
+        plan: TritonPlan,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Compute decode rows and prompts apart, each with one configuration for any number of rows."""
+        assert isinstance(x, torch.Tensor), "experts read unquantised activations"
+        out = torch.empty_like(x) if out is None else out
+        kv_dim = plan.pool.geometry.kv_dim
+        parts = slice(0, plan.num_decode), slice(plan.num_decode, len(x))
+        for rows, config in zip(parts, INVARIANT_CONFIGS, strict=True):
+            if rows.start < rows.stop:
+                # As with adapters on experts: whether there are some depends on the batch.
+                fixed = config._replace(outputs=block_columns(kv_dim, config.outputs))
+                adapters = None if plan.adapters is None else plan.adapters[rows]
+                self.mix(layer, weights, x[rows], logits[rows], plan, adapters, out[rows], fixed)
+        return out
+
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
         used, rows = list(batch.lora), len(batch.positions)
         if not used:
@@ -123,6 +163,15 @@ class InvariantOps(TritonOps):
             for spans, variant in ((decode, KernelVariant.GROUPED), (prefill, KernelVariant.PREFILL))
             if any(span.slot for span in spans)
         )
+
+
+def _matrices(layer: LayerWeights) -> Iterator[Matrix | None]:
+    """Yield the matrices of a layer's products, without those of experts."""
+    yield from (layer.mixer_in, layer.mixer_out, layer.gate_up, layer.down)
+    if layer.delta is not None:
+        yield layer.delta.gates
+    if layer.experts is not None:
+        yield layer.experts.router
 
 
 def forbid_split_sums() -> None:

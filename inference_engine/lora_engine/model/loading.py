@@ -20,6 +20,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
 from lora_engine.start_progress import StartProgress
 from lora_engine.text import Tokenizer
+from lora_kernels.state_pages import CHUNK
 from lora_kernels.tables import SlotTables
 
 from .batch import PrefillSpan, StepBatch
@@ -304,11 +305,6 @@ def check_experts(config: EngineConfig, model_config: ModelConfig, parallel: Par
     """Raise ``ValueError`` for settings with which experts cannot be served; called before anything is loaded."""
     if uneven := uneven_blocks(model_config, parallel.world):
         raise ValueError(uneven)
-    if config.deterministic:
-        raise ValueError(
-            "--deterministic is not possible here: the products of a model's experts depend on the other tokens of the "
-            "step; use a model without experts, or leave it out"
-        )
 
 
 def _check_deterministic(config: EngineConfig, parallel: Parallel, model: ModelConfig) -> None:
@@ -318,8 +314,15 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel, model: ModelC
         problem = f"--mode {config.mode} merges the adapter that most requests use: choose --mode unmerged"
     elif config.backend == "flashinfer":
         problem = "FlashInfer splits prompts by the contents of the step: choose --backend triton"
-    elif model.delta is not None and _backend(config, torch.device(config.device)) != "torch":
-        problem = "the chunks of the gated delta rule depend on the step: choose --backend torch"
+    elif (
+        model.delta is not None
+        and _backend(config, torch.device(config.device)) != "torch"
+        and config.max_step_tokens < config.max_running + CHUNK
+    ):
+        problem = (
+            f"beside {config.max_running} running sequences a step needs {CHUNK} tokens for a chunk of the gated delta "
+            f"rule: choose --step-tokens {config.max_running + CHUNK} or more"
+        )
     elif parallel.world > 2:
         problem = f"the order of sums over {parallel.world} GPUs depends on the step: use one or two"
     if problem:

@@ -21,7 +21,7 @@ from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_acti
 from lora_kernels.epilogue import lora_epilogue
 from lora_kernels.expand import lora_expand
 from lora_kernels.expert_lora import ExpertLora
-from lora_kernels.experts import ClampedSwiglu, SigmoidScores, grouped_experts, route
+from lora_kernels.experts import ClampedSwiglu, ExpertsConfig, SigmoidScores, grouped_experts, route
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
@@ -83,6 +83,7 @@ class TritonPlan:
     padded: bool = False  # some rows are padding, for which no attention is computed
     state_table: torch.Tensor | None = None  # [num_decode, state pages], with recurrent layers
     recurrent_prompts: SpanTables | None = None
+    decode_starts: torch.Tensor | None = None  # see ``StepBatch``
     adapters: torch.Tensor | None = None  # [tokens] each row's adapter in the kernels' tables; with experts
 
 
@@ -148,7 +149,8 @@ class TritonOps:
         if batch.state_table is None:
             return {}
         prompts = SpanTables.of(batch.prefill, self.device) if batch.prefill else None
-        return {"state_table": batch.state_table.int(), "recurrent_prompts": prompts}
+        starts = None if batch.decode_starts is None else batch.decode_starts.int()
+        return {"state_table": batch.state_table.int(), "recurrent_prompts": prompts, "decode_starts": starts}
 
     def shrink_workspace(self, shape: LoraShape, tokens: int) -> ShrinkBuffers:
         """Return buffers for the shrunk activations of any group."""
@@ -370,8 +372,12 @@ class TritonOps:
         assert self._delta is not None and plan.state_table is not None, "the model has gated delta layers"
         return gated_delta(
             layer, weights, projected, gates, plan.pool, (plan.state_table, plan.seq_lens), plan.recurrent_prompts,
-            self._delta, plan.padded,
+            self._delta, plan.padded, self.decode_starts(plan),
         )  # fmt: skip
+
+    def decode_starts(self, plan: TritonPlan) -> torch.Tensor | None:
+        """Return the first row of each decoding sequence, and their end; None: each has one row."""
+        return plan.decode_starts
 
     def decode(
         self,
@@ -418,22 +424,38 @@ class TritonOps:
         plan: TritonPlan,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        assert isinstance(x, torch.Tensor), "experts read unquantised activations"
+        return self.mix(layer, weights, x, logits, plan, plan.adapters, out)
+
+    def mix(
+        self,
+        layer: int,
+        weights: ExpertWeights,
+        x: torch.Tensor,
+        logits: torch.Tensor,
+        plan: TritonPlan,
+        adapters: torch.Tensor | None,
+        out: torch.Tensor | None = None,
+        fixed: ExpertsConfig | None = None,
+    ) -> torch.Tensor:
+        """Compute ``experts`` of some rows, whose adapters are ``adapters``; for ``fixed`` see ``grouped_experts``."""
         config, lora = self.shape.experts, None
-        assert isinstance(x, torch.Tensor) and config is not None, "the model has experts"
+        assert config is not None, "the model has experts"
         sigmoid = None
         if config.sigmoid:
             assert weights.correction is not None, "routers with sigmoids have corrections"
             sigmoid = SigmoidScores(weights.correction, config.groups, config.kept_groups, config.scale)
         routing = route(logits, config.per_token, renormalised=config.renormalised, sigmoid=sigmoid)
         if EXPERTS_GROUP in plan.groups and plan.lora:
-            assert plan.adapters is not None, "the plan of a model with experts has its rows' adapters"
+            assert adapters is not None, "the plan of a model with experts has its rows' adapters"
             rank = max(launch.shape.max_rank for launch in plan.lora)
             kv_dim = plan.pool.geometry.kv_dim
-            lora = ExpertLora(plan.adapters, plan.pool.layer(layer), self.tables, layer, kv_dim, rank)
+            lora = ExpertLora(adapters, plan.pool.layer(layer), self.tables, layer, kv_dim, rank)
         activation = ClampedSwiglu(config.slope, config.limit) if config.limit else self.shape.activation
         return grouped_experts(
-            x, weights.gate_up, weights.down, routing, activation, out, lora, weights.gate_up_bias, weights.down_bias
-        )
+            x, weights.gate_up, weights.down, routing, activation, out, lora, weights.gate_up_bias, weights.down_bias,
+            fixed,
+        )  # fmt: skip
 
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
         """Plan the launches: add adapters, then subtract the merged one from the rows that do not use it."""

@@ -55,9 +55,10 @@ class SchedulingCore:
         merged_weights: MergeableWeights | None = None,
         mirror: DeviceMirror | None = None,
         speculation: Speculation | None = None,
+        prompt_boundary: int = 1,
     ) -> None:
         """Create the parts of the engine. ``on_end`` is called once for each request that ends, with its usage
-        complete. Without ``speculation`` nothing is drafted.
+        complete. Without ``speculation`` nothing is drafted. For ``prompt_boundary`` see ``Sequence.whole_chunk``.
         """
         self._pool, self._mirror = pool, mirror
         self.requests: dict[str, RequestState] = {}
@@ -94,6 +95,7 @@ class SchedulingCore:
             clock=clock,
             copy_pages=self._copy_pages,
             speculation=speculation,
+            prompt_boundary=prompt_boundary,
         )
         self.forecast = self.scheduler.forecast
         self.admission = AdmissionController(

@@ -94,8 +94,10 @@ class Scheduler:
         clock: Callable[[], float],
         copy_pages: Callable[[list[int], list[int]], None],
         speculation: Speculation | None = None,
+        prompt_boundary: int = 1,
     ) -> None:
         self.waiting = queue
+        self._prompt_boundary = prompt_boundary
         self.speculation = speculation
         self.running: dict[Sequence, Chunk] = {}  # with its chunk of one token, which is the same in most steps
         self._decoders = DecodeSet(geometry.page_tokens)
@@ -291,7 +293,7 @@ class Scheduler:
         """Plan a running sequence's next tokens and return their number."""
         if sequence.dormant is not None and sequence.activate():
             self.cache_prefix(sequence)  # the tokens before are the base model's, which others may share immediately
-        tokens = min(sequence.chunkable, budget)
+        tokens = sequence.whole_chunk(min(sequence.chunkable, budget), self._prompt_boundary)
         if not tokens or sequence not in self.running or sequence.awaits_mask:
             return 0  # nothing left this step, or it was pre-empted, or its mask is not ready
         if sequence.remaining > 1:
@@ -386,7 +388,9 @@ class Scheduler:
             while len(self.running) >= self._max_running and self._make_way(sequence, plan):
                 pass
             running = len(self.running)
-            if budget <= 0 or running >= self._max_running or not self.prefill_budget.may_start(running):
+            if budget < self._prompt_boundary or running >= self._max_running:
+                return Outcome.FULL
+            if not self.prefill_budget.may_start(running):
                 return Outcome.FULL
             outcome = self._try_to_enter(sequence)
             while outcome is Outcome.NO_ROOM and self._make_way(sequence, plan):
@@ -429,7 +433,8 @@ class Scheduler:
 
     def _first_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan the first tokens of a sequence that just entered; return their number."""
-        tokens = self.prefill_budget.take(min(sequence.chunkable, budget))
+        tokens = sequence.whole_chunk(min(sequence.chunkable, budget), self._prompt_boundary)
+        tokens = self.prefill_budget.take(tokens)
         sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
         self.waiting.served((self._add(plan, sequence, tokens),))
         return tokens
@@ -591,11 +596,16 @@ class Scheduler:
         size = self._geometry.page_tokens
         last = min(len(sequence.token_ids) - 1, sequence.num_prompt) // size * size
         start, chosen = cached.depth * size, []
-        for at in sorted({cached.known * size, last}):
+        for at in sorted({self._last_boundary(sequence, pages) for pages in (cached.known, last // size)}):
             if at - start >= (_LEAST_SNAPSHOT_TOKENS if not sequence.request.pin else 1):
                 chosen.append(at)
                 start = at
         sequence.snapshots_at = tuple(chosen)
+
+    def _last_boundary(self, sequence: Sequence, pages: int) -> int:
+        """Return the end of the last of a prompt's first ``pages`` pages where a chunk may end; 0 if there is none."""
+        ends = (page * self._geometry.page_tokens for page in range(pages, 0, -1))
+        return next((at for at in ends if sequence.may_end_chunk(at, self._prompt_boundary)), 0)
 
     def _preempt(self, victim: Sequence) -> None:
         self._leave_running(victim)

@@ -206,6 +206,22 @@ class Sequence:
             return tokens
         return min(tokens, self.activation.at - self.num_computed)
 
+    def may_end_chunk(self, at: int, boundary: int) -> bool:
+        """Return whether a chunk of the prompt may end at ``at`` for any step's budget.
+
+        Boundaries are multiples of ``boundary`` tokens, counted from where its adapter begins to act.
+        """
+        start = self.activation.at if self.activation is not None and self.activation.at < at else 0
+        return (at - start) % boundary == 0
+
+    def whole_chunk(self, tokens: int, boundary: int) -> int:
+        """Return how many of its next ``tokens``, at most ``chunkable``, fill chunks of a prompt up to a boundary."""
+        end = self.num_computed + tokens
+        if boundary == 1 or end >= self.num_prompt or (self.activation is not None and end == self.activation.at):
+            return tokens
+        start = self.activation.at if self.activation is not None and self.activation.at < end else 0
+        return (end - start) // boundary * boundary + start - self.num_computed
+
     @property
     def reads_prompt(self) -> bool:
         """True if hidden states of its prompt are still to be read."""

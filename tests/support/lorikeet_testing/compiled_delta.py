@@ -38,15 +38,19 @@ def main() -> None:
     states_pool, weight = elements(64, 16384, dtype=torch.float32), elements(channels, 4, dtype=bf16)
     out, convolved = elements(tokens, 4096, dtype=bf16), elements(tokens, channels, dtype=bf16)
     launches: dict[str, Launch] = {}
+    starts = elements(tokens + 1, dtype=i32)
 
     def take(launch: Launch) -> None:
-        launches[f"{launch.kernel.__module__.rpartition('.')[2]}.{launch.name}"] = launch
+        name = f"{launch.kernel.__module__.rpartition('.')[2]}.{launch.name}"
+        launches[f"{name} over several rows" if name in launches else name] = launch
 
     with compiling(take):
         convolve_tokens(x.qkv, weight, None, pool, table, lengths, taps, convolved, silu=True)
         convolve_spans(x.qkv, weight, None, pool, table, spans, chunks, CHUNK, taps, convolved, silu=True)
         delta_tokens(x, weights, states_pool, table, lengths, states, shape, out)
         delta_spans(x, weights, states_pool, table, spans, chunks, elements(1, dtype=i32), states, shape, out)
+        convolve_tokens(x.qkv, weight, None, pool, table, lengths, taps, convolved, silu=True, starts=starts)
+        delta_tokens(x, weights, states_pool, table, lengths, states, shape, out, starts)
         norm_and_gate(out, x.z, weights.norm, spans, shape)
     print(json.dumps({name: launch.compile().asm["ptx"] for name, launch in launches.items()}))
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
+from lora_engine.adapters.experts import read_slot
 from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -25,11 +26,20 @@ from lora_engine.execution.graph_set import GraphSet
 from lora_engine.memory import PageAllocator, PagePool
 from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.loading import LoadedModel, build_pool, build_transformer, quantises
+from lora_engine.model.loading import LoadedModel, build_pool, build_transformer, expert_shapes, quantises
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
 from lora_engine.model.weights import ModelWeights, random_weights
-from lora_engine.peft_format import AdapterManifest, ModuleLora
+from lora_engine.peft_format import (
+    DOWN,
+    GATE,
+    UP,
+    AdapterManifest,
+    ExpertFactor,
+    ExpertLora,
+    FactorForm,
+    ModuleLora,
+)
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.sampling import sample
 from lora_engine.text import Tokenizer
@@ -58,7 +68,7 @@ def cast(weights: ModelWeights, dtype: torch.dtype) -> ModelWeights:
 
 
 class ShapeRun:
-    """A model of random weights, adapters of ``ranks`` on every target, an engine and its reference."""
+    """A model of random weights, adapters of ``ranks`` on every target and expert, an engine and its reference."""
 
     def __init__(self, config: ModelConfig, device: str, dtype: torch.dtype, ranks: Sequence[int], **settings: Any):
         self.config, self.device, self.dtype = config, torch.device(device), dtype
@@ -83,22 +93,33 @@ class ShapeRun:
             (Path(folder) / "config.json").write_text("{}")
             tokenizer = Tokenizer.load(Path(folder))
         pool = build_pool(self.settings, model, 512)
-        targets = TargetShapes(self.config.target_shapes())
+        targets = TargetShapes(self.config.target_shapes(), experts=expert_shapes(self.config, 1))
         return LoadedModel("random", "sha256:random", str(self.device), model, tokenizer, pool, targets, 512, tables)
 
     def _adapter(self, rank: int, seed: int) -> PackedAdapter:
         modules = tuple(
             ModuleLora(layer, target, rank, rank, 1.0, "", "")
             for layer in range(self.config.num_layers)
-            for target in self.config.target_shapes()
+            for target in self.engine.loaded.model.shape.targets_of(layer)
         )
-        manifest = AdapterManifest(rank, tuple(self.config.target_shapes()), "BF16", 0, 0, 0, "random", modules, {})
+        a, b = (ExpertFactor(("",), FactorForm.STACKED_ROWS, False) for _ in range(2))
+        experts = tuple(
+            ExpertLora(layer, module, rank, (1.0,), a, b)
+            for layer in self.config.sparse_layers
+            for module in (GATE, UP, DOWN)
+        )
+        targets = tuple(self.config.target_shapes())
+        manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {}, experts=experts)
         geometry = self.engine.pool.geometry
         layout = plan_layout(manifest, geometry, self.engine.targets)
         generator = torch.Generator().manual_seed(seed)
-        data = torch.zeros(geometry.num_layers, layout.num_pages, geometry.page_elems)
+        data = torch.zeros(geometry.num_layer_groups, layout.num_pages, geometry.page_elems)
         for layer, slots in enumerate(layout.layers):
-            cells = data[layer].view(-1, geometry.kv_dim)
+            cells = data[geometry.layer_group(layer)].view(-1, geometry.kv_dim)
+            for expert_slot in layout.experts[layer] if layout.experts else ():
+                factors = read_slot(cells, expert_slot)
+                for factor, deviation in ((factors.a, expert_slot.in_features**-0.5), (factors.b, 0.3 * rank**-0.5)):
+                    factor.copy_(torch.randn(factor.shape, generator=generator) * deviation)
             for slot in slots:
                 for first, features, scale in (
                     (slot.a_row, slot.in_features, slot.in_features**-0.5),
