@@ -47,7 +47,7 @@ def in_fp8(parts: int, rows: int, columns: int, in_blocks: bool) -> Fp8Stack:
 def in_mxfp4(rows: int, columns: int) -> Mxfp4Stack:
     """Return random matrices of all experts in MXFP4."""
     stack = Mxfp4Stack.empty(EXPERTS, rows, columns, torch.device("cuda"))
-    stack.data.random_(0, 256)
+    stack.data.random_(-(2**15), 2**15)
     stack.scale.fill_(121)
     return stack
 

@@ -80,6 +80,24 @@ _SCALE_BLOCK = tl.constexpr(BLOCK)
 _MXFP4_BLOCK = tl.constexpr(MXFP4_BLOCK)
 
 
+def _two_of_part(part: int) -> tl.constexpr:
+    """Return PTX for two values of a part of words in MXFP4, times bfloat16 scales: see ``_from_mxfp4``."""
+    return tl.constexpr(f"""{{
+        .reg .b32 a, b;
+        shl.b32 a, $1, {12 - 4 * part};
+        and.b32 b, a, 0x80008000;
+        shr.u32 a, a, 6;
+        and.b32 a, a, 0x01C001C0;
+        or.b32 a, a, b;
+        mov.b32 b, 0x7E807E80;
+        mul.bf16x2 a, a, b;
+        mul.bf16x2 $0, a, $2;
+        }}""")
+
+
+_PART_0, _PART_1, _PART_2, _PART_3 = (_two_of_part(part) for part in range(4))
+
+
 @triton.jit
 def _of_best_groups(
     sums, EXPERTS: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr, EXPERTS_PAD: tl.constexpr,
@@ -218,33 +236,49 @@ def _block_scale(
 
 
 @triton.jit
-def _e2m1(codes, dtype: tl.constexpr):
-    """Return the values of E2M1 in ``dtype``: exponent and fraction of a float32 that is 2^126 times smaller."""
-    bits = codes.to(tl.uint32)
-    bits = ((bits & 7) << 22) | ((bits & 8) << 28)
-    return (bits.to(tl.float32, bitcast=True) * 8.507059173023462e37).to(dtype)
+def _from_mxfp4(words, scales, PART: tl.constexpr, dtype: tl.constexpr, PACKED: tl.constexpr):
+    """Return a part of four of the values in ``words [rows, 32]``, times ``scales [rows]`` (E8M0), in ``dtype``.
 
-
-@triton.jit
-def _e8m0(scales):
-    """Return what scales of E8M0 mean, in float32."""
-    bits = scales.to(tl.uint32)
-    return tl.where(bits == 0, 1 << 22, bits << 23).to(tl.uint32).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _add_mxfp4(acc, x_low, x_high, w_ptr, scale_ptr, row, n_ok, k, IN: tl.constexpr):
-    """Add products with 64 inputs from ``k`` on to ``acc [BLOCK_N, BLOCK_M]``; ``row [BLOCK_N]`` are the stack's.
-
-    ``x_low`` and ``x_high`` ``[BLOCK_M, 32]`` are the inputs of the low and the high bits.
+    The bits of E2M1 in their places of a wider format are a number that is smaller by a power of two. ``PACKED``: two
+    at a time, in bfloat16.
     """
-    PAIRS: tl.constexpr = (IN + 2 * _MXFP4_BLOCK - 1) // (2 * _MXFP4_BLOCK)
-    place = row[:, None] * (PAIRS * _MXFP4_BLOCK) + k // 2 + tl.arange(0, _MXFP4_BLOCK)[None, :]
-    data = tl.load(w_ptr + place, mask=n_ok[:, None], other=0)
-    scales = scale_ptr + row * (2 * PAIRS) + k // _MXFP4_BLOCK
-    low, high = tl.load(scales, mask=n_ok, other=0), tl.load(scales + 1, mask=n_ok, other=0)
-    acc += tl.dot(_e2m1(data & 15, x_low.dtype), tl.trans(x_low), input_precision="ieee") * _e8m0(low)[:, None]
-    acc += tl.dot(_e2m1(data >> 4, x_low.dtype), tl.trans(x_high), input_precision="ieee") * _e8m0(high)[:, None]
+    if PACKED:
+        # Scales are bfloat16 in both halves of a register.
+        bits = tl.where(scales == 0, 1 << 6, scales << 7)
+        ASM: tl.constexpr = _PART_0 if PART == 0 else _PART_1 if PART == 1 else _PART_2 if PART == 2 else _PART_3
+        values = tl.inline_asm_elementwise(
+            ASM, "=r,r,r,r", [words, (bits | (bits << 16))[:, None]], dtype=tl.bfloat16, is_pure=True, pack=2
+        )
+    else:
+        codes = (words.to(tl.int32) >> 4 * PART) & 15
+        values = (((codes & 7) << 22) | ((codes & 8) << 28)).to(tl.float32, bitcast=True) * 8.507059173023462e37
+        bits = tl.where(scales == 0, 1 << 22, scales << 23)
+        values = (values * bits.to(tl.float32, bitcast=True)[:, None]).to(dtype)
+    return values
+
+
+@triton.jit
+def _x_of_part(x_place, k, rows_ok, PART: tl.constexpr, IN: tl.constexpr):
+    """Load the inputs ``[BLOCK_M, 32]`` of a part of the 128 from ``k`` on."""
+    first = k + PART * _MXFP4_BLOCK
+    ok = rows_ok[:, None] & (first + tl.arange(0, _MXFP4_BLOCK) < IN)[None, :]
+    return tl.load(x_place + first, mask=ok, other=0.0)
+
+
+@triton.jit
+def _add_mxfp4(acc, xs, w_ptr, scale_ptr, row, n_ok, k, IN: tl.constexpr, PACKED: tl.constexpr):
+    """Add products with 128 inputs from ``k`` on to ``acc [BLOCK_N, BLOCK_M]``; ``row [BLOCK_N]`` are the stack's.
+
+    ``xs`` are the inputs of the four parts, each ``[BLOCK_M, 32]``.
+    """
+    STEPS: tl.constexpr = (IN + 4 * _MXFP4_BLOCK - 1) // (4 * _MXFP4_BLOCK)
+    place = row[:, None] * (STEPS * _MXFP4_BLOCK) + k // 4 + tl.arange(0, _MXFP4_BLOCK)[None, :]
+    words = tl.load(w_ptr + place, mask=n_ok[:, None], other=0)
+    scales = tl.load(scale_ptr + row * STEPS + k // (4 * _MXFP4_BLOCK), mask=n_ok, other=0)
+    for part in tl.static_range(4):
+        x = xs[part]
+        w = _from_mxfp4(words, (scales >> 8 * part) & 255, part, x.dtype, PACKED)
+        acc = tl.dot(w, tl.trans(x), acc, input_precision="ieee")
     return acc
 
 
@@ -265,7 +299,7 @@ def _gate_up_kernel(
     HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr, SILU: tl.constexpr,
     SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
-    FP8: tl.constexpr, SCALES: tl.constexpr,
+    FP8: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
@@ -286,15 +320,13 @@ def _gate_up_kernel(
     gate = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     up = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     if SCALES == 3:
-        columns, row = tl.arange(0, _MXFP4_BLOCK), expert.to(tl.int64) * 2 * INNER + n
-        x_place = x_ptr + tokens[:, None] * x_stride + columns[None, :]
-        for k in range(0, HIDDEN, 2 * _MXFP4_BLOCK):
-            ok = rows_ok[:, None] & (k + columns < HIDDEN)[None, :]
-            x_low = tl.load(x_place + k, mask=ok, other=0.0)
-            ok = rows_ok[:, None] & (columns + k + _MXFP4_BLOCK < HIDDEN)[None, :]
-            x_high = tl.load(x_place + k + _MXFP4_BLOCK, mask=ok, other=0.0)
-            gate = _add_mxfp4(gate, x_low, x_high, w_ptr, scale_ptr, row, n_ok, k, HIDDEN)
-            up = _add_mxfp4(up, x_low, x_high, w_ptr, scale_ptr, row + INNER, n_ok, k, HIDDEN)
+        row = expert.to(tl.int64) * 2 * INNER + n
+        x_place = x_ptr + tokens[:, None] * x_stride + tl.arange(0, _MXFP4_BLOCK)[None, :]
+        for k in range(0, HIDDEN, 4 * _MXFP4_BLOCK):
+            x0, x1 = _x_of_part(x_place, k, rows_ok, 0, HIDDEN), _x_of_part(x_place, k, rows_ok, 1, HIDDEN)
+            x2, x3 = _x_of_part(x_place, k, rows_ok, 2, HIDDEN), _x_of_part(x_place, k, rows_ok, 3, HIDDEN)
+            gate = _add_mxfp4(gate, (x0, x1, x2, x3), w_ptr, scale_ptr, row, n_ok, k, HIDDEN, PACKED)
+            up = _add_mxfp4(up, (x0, x1, x2, x3), w_ptr, scale_ptr, row + INNER, n_ok, k, HIDDEN, PACKED)
     else:
         for k in range(0, HIDDEN, BLOCK_K):
             k_ok = k + columns < HIDDEN
@@ -341,6 +373,7 @@ def _down_kernel(
     HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr,
     EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, SCALES: tl.constexpr,
+    PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
@@ -360,14 +393,12 @@ def _down_kernel(
     column = tl.program_id(1) * BLOCK_N
     acc = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     if SCALES == 3:
-        columns, row = tl.arange(0, _MXFP4_BLOCK), expert.to(tl.int64) * HIDDEN + n
-        x_place = inner_ptr + rows.to(tl.int64)[:, None] * INNER + columns[None, :]
-        for k in range(0, INNER, 2 * _MXFP4_BLOCK):
-            ok = rows_ok[:, None] & (k + columns < INNER)[None, :]
-            x_low = tl.load(x_place + k, mask=ok, other=0.0)
-            ok = rows_ok[:, None] & (columns + k + _MXFP4_BLOCK < INNER)[None, :]
-            x_high = tl.load(x_place + k + _MXFP4_BLOCK, mask=ok, other=0.0)
-            acc = _add_mxfp4(acc, x_low, x_high, w_ptr, scale_ptr, row, n_ok, k, INNER)
+        row = expert.to(tl.int64) * HIDDEN + n
+        x_place = inner_ptr + rows.to(tl.int64)[:, None] * INNER + tl.arange(0, _MXFP4_BLOCK)[None, :]
+        for k in range(0, INNER, 4 * _MXFP4_BLOCK):
+            x0, x1 = _x_of_part(x_place, k, rows_ok, 0, INNER), _x_of_part(x_place, k, rows_ok, 1, INNER)
+            x2, x3 = _x_of_part(x_place, k, rows_ok, 2, INNER), _x_of_part(x_place, k, rows_ok, 3, INNER)
+            acc = _add_mxfp4(acc, (x0, x1, x2, x3), w_ptr, scale_ptr, row, n_ok, k, INNER, PACKED)
     else:
         for k in range(0, INNER, BLOCK_K):
             k_ok = k + columns < INNER
@@ -431,6 +462,11 @@ def route(logits: torch.Tensor, per_token: int, *, renormalised: bool, sigmoid: 
         chosen, counts, order, starts, pairs, blocks, EXPERTS=experts, EXPERTS_PAD=pad, SORTED=_SORTED, BLOCKS=_BLOCKS
     )
     return Routing(chosen, weights, order, starts)
+
+
+def packs_two(x: torch.Tensor) -> bool:
+    """Return whether values in MXFP4 are converted two at a time, by instructions that the interpreter does not have."""
+    return x.dtype == torch.bfloat16 and x.device.type != "cpu"
 
 
 def config_of(pairs: int, experts: int) -> ExpertsConfig:
@@ -500,7 +536,7 @@ def grouped_experts(
         "EXPERTS_PAD": triton.next_power_of_2(experts), "PER_TOKEN": per_token,
         "KV_DIM": lora.kv_dim if lora else 1, "ROWS_PER_PAGE": lora.pool.shape[1] // lora.kv_dim if lora else 1,
         "MAX_RANK": lora.max_rank if lora else 0, "SCALES": form,
-        "FP8": lora.tables.fp8_rows if lora else 0,
+        "FP8": lora.tables.fp8_rows if lora else 0, "PACKED": packs_two(x),
     }  # fmt: skip
     activated = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)
@@ -532,5 +568,5 @@ def _stored(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> tuple[torch.Tenso
     if isinstance(matrices, torch.Tensor):
         return matrices, matrices, _PLAIN
     if isinstance(matrices, Mxfp4Stack):
-        return matrices.data, matrices.scale, _MXFP4
+        return matrices.data, matrices.scale.view(torch.int32), _MXFP4  # the four scales of a word's values in one
     return matrices.data, matrices.scale, _IN_BLOCKS if matrices.in_blocks else _BY_ROW

@@ -1,7 +1,8 @@
 """Matrices in MXFP4 (OCP Microscaling Formats 1.0): values of E2M1, and a scale of E8M0 for each 32 of a row.
 
-Checkpoints have the values in order, two in a byte. In memory, the low bits of 32 bytes have the values of one scale,
-and the high bits those of the next one: a kernel multiplies both without an exchange between threads.
+Checkpoints have the values in order, two in a byte. In memory, 32 words of 16 bits have the values of four scales, those
+of the first one in the lowest four bits of each word: a kernel converts two values at a time, without an exchange
+between threads.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch.nn.functional as F
 
 # Values that share a scale.
 MXFP4_BLOCK = 32
+# Scales whose values share words.
+MXFP4_PARTS = 4
 # Of codes 0 to 7; 8 more are negative.
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -21,8 +24,8 @@ _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 class Mxfp4Stack:
     """The matrices of a layer's experts, ``[experts, rows, columns]``.
 
-    ``data`` is ``[experts, rows, bytes]`` and ``scale [experts, rows, columns / 32]``, both uint8. Columns are padded
-    with zeros to a multiple of 64 in both.
+    ``data`` is ``[experts, rows, columns / 4]`` int16, and ``scale [experts, rows, columns / 32]`` uint8. Columns are
+    padded with zeros to a multiple of 128 in both.
     """
 
     data: torch.Tensor
@@ -47,23 +50,24 @@ class Mxfp4Stack:
         at = slice(part * len(scales), (part + 1) * len(scales))
         pad = self.scale.shape[2] - scales.shape[1]
         codes = F.pad(torch.stack((blocks & 15, blocks >> 4), dim=-1).flatten(-2), (0, 0, 0, pad))
-        low, high = codes[:, 0::2], codes[:, 1::2]
-        self.data[expert, at].copy_((low | (high << 4)).flatten(1))
+        parts = codes.int().unflatten(1, (-1, MXFP4_PARTS)).unbind(2)
+        words = sum(part << 4 * index for index, part in enumerate(parts))
+        self.data[expert, at].copy_(words.short().flatten(1))
         self.scale[expert, at].copy_(F.pad(scales, (0, pad)))
 
     def dequantised(self, expert: int, dtype: torch.dtype) -> torch.Tensor:
         """Return the matrices of an expert ``[rows, columns]`` in ``dtype``."""
-        data = self.data[expert].unflatten(1, (-1, MXFP4_BLOCK))
-        codes = torch.stack((data & 15, data >> 4), dim=2).flatten(1, 2)
+        words = self.data[expert].int().unflatten(1, (-1, MXFP4_BLOCK))
+        codes = torch.stack([(words >> 4 * part) & 15 for part in range(MXFP4_PARTS)], dim=2).flatten(1, 2)
         return _values(codes, self.scale[expert], dtype)[:, : self.columns]
 
     @classmethod
     def empty(cls, experts: int, rows: int, columns: int, device: torch.device) -> Mxfp4Stack:
         """Allocate the matrices of ``experts``; the caller fills all of them."""
-        blocks = -(-columns // (2 * MXFP4_BLOCK))
+        blocks = -(-columns // (MXFP4_PARTS * MXFP4_BLOCK))
         return cls(
-            torch.empty(experts, rows, blocks * MXFP4_BLOCK, dtype=torch.uint8, device=device),
-            torch.empty(experts, rows, 2 * blocks, dtype=torch.uint8, device=device),
+            torch.empty(experts, rows, blocks * MXFP4_BLOCK, dtype=torch.int16, device=device),
+            torch.empty(experts, rows, MXFP4_PARTS * blocks, dtype=torch.uint8, device=device),
             columns,
         )
 

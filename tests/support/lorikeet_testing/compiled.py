@@ -59,6 +59,7 @@ POINTERS = {
     torch.float8_e4m3fn: "*fp8e4nv",
     torch.int32: "*i32",
     torch.uint8: "*u8",
+    torch.int16: "*i16",
     torch.int64: "*i64",
 }
 

@@ -70,8 +70,8 @@ def _in_fp8(parts: int, rows: int, columns: int, in_blocks: bool) -> Fp8Stack:
 
 def _in_mxfp4(rows: int, columns: int) -> Mxfp4Stack:
     """Return the experts' matrices in MXFP4, unallocated."""
-    data, scale = (elements(EXPERTS, rows, columns // each, dtype=torch.uint8) for each in (2, 32))
-    return Mxfp4Stack(data, scale, columns)
+    data = elements(EXPERTS, rows, columns // 4, dtype=torch.int16)
+    return Mxfp4Stack(data, elements(EXPERTS, rows, columns // 32, dtype=torch.uint8), columns)
 
 
 def _named(name: str, launch: Launch) -> str:

@@ -255,6 +255,9 @@ def save_model(family: str, folder: Path, seed: int = 0, **shape: Any) -> PreTra
     config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(seed)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()  # type: ignore[no-untyped-call]
+    if kind == "gpt_oss":  # transformers before 5.23, as on some GPU machines, has 7.0 whatever the configuration says
+        for layer in model.model.layers:
+            layer.mlp.experts.limit = overrides["swiglu_limit"]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.08)
