@@ -465,7 +465,7 @@ def route(logits: torch.Tensor, per_token: int, *, renormalised: bool, sigmoid: 
 
 
 def packs_two(x: torch.Tensor) -> bool:
-    """Return whether values in MXFP4 are converted two at a time, by instructions that the interpreter does not have."""
+    """Return whether values in MXFP4 are converted two at a time, by instructions that the interpreter lacks."""
     return x.dtype == torch.bfloat16 and x.device.type != "cpu"
 
 

@@ -1,7 +1,7 @@
 """Matrices in MXFP4 (OCP Microscaling Formats 1.0): values of E2M1, and a scale of E8M0 for each 32 of a row.
 
-Checkpoints have the values in order, two in a byte. In memory, 32 words of 16 bits have the values of four scales, those
-of the first one in the lowest four bits of each word: a kernel converts two values at a time, without an exchange
+Checkpoints have the values in order, two in a byte. In memory, 32 words of 16 bits have the values of four scales,
+those of the first one in the lowest four bits of each word: a kernel converts two values at a time, without an exchange
 between threads.
 """
 
