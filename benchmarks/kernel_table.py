@@ -28,6 +28,10 @@ GROUPS = {
     "o": Group("o", 3, 4096, (4096,)),
     "gate_up": Group("gate_up", 4, 4096, (14336, 14336)),
     "down": Group("down", 6, 14336, (4096,)),
+    # The inputs of a gated delta layer of Qwen3.5-9B, whose two gates are targets of the same launch, and without them.
+    "delta_in": Group("delta_in", 7, 4096, (8192, 4096, 32, 32)),
+    "delta_in without gates": Group("delta_in without gates", 7, 4096, (8192, 4096)),
+    "delta_gates": Group("delta_gates", 7, 4096, (32, 32)),
 }
 
 
@@ -49,7 +53,7 @@ def build(case: Case, group: Group, *, fp8: bool = False) -> tuple[torch.Tensor,
         fields = []
         for target, features in enumerate(group.out_features):
             fields.append((target * rank * group.in_features // KV_DIM, cursor, rank))
-            cursor += rank * features // KV_DIM
+            cursor += rank * -(-features // KV_DIM)
         layout.append((fields, -(-cursor // (ROWS_PER_PAGE * (2 if fp8 else 1)))))
         pages_needed = max(pages_needed, layout[-1][1])
         read += cursor * KV_DIM * (1 if fp8 else 2)
@@ -135,7 +139,7 @@ def main() -> None:
     for variant, cases, groups in work:
         for name in groups:
             for case in cases:
-                if name in ("gate_up", "down") and case.tokens in (16, 256):
+                if name not in ("qkv", "o") and case.tokens in (16, 256):
                     continue
                 result = bench(case, GROUPS[name], variant, fp8=arguments.fp8)
                 ranks = "/".join(map(str, case.ranks))

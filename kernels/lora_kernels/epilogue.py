@@ -12,7 +12,7 @@ import triton.language as tl
 
 from .expand import _target_of
 from .kernel_variants import block_columns, check_layout
-from .tables import ALL_TARGETS, MODULE_FIELDS, Group, SlotTables
+from .tables import ALL_TARGETS, MODULE_FIELDS, MOST_TARGETS, Group, SlotTables
 from .work_items import load_tile
 
 # Maximum number of output columns in a program's block.
@@ -38,6 +38,8 @@ def _epilogue_kernel(
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
     OUT_3: tl.constexpr,
+    OUT_4: tl.constexpr,
+    OUT_5: tl.constexpr,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -46,7 +48,7 @@ def _epilogue_kernel(
     if length == 0:
         return
     target, block, out_features, out_start = _target_of(
-        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, NUM_TARGETS
+        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, OUT_4, OUT_5, NUM_TARGETS
     )
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + (FIRST + target) * FIELDS
     factor_row = tl.load(meta + 3) - 1
@@ -102,7 +104,7 @@ def lora_epilogue(
     if not tiles.shape[0]:
         return
     check_layout(out, pool, kv_dim, sum(group.out_features), "out")
-    outs = (*group.out_features, 0, 0, 0)[:4]
+    outs = (*group.out_features, *[0] * MOST_TARGETS)
     block_n = block_columns(kv_dim, _COLUMNS)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
     _epilogue_kernel[grid](
@@ -116,6 +118,8 @@ def lora_epilogue(
         OUT_1=outs[1],
         OUT_2=outs[2],
         OUT_3=outs[3],
+        OUT_4=outs[4],
+        OUT_5=outs[5],
         KV_DIM=kv_dim,
         ROWS_PER_PAGE=pool.shape[1] // kv_dim,
         BLOCK_N=block_n,

@@ -25,7 +25,7 @@ from .kernel_variants import (
     num_splits,
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
-from .tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
+from .tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, MOST_TARGETS, Group, SlotTables
 from .work_items import load_tile
 
 _FP8_ROWS = tl.constexpr(FP8_ROWS)
@@ -39,12 +39,16 @@ def _target_of(
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
     OUT_3: tl.constexpr,
+    OUT_4: tl.constexpr,
+    OUT_5: tl.constexpr,
     NUM_TARGETS: tl.constexpr,
 ):
     """Return the target of a block of output columns: its index, the block inside it, its width, its first column."""
     BLOCKS_0: tl.constexpr = (OUT_0 + BLOCK_N - 1) // BLOCK_N
     BLOCKS_1: tl.constexpr = (OUT_1 + BLOCK_N - 1) // BLOCK_N
     BLOCKS_2: tl.constexpr = (OUT_2 + BLOCK_N - 1) // BLOCK_N
+    BLOCKS_3: tl.constexpr = (OUT_3 + BLOCK_N - 1) // BLOCK_N
+    BLOCKS_4: tl.constexpr = (OUT_4 + BLOCK_N - 1) // BLOCK_N
     target = 0
     out_features = OUT_0
     out_start = 0
@@ -66,6 +70,18 @@ def _target_of(
                             target = 3
                             out_features = OUT_3
                             out_start = OUT_0 + OUT_1 + OUT_2
+                            if NUM_TARGETS > 4:
+                                if block >= BLOCKS_3:
+                                    block -= BLOCKS_3
+                                    target = 4
+                                    out_features = OUT_4
+                                    out_start = OUT_0 + OUT_1 + OUT_2 + OUT_3
+                                    if NUM_TARGETS > 5:
+                                        if block >= BLOCKS_4:
+                                            block -= BLOCKS_4
+                                            target = 5
+                                            out_features = OUT_5
+                                            out_start = OUT_0 + OUT_1 + OUT_2 + OUT_3 + OUT_4
     return target, block, out_features, out_start
 
 
@@ -146,6 +162,8 @@ def _expand_gemv_kernel(
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
     OUT_3: tl.constexpr,
+    OUT_4: tl.constexpr,
+    OUT_5: tl.constexpr,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -166,7 +184,7 @@ def _expand_gemv_kernel(
         grid_dependency_wait(PDL)
         return
     target, block, out_features, out_start = _target_of(
-        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, NUM_TARGETS
+        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, OUT_4, OUT_5, NUM_TARGETS
     )
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
@@ -362,6 +380,8 @@ def _expand_gemm_kernel(
     OUT_1: tl.constexpr,
     OUT_2: tl.constexpr,
     OUT_3: tl.constexpr,
+    OUT_4: tl.constexpr,
+    OUT_5: tl.constexpr,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
     SHARDS: tl.constexpr,
@@ -383,7 +403,7 @@ def _expand_gemm_kernel(
         grid_dependency_wait(PDL)
         return
     target, block, out_features, out_start = _target_of(
-        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, NUM_TARGETS
+        tl.program_id(0), BLOCK_N, OUT_0, OUT_1, OUT_2, OUT_3, OUT_4, OUT_5, NUM_TARGETS
     )
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     rank = tl.load(meta + target * FIELDS + 2)
@@ -442,7 +462,7 @@ def lora_expand(
     if not tiles.shape[0] or not shape.max_rank:
         return
     check_layout(out, pool, kv_dim, sum(group.out_features), "out")
-    outs = (*group.out_features, 0, 0, 0)[:4]
+    outs = (*group.out_features, *[0] * MOST_TARGETS)
     launch = EXPAND[shape.variant]
     block_n = block_columns(kv_dim, launch.columns)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
@@ -463,6 +483,8 @@ def lora_expand(
         OUT_1=outs[1],
         OUT_2=outs[2],
         OUT_3=outs[3],
+        OUT_4=outs[4],
+        OUT_5=outs[5],
         KV_DIM=kv_dim,
         ROWS_PER_PAGE=pool.shape[1] // kv_dim,
         SHARDS=shards,

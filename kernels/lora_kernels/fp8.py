@@ -270,10 +270,12 @@ def fp8_linear(
         )
     by_cublas = not invariant and multiplied_by_cublas(tokens, weight, dtype)
     if by_cublas and (onto is None or onto.dim() == 1):
-        return torch._scaled_mm(
+        whole = out if out is None or out.is_contiguous() else None
+        product = torch._scaled_mm(
             x.data, weight.data.t(), scale_a=x.scale, scale_b=weight.scale[None], bias=onto, out_dtype=dtype,
-            use_fast_accum=True, **({} if out is None else {"out": out}),
+            use_fast_accum=True, **({} if whole is None else {"out": whole}),
         )  # fmt: skip
+        return product if out is None or whole is not None else out.copy_(product)
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=x.data.device)
     block_m, block_n, block_k, splits, warps, stages = tiling(tokens, outputs, inputs, weight.in_blocks, invariant)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import torch
 
 # Targets that read the same input are a group; their indices in every table are adjacent. Each group has as many as the
-# family with most modules there: q, k, v; o; gate, up; down; a gated delta layer's inputs, gates and output; the router
-# of a layer with experts; gate and up, and down, of an MLP beside them.
-GROUP_SIZES = (3, 1, 2, 1, 4, 2, 1, 2, 2, 1)
+# family with most modules there: q, k, v; o; gate, up; down; a gated delta layer's inputs with its gates; its output;
+# the router of a layer with experts; gate and up, and down, of an MLP beside them.
+GROUP_SIZES = (3, 1, 2, 1, 6, 1, 2, 2, 1)
+# Most targets of a group, for each of which the kernels have a constant.
+MOST_TARGETS = max(GROUP_SIZES)
 ALL_TARGETS = sum(GROUP_SIZES)
 FIRST_TARGETS = tuple(sum(GROUP_SIZES[:group]) for group in range(len(GROUP_SIZES)))
 # Fields of a module's entry: first pool row of A, first pool row of B, rank, and the first pool rows of the epilogue's

@@ -15,7 +15,9 @@ import pytest
 import torch
 from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
+from lorikeet_testing.quantising_ops import quantised
 from lorikeet_testing.reference_families import Family, ReferenceFamilies, build_engine, run_all, workload
+from lorikeet_testing.shape_runs import ShapeRun, requests_for
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_model, save_tokenizer
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
@@ -31,11 +33,13 @@ from lora_engine.memory import PageKind
 from lora_engine.model.base_modules import BaseModules, SplitBaseModules
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import GraphShape
+from lora_engine.model.ops import linear
 from lora_engine.model.parallel import Parallel
-from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
+from lora_engine.model.triton_ops import ALL_GROUPS, TritonOps, lora_shape
 from lora_engine.model.weights import load_weights
 from lora_engine.request import ChoiceSoFar, GenerationRequest, PinnedPrefix, PinState, SamplingParams
 from lora_engine.structured import TokenMasks
+from lora_kernels.expand import lora_expand
 from lora_kernels.fp8_tensors import FP8, LARGEST, Fp8Matrix
 from lora_kernels.kernel_variants import KernelVariant
 
@@ -335,7 +339,7 @@ def test_weights_in_fp8(tmp_path: Path, scales: str) -> None:
     weights = engine.loaded.model.weights
     assert isinstance(weights.layers[0].mixer_in, torch.Tensor)  # of a CPU: dequantised
     expected = torch.cat([whole[f"model.layers.0.linear_attn.in_proj_{part}.weight"] for part in ("qkv", "z")])
-    error = (weights.layers[0].mixer_in - expected).norm() / expected.norm()
+    error = (weights.layers[0].mixer_in[: len(expected)] - expected).norm() / expected.norm()
     assert error < (1e-6 if scales == "blocks" else 0.05)
     tokens, _ = run_all(engine, [GenerationRequest("a", prompt_of(30, 1), SamplingParams(max_tokens=6))])
     assert len(tokens["a"]) == 6
@@ -349,10 +353,12 @@ def test_interleaved_modules_quantised_at_the_start(families: ReferenceFamilies)
     layer = engine.loaded.model.weights.layers[0]
     assert isinstance(layer.mixer_in, torch.Tensor) and layer.delta is not None  # of a CPU: dequantised
     order = engine.targets.interleaved
-    for matrix, target, bound in [(layer.mixer_in, "in_proj_qkvz", 0.05), (layer.delta.gates, "in_proj_ba", 0)]:
+    width = 2 * len(layer.delta.a_log)
+    wide, gates = layer.mixer_in[:-width], layer.mixer_in[-width:]
+    for matrix, target, bound in [(wide, "in_proj_qkvz", 0.05), (gates, "in_proj_ba", 0)]:
         expected = order[target].by_part(whole[f"model.layers.0.linear_attn.{target}.weight"])
         assert (matrix - expected).norm() / expected.norm() <= bound
-    assert not torch.equal(layer.mixer_in, order["in_proj_qkvz"].by_part(whole[_QKVZ]))
+    assert not torch.equal(wide, order["in_proj_qkvz"].by_part(whole[_QKVZ]))
     digests = {name: family.adapters[name].digest for name in ("all-linear-r16-rslora", "dora-r6")}
     together = [
         GenerationRequest(name, prompt_of(30, 1), SamplingParams(max_tokens=6), digest)
@@ -394,7 +400,53 @@ def test_blocks_of_scales_of_interleaved_modules(
         for start, stop in [(0, 1), (1, 2), (2, 5), (5, 8)]
         for head in (0, 1)
     ]
-    torch.testing.assert_close(served, torch.cat(expected), rtol=0, atol=0)
+    wide = torch.cat(expected)
+    torch.testing.assert_close(served[: len(wide)], wide, rtol=0, atol=0)  # gates follow where it is not in FP8
+    assert layer.delta is not None and (layer.delta.gates is None) != in_fp8
+
+
+@pytest.mark.parametrize("deltas_first", [True, False])
+def test_adapters_on_gates_beside_projections_in_fp8(deltas_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One launch for all targets of a layer's input, though it has two matrices."""
+    config = ModelConfig.from_dict(
+        {
+            "model_type": "qwen3_5_text", "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 64,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 100,
+            "max_position_embeddings": 512, "tie_word_embeddings": True, "linear_num_key_heads": 1,
+            "layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 2,
+            "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+        }
+    )  # fmt: skip
+    settings: dict[str, Any] = {"pool_mb": 4, "page_tokens": 4, "cuda_graphs": False, "quantization": "fp8"}
+    run = ShapeRun(config, "cpu", torch.float32, (5,), **settings)
+    layer, both, launches, checked = run.weights.layers[0], TritonOps.project_both, list[str](), list[int]()
+    assert isinstance(layer.mixer_in, Fp8Matrix) and layer.delta is not None and layer.delta.gates is not None
+
+    def spy(ops: TritonOps, group: int, index: int, x: Any, weight: Any, narrow: torch.Tensor, plan: Any) -> Any:
+        parts = both(ops, group, index, x, weight, narrow, plan)
+        want = torch.cat((linear(quantised(x.full, weight), weight.dequantised(torch.float32)), x.full @ narrow.t()), 1)
+        (slot,) = run.engine.core.device_tier.slots()
+        lora = slot.group(index, group)
+        assert lora is not None and len(lora.targets) == 4
+        for target in lora.targets:
+            shrunk = x.full @ lora.a_t[:, target.rank_start : target.rank_stop]
+            want[:, target.out_start : target.out_stop] += target.scale * shrunk @ target.b
+        torch.testing.assert_close(torch.cat(parts, dim=1), want, rtol=1e-3, atol=1e-4)
+        checked.append(len(want))
+        return parts
+
+    def counted(*args: Any, **more: Any) -> None:
+        launches.append(args[6].name)
+        lora_expand(*args, **more)
+
+    monkeypatch.setattr(TritonOps, "project_both", spy)
+    monkeypatch.setattr("lora_engine.model.triton_ops.lora_expand", counted)
+    if not deltas_first:
+        monkeypatch.setattr(TritonOps, "_deltas_come_first", lambda *_: False)
+    run.generate(requests_for(run, 1, lengths=(5,), new=2, seed=1, first=1)[0])
+    assert checked == [5, 1]
+    assert launches.count("in_proj_qkv_in_proj_z_in_proj_b_in_proj_a") == 2
+    assert len(launches) == 2 * 8, "four groups in either layer"
 
 
 @pytest.mark.parametrize("name", [FAMILY, OTHER, NEXT])

@@ -20,8 +20,8 @@ def compiled() -> dict[str, dict[str, dict[str, str]]]:
     return kernels
 
 
-def ptx_of(variant: KernelVariant, dtype: str) -> dict[str, str]:
-    return compiled()[dtype][variant.name]
+def ptx_of(variant: KernelVariant, dtype: str, of: str = "") -> dict[str, str]:
+    return compiled()[dtype][variant.name + of]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -44,7 +44,12 @@ def test_a_shrink_keeps_to_its_registers(variant: KernelVariant) -> None:
 
 @pytest.mark.parametrize("variant", [KernelVariant.GEMV_1, KernelVariant.GROUPED], ids=lambda f: f.name)
 def test_weights_are_read_sixteen_bytes_at_a_time(variant: KernelVariant) -> None:
-    for name, ptx in ptx_of(variant, "bfloat16").items():
+    kernels = ptx_of(variant, "bfloat16") | {
+        f"{name} of a gated delta layer": ptx
+        for name, ptx in ptx_of(variant, "bfloat16", " of a gated delta layer").items()
+    }
+    assert len(kernels) == 2 * len(ptx_of(variant, "bfloat16"))
+    for name, ptx in kernels.items():
         assert "ld.global.v4" in ptx, name
         scalar = ptx.count("ld.global.b16") + ptx.count("ld.global.u16")
         assert scalar <= 4, f"{name} reads {scalar} elements one by one"  # a few shrunk activations are

@@ -14,7 +14,7 @@ from lora_kernels.fp8_tensors import FP8
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, LoraShape, ShrinkBuffers, SplitK, shrink_launch
 from lora_kernels.reference import adapter_rows, lora_delta
 from lora_kernels.shrink import lora_shrink
-from lora_kernels.tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
+from lora_kernels.tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, MOST_TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, tiles_needed, token_tiles
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -27,7 +27,7 @@ GROUPS = [
     Group("o", 3, 64, (96,)),
     Group("gate_up", 4, 96, (150, 150)),  # 150 is no multiple of a pool row
     Group("down", 6, 150, (96,)),
-    Group("delta_in", 7, 96, (64, 40, 150, 32)),
+    Group("delta_in", 7, 96, (64, 40, 150, 32, 5, 9)),  # a gated delta layer's, with gates
 ]
 # In the interpreter the sizes that are no multiple of a block stand for all, but for those of `make test-long`.
 EDGES = ("delta_in", "down")
@@ -114,7 +114,7 @@ def check(
     tiles = token_tiles(ranked, variant, 2 + tiles_needed(ranked, variant)).to(DEVICE)
     shape = LoraShape(variant, adapters.max_rank)
     for layer in range(LAYERS) if FAST else (LAYERS - 1,):
-        h = shape.workspace(tokens, max(150, group.in_features), 4, DEVICE, dtype)
+        h = shape.workspace(tokens, max(150, group.in_features), MOST_TARGETS, DEVICE, dtype)
         h.partial.fill_(float("nan"))
         h.total.fill_(float("nan"))
         out, alone, biased = base.clone(), torch.full_like(base, float("nan")), torch.full_like(base, float("nan"))

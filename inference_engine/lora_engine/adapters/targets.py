@@ -14,10 +14,10 @@ import torch
 
 # Targets that read the same input and are therefore shrunk together; a group lists the names of every family, of which
 # a model has those of one. A target is a module's name, with its block's where attention has a module of that name. The
-# three groups after the MLP's are those of a gated delta layer: its wide input projections, the narrow ones of its
-# gates, which no matrix in FP8 could hold beside them, and its output. Then follow the router of a layer with experts
-# and the weight of an MLP beside them, and that MLP itself where layers without experts have one of another width; the
-# experts' own modules are no targets of this kind (``adapters/experts.py``).
+# two groups after the MLP's are those of a gated delta layer: its wide input projections with the narrow ones of its
+# gates behind them; its output. Then follow the router of a layer with experts and the weight of an MLP beside them,
+# and that MLP itself where layers without experts have one of another width; the experts' own modules are no targets of
+# this kind (``adapters/experts.py``).
 TARGET_GROUPS = (
     ("q_proj", "k_proj", "v_proj", "qkv_proj"),
     ("o_proj",),
@@ -26,13 +26,15 @@ TARGET_GROUPS = (
     (
         "in_proj_qkv", "in_proj_z", "in_proj_qkvz",
         "linear_attn.q_proj", "linear_attn.k_proj", "linear_attn.v_proj", "linear_attn.g_proj",
+        "in_proj_b", "in_proj_a", "in_proj_ba", "linear_attn.b_proj", "linear_attn.a_proj",
     ),
-    ("in_proj_b", "in_proj_a", "in_proj_ba", "linear_attn.b_proj", "linear_attn.a_proj"),
     ("out_proj", "linear_attn.o_proj"),
     ("gate", "shared_expert_gate"),
     ("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"),
     ("mlp.shared_experts.down_proj",),
 )  # fmt: skip
+# Targets of the gates of a gated delta layer, which no matrix in FP8 can hold beside the wide projections.
+DELTA_GATES = frozenset({"in_proj_b", "in_proj_a", "in_proj_ba", "linear_attn.b_proj", "linear_attn.a_proj"})
 # Index of the experts' modules among the groups that an adapter changes, after those of ``TARGET_GROUPS``.
 EXPERTS_GROUP = len(TARGET_GROUPS)
 # Targets whose base modules, and adapters, every rank has in full.
@@ -40,7 +42,7 @@ REPLICATED = frozenset({"gate", "shared_expert_gate"})
 REPLICATED_GROUPS = frozenset(index for index, group in enumerate(TARGET_GROUPS) if not REPLICATED.isdisjoint(group))
 _NAMES = frozenset(target for group in TARGET_GROUPS for target in group)
 COLUMN_PARALLEL = frozenset(
-    {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", *TARGET_GROUPS[4], *TARGET_GROUPS[5], *TARGET_GROUPS[8]}
+    {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", *TARGET_GROUPS[4], *TARGET_GROUPS[7]}
 )
 COLUMN_PARALLEL_GROUPS = frozenset(
     index for index, group in enumerate(TARGET_GROUPS) if not COLUMN_PARALLEL.isdisjoint(group)

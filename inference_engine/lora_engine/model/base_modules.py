@@ -11,13 +11,13 @@ import torch
 from lora_engine.adapters import epilogue
 from lora_engine.adapters.device_tier import group_offsets
 from lora_engine.adapters.layout import COLUMN_PARALLEL, TARGET_GROUPS
+from lora_engine.adapters.targets import DELTA_GATES
 from lora_engine.config import EngineConfig
 from lora_engine.errors import StageError, UnsupportedModel
 from lora_kernels.fp8_tensors import Fp8Matrix, fits, quantise, rows_of
 
 from .digests import files_state
 from .loading import LoadedModel, quantises
-from .shape import DELTA_GATES
 from .weights import GROUP_MATRICES, Matrix, ModelWeights, StoredModules
 
 # Rows converted to float32 at a time; a multiple of a block of FP8 scales.
@@ -42,16 +42,14 @@ class BaseModules:
         self._stream = _stream(weights.embedding.device) if aside else None
 
     def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
-        matrix = self._layers[layer].matrix(_group(target))
-        assert matrix is not None, "the layer has the target"
-        first = self._offsets[target]
+        matrix, first = self._layers[layer].matrix_at(_group(target), self._offsets[target])
         last = first + self._outs[target]
         for start in range(first, last, _ROWS):
             rows = _slice(matrix, start, min(start + _ROWS, last))
             yield rows.dequantised(torch.float32) if isinstance(rows, Fp8Matrix) else rows.float()
 
     def is_quantised(self, layer: int, target: str) -> bool:
-        return isinstance(self._layers[layer].matrix(_group(target)), Fp8Matrix)
+        return isinstance(self._layers[layer].matrix_at(_group(target), self._offsets[target])[0], Fp8Matrix)
 
     def bias(self, layer: int, target: str) -> torch.Tensor | None:
         weights = self._layers[layer]
@@ -110,11 +108,10 @@ class SplitBaseModules:
 
     def _fits(self, target: str) -> bool:
         """Return whether a rank's part of the module was quantised to FP8."""
-        if _group(target) == DELTA_GATES:  # never quantised
+        if target in DELTA_GATES:  # never quantised
             return False
-        shapes = [
-            self._targets.shapes[other] for other in TARGET_GROUPS[_group(target)] if other in self._targets.shapes
-        ]
+        others = [other for other in TARGET_GROUPS[_group(target)] if other not in DELTA_GATES]
+        shapes = [self._targets.shapes[other] for other in others if other in self._targets.shapes]
         return fits(torch.empty(sum(out for _, out in shapes), shapes[0][0], device="meta"))
 
     @contextmanager

@@ -28,7 +28,7 @@ from lora_kernels.work_items import token_tiles
 
 from .batch import StepBatch
 from .ops import Activations, linear
-from .triton_ops import LoraPlan, TritonOps, TritonPlan, covering, lora_shape, max_rank, readable, split_spans
+from .triton_ops import LoraPlan, TritonOps, TritonPlan, covering, lora_shape, max_rank, split_spans
 from .weights import ExpertWeights, LayerWeights, Matrix, ModelWeights
 
 log = logging.getLogger(__name__)
@@ -77,22 +77,9 @@ class InvariantOps(TritonOps):
         product = padded_linear(x, weight, out)
         return product if bias is None else product.add_(bias)  # with a fused bias cuBLAS takes other kernels
 
-    def product_and_deltas(
-        self,
-        group: int,
-        layer: int,
-        x: Activations,
-        weight: Matrix,
-        bias: torch.Tensor | None,
-        plan: TritonPlan,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Compute the base's product first in every step: the order determines how often the sum is rounded."""
-        full, x = readable(x, weight)
-        out = self._product(x, weight, bias, out)
-        assert full is not None, "adapters read unquantised activations"
-        self.add_deltas(group, layer, full, out, out, plan)
-        return out
+    def _deltas_come_first(self, group: int, x: Activations, weight: Matrix, plan: TritonPlan) -> bool:
+        """Return false: the order determines how often the sum is rounded."""
+        return False
 
     def decode(
         self,

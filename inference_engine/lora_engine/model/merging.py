@@ -86,9 +86,8 @@ class MergedLayers:
 def _copied(layer: LayerWeights) -> LayerWeights:
     """Return a layer with its own copies of the matrices that LoRA changes."""
     copies = {name: matrix.clone() for name in MATRICES if (matrix := getattr(layer, name)) is not None}
-    delta = None if layer.delta is None else replace(layer.delta, gates=layer.delta.gates.clone())
     experts = None if layer.experts is None else replace(layer.experts, router=layer.experts.router.clone())
-    return replace(layer, **copies, delta=delta, experts=experts)
+    return replace(layer, **copies, experts=experts)
 
 
 def _plain(layer: LayerWeights, group: int) -> torch.Tensor:

@@ -85,6 +85,11 @@ class Ops(Protocol[Plan]):
         Adapters read the unquantised ``x``.
         """
 
+    def project_both(
+        self, group: int, layer: int, x: Activations, weight: Matrix, narrow: torch.Tensor, plan: Plan
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute ``project`` of a group whose last outputs have a matrix of their own, ``narrow``, in two parts."""
+
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
         """Rotate queries and keys, write keys and values to the pool, attend: ``[tokens, heads * head_dim]``."""
 
@@ -197,6 +202,14 @@ class TorchOps:
         add_lora(group, layer, x, out, plan.batch.lora, self.exchange)
         apply_epilogues(group, layer, out, plan.batch.lora)
         return out
+
+    def project_both(
+        self, group: int, layer: int, x: Activations, weight: Matrix, narrow: torch.Tensor, plan: TorchPlan
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        assert isinstance(x, torch.Tensor), "this backend does not quantise activations"
+        wide = weight.dequantised(x.dtype) if isinstance(weight, Fp8Matrix) else weight
+        out = self.project(group, layer, x, torch.cat((wide, narrow)), None, plan)
+        return out[:, : len(wide)], out[:, len(wide) :]
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
         s = self.shape

@@ -18,11 +18,11 @@ from .parallel import Parallel
 from .rope import RotaryPairs, RotaryTable, rotary_table
 
 # Indices into adapters.layout.TARGET_GROUPS.
-QKV, OUT, GATE_UP, DOWN, DELTA_IN, DELTA_GATES, DELTA_OUT, ROUTER, SHARED_GATE_UP, SHARED_DOWN = range(10)
+QKV, OUT, GATE_UP, DOWN, DELTA_IN, DELTA_OUT, ROUTER, SHARED_GATE_UP, SHARED_DOWN = range(9)
 _ATTENTION_TARGETS = frozenset({*TARGET_GROUPS[QKV], *TARGET_GROUPS[OUT]})
 _MLP_TARGETS = frozenset({*TARGET_GROUPS[GATE_UP], *TARGET_GROUPS[DOWN]})
 _SHARED_TARGETS = frozenset({*TARGET_GROUPS[SHARED_GATE_UP], *TARGET_GROUPS[SHARED_DOWN]})
-_DELTA_TARGETS = frozenset({*TARGET_GROUPS[DELTA_IN], *TARGET_GROUPS[DELTA_GATES], *TARGET_GROUPS[DELTA_OUT]})
+_DELTA_TARGETS = frozenset({*TARGET_GROUPS[DELTA_IN], *TARGET_GROUPS[DELTA_OUT]})
 
 
 def _of_rank(delta: DeltaConfig, parallel: Parallel) -> DeltaConfig:

@@ -16,7 +16,6 @@ from .merging import MergedLayers
 from .ops import Activations, Addable, Ops, Reader, TorchOps
 from .parallel import Parallel, PartialSum
 from .shape import (
-    DELTA_GATES,
     DELTA_IN,
     DELTA_OUT,
     DOWN,
@@ -111,10 +110,8 @@ class Transformer:
             layer = weights[index]
             mlp = Reader(GATE_UP if layer.experts is None else ROUTER, layer.mlp_in)
             if layer.delta is not None:
-                readers: Sequence[Reader] = (
-                    Reader(DELTA_IN, layer.mixer_in),
-                    Reader(DELTA_GATES, layer.delta.gates),
-                )
+                inputs = (layer.mixer_in, layer.delta.gates)
+                readers: Sequence[Reader] = [Reader(DELTA_IN, matrix) for matrix in inputs if matrix is not None]
                 x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
                 mixed = self._gated_delta(index, layer, layer.delta, x, plan)
             else:
@@ -186,8 +183,15 @@ class Transformer:
     def _gated_delta(
         self, index: int, layer: LayerWeights, delta: DeltaParameters, x: Activations, plan: Any
     ) -> torch.Tensor:
-        projected = self.ops.project(DELTA_IN, index, x, layer.mixer_in, None, plan)
-        gates = self.ops.project(DELTA_GATES, index, x, delta.gates, None, plan)
+        if delta.gates is None:
+            width, outputs = 2 * len(delta.a_log), layer.mixer_in.shape[0]
+            out = None
+            if padding := -outputs % 16:  # rows begin where kernels can read several elements at a time
+                out = torch.empty(x.shape[0], outputs + padding, dtype=self.dtype, device=self.device)[:, :outputs]
+            both = self.ops.project(DELTA_IN, index, x, layer.mixer_in, None, plan, out)
+            projected, gates = both.split((both.shape[1] - width, width), dim=1)
+        else:
+            projected, gates = self.ops.project_both(DELTA_IN, index, x, layer.mixer_in, delta.gates, plan)
         mixed = self.ops.gated_delta(index, delta, projected, gates, plan)
         return self.ops.project(DELTA_OUT, index, mixed, layer.mixer_out, None, plan, self._addend(len(mixed)))
 

@@ -247,9 +247,7 @@ class TritonOps:
         """Compute ``project`` of a group that adapters change, before epilogues."""
         full, x = readable(x, weight)
         assert full is not None, "adapters read unquantised activations"
-        # In a decode step the deltas come first: one of these kernels computes x, and the adapters' weights can be
-        # fetched while it runs; the base's product is then added onto the deltas. In a prefill that product is slower.
-        if plan.prefill is not None or not self._adds(x, weight) or not self._whole(group):
+        if not self._deltas_come_first(group, x, weight, plan):
             out = self._product(x, weight, bias, out)
             self.add_deltas(group, layer, full, out, out, plan)
             return out
@@ -260,6 +258,36 @@ class TritonOps:
             return fp8_linear(x, weight, out.dtype, out, out)
         assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
         return out.addmm_(x, weight.t())
+
+    def project_both(
+        self, group: int, layer: int, x: Activations, weight: Matrix, narrow: torch.Tensor, plan: TritonPlan
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        full, x = readable(x, weight)
+        assert full is not None, "the narrow matrix reads unquantised activations"
+        if group not in plan.groups:
+            return self._product(x, weight, None), self.linear(full, narrow)
+        wide = weight.shape[0]
+        out = torch.empty(x.shape[0], wide + len(narrow), dtype=full.dtype, device=full.device)
+        parts = out[:, :wide], out[:, wide:]
+        if self._deltas_come_first(group, x, weight, plan) and isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
+            self.add_deltas(group, layer, full, out, None, plan)
+            parts[1].addmm_(full, narrow.t())
+            fp8_linear(x, weight, out.dtype, parts[0], parts[0])
+        else:
+            self._product(x, weight, None, parts[0])
+            self.linear(full, narrow, out=parts[1])
+            self.add_deltas(group, layer, full, out, out, plan)
+        if plan.epilogues:
+            self.apply_epilogues(group, layer, out, plan)
+        return parts
+
+    def _deltas_come_first(self, group: int, x: Activations, weight: Matrix, plan: TritonPlan) -> bool:
+        """Return whether the base's product is added onto the deltas, as in decode steps.
+
+        One of these kernels computes x there, and the adapters' weights can be fetched while it runs. In a prefill that
+        product is slower.
+        """
+        return plan.prefill is None and self._adds(x, weight) and self._whole(group)
 
     def add_deltas(
         self,

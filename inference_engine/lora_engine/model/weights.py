@@ -54,11 +54,12 @@ EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight
 class DeltaParameters:
     """The parameters of a gated delta layer beside its wide projections.
 
-    ``gates [2 * heads, hidden]`` are those of b, then those of a, ``convolution [channels, taps + 1]``; ``a_log`` and
-    ``dt_bias`` ``[heads]`` are float32, ``norm [value_dim]``.
+    ``gates [2 * heads, hidden]`` are those of b, then those of a; None: they are the last rows of the layer's
+    ``mixer_in``, as where that is not in FP8. ``convolution [channels, taps + 1]``; ``a_log`` and ``dt_bias``
+    ``[heads]`` are float32, ``norm [value_dim]``.
     """
 
-    gates: torch.Tensor
+    gates: torch.Tensor | None
     convolution: torch.Tensor
     a_log: torch.Tensor
     dt_bias: torch.Tensor
@@ -66,7 +67,8 @@ class DeltaParameters:
 
     @property
     def nbytes(self) -> int:
-        return sum(t.nbytes for t in (self.gates, self.convolution, self.a_log, self.dt_bias, self.norm))
+        tensors = self.gates, self.convolution, self.a_log, self.dt_bias, self.norm
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,22 @@ class LayerWeights:
         name = GROUP_MATRICES[group]
         if name == "router":
             return None if self.experts is None else self.experts.router
-        matrix: Matrix | None = getattr(self.delta if name == "gates" else self, name)
+        matrix: Matrix | None = getattr(self, name)
         return matrix
+
+    def matrix_at(self, group: int, row: int) -> tuple[Matrix, int]:
+        """Return the matrix with output ``row`` of a target group that the layer has, and the output's row in it."""
+        matrix = self.matrix(group)
+        assert matrix is not None, "the layer has the target"
+        if group in _OF_DELTA and self.delta is not None and self.delta.gates is not None and row >= matrix.shape[0]:
+            return self.delta.gates, row - matrix.shape[0]
+        return matrix, row
+
+    def join_gates(self) -> None:
+        """Put the gates of a gated delta layer behind ``mixer_in``, unless that is in FP8."""
+        if self.delta is not None and self.delta.gates is not None and isinstance(self.mixer_in, torch.Tensor):
+            self.mixer_in = _laid_out(torch.cat((self.mixer_in, self.delta.gates)).contiguous())
+            self.delta = replace(self.delta, gates=None)
 
     def norms(self) -> list[float]:
         """Return squared Frobenius norms by target group, then of the experts' modules; 0 without a matrix.
@@ -194,6 +210,9 @@ class LayerWeights:
         """
         matrices = [self.matrix(group) for group in range(len(GROUP_MATRICES))]
         norms = [None if matrix is None else _squared_norm(matrix) for matrix in matrices]
+        inputs = norms[_DELTA_IN]
+        if inputs is not None and self.delta is not None and self.delta.gates is not None:
+            norms[_DELTA_IN] = inputs + _squared_norm(self.delta.gates)
         experts = self.experts
         norms.append(None if experts is None else _squared_norm(experts.gate_up) + _squared_norm(experts.down))
         present = torch.stack([norm for norm in norms if norm is not None]).tolist()
@@ -201,12 +220,11 @@ class LayerWeights:
 
 
 MATRICES = ("mixer_in", "mixer_out", "gate_up", "down")
-# Names of the matrices by the index of their target group; the gates of a gated delta layer are not among MATRICES.
-GROUP_MATRICES = (
-    "mixer_in", "mixer_out", "gate_up", "down", "mixer_in", "gates", "mixer_out", "router", "gate_up", "down",
-)  # fmt: skip
-_OF_MLP, _OF_SHARED = frozenset({2, 3}), frozenset({8, 9})
-_OF_ATTENTION, _OF_DELTA = frozenset({0, 1}), frozenset({4, 5, 6})
+# Names of the matrices by the index of their target group.
+GROUP_MATRICES = ("mixer_in", "mixer_out", "gate_up", "down", "mixer_in", "mixer_out", "router", "gate_up", "down")
+_OF_MLP, _OF_SHARED = frozenset({2, 3}), frozenset({7, 8})
+_DELTA_IN = 4
+_OF_ATTENTION, _OF_DELTA = frozenset({0, 1}), frozenset({_DELTA_IN, 5})
 # Called with the index and the weights of each layer that was read.
 OnLayer = Callable[[int, LayerWeights], None]
 # Rows of a matrix converted to float32 at a time; a multiple of an FP8 block's.
@@ -217,6 +235,8 @@ def change_by_quantisation(layer: LayerWeights) -> float:
     """Return the norm of the change by rounding plain matrices to FP8, divided by their norm. Waits for the device."""
     squares = torch.zeros(2, dtype=torch.float64)
     matrices = [getattr(layer, name) for name in MATRICES]
+    if layer.delta is not None and layer.delta.gates is None:  # which stay as they are
+        matrices[0] = matrices[0][: -2 * len(layer.delta.a_log)]
     parts = [(rows, fits(m)) for m in matrices if isinstance(m, torch.Tensor) for rows in m.split(_NORM_ROWS)]
     stacks = () if layer.experts is None else (layer.experts.gate_up, layer.experts.down)
     parts += [(expert, True) for stack in stacks if isinstance(stack, torch.Tensor) for expert in stack]
@@ -273,6 +293,7 @@ class ModelWeights:
         for layer in self.layers:
             for name in layer.in_fp8():
                 setattr(layer, name, _laid_out(getattr(layer, name).dequantised(dtype)))
+            layer.join_gates()
             if layer.experts is not None and (layer.experts_in_fp8() or layer.experts_in_mxfp4()):
                 layer.experts = layer.experts.dequantised(dtype)
 
@@ -755,7 +776,7 @@ class _Loader:
         def norm(name: str) -> torch.Tensor | None:
             return self.norm(f"{prefix}{name}.weight") if name else None
 
-        return LayerWeights(
+        weights = LayerWeights(
             attention_norm=norm(norms[0]),
             mixer_in=self._columns(prefix, "mixer_in", kind),
             mixer_in_bias=self._column_bias(prefix, "mixer_in") if biases["mixer_in"] else None,
@@ -774,6 +795,8 @@ class _Loader:
             experts=None if dense else self._experts(prefix),
             sinks=self._sinks(prefix) if family.sinks else None,
         )
+        weights.join_gates()
+        return weights
 
     def _sinks(self, prefix: str) -> torch.Tensor:
         heads = self._parallel.shard(self._config.num_heads, "attention heads")

@@ -20,10 +20,12 @@ from .compiled import Launch, compiling
 
 KV_DIM, ROWS_PER_PAGE = 1024, 32
 GROUP = Group("qkv", 0, 4096, (4096, 1024, 1024))
+# Of a gated delta layer of Qwen3.5-9B: queries, keys and values; z; both gates.
+DELTA_GROUP = Group("delta_in", 7, 4096, (8192, 4096, 32, 32))
 
 
 def ptx_of(
-    variant: KernelVariant, tokens: int = 8, dtype: torch.dtype = torch.bfloat16, rank: int = 64
+    variant: KernelVariant, tokens: int = 8, dtype: torch.dtype = torch.bfloat16, rank: int = 64, group: Group = GROUP
 ) -> dict[str, str]:
     """PTX of every kernel that the variant launches, by name."""
     ptx: dict[str, str] = {}
@@ -32,11 +34,11 @@ def ptx_of(
         ptx[launch.name] = launch.compile().asm["ptx"]
 
     pool = torch.zeros(4, ROWS_PER_PAGE * KV_DIM, dtype=dtype)
-    x = torch.zeros(tokens, GROUP.in_features, dtype=dtype)
-    out = torch.zeros(tokens, sum(GROUP.out_features), dtype=dtype)
+    x = torch.zeros(tokens, group.in_features, dtype=dtype)
+    out = torch.zeros(tokens, sum(group.out_features), dtype=dtype)
     shape = LoraShape(variant, rank)
-    h = shape.workspace(tokens, GROUP.in_features, 3, "cpu", x.dtype)
-    where: Any = (token_tiles([Span(1, 0, tokens, rank)], variant), SlotTables(2, 1, 3, "cpu"), 0, GROUP, KV_DIM, shape)
+    h = shape.workspace(tokens, group.in_features, len(group.out_features), "cpu", x.dtype)
+    where: Any = (token_tiles([Span(1, 0, tokens, rank)], variant), SlotTables(2, 1, 3, "cpu"), 0, group, KV_DIM, shape)
     with compiling(take):
         shrink.lora_shrink(x, pool, h, *where)
         expand.lora_expand(h, pool, out, *where, None)
@@ -63,6 +65,11 @@ if __name__ == "__main__":
         {
             name: {"epilogue": epilogue_ptx(dtype)}
             | {variant.name: ptx_of(variant, dtype=dtype) for variant in KernelVariant}
+            | {
+                f"{variant.name} of a gated delta layer": ptx_of(variant, dtype=dtype, group=DELTA_GROUP)
+                for variant in (KernelVariant.GEMV_1, KernelVariant.GROUPED)
+                if dtype is torch.bfloat16
+            }
             | {
                 f"{variant.name} of rank 512": ptx_of(variant, dtype=dtype, rank=512)
                 for variant in KernelVariant
