@@ -59,6 +59,24 @@ MODELS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 40960, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
         "norm_topk_prob": True,
     },
+    "Qwen3.5-35B-A3B": {
+        "model_type": "qwen3_5_moe_text", "num_hidden_layers": 40, "hidden_size": 2048, "num_attention_heads": 16,
+        "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 248320, "max_position_embeddings": 262144,
+        "linear_num_value_heads": 32, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+    },
+    "Mixtral-8x7B": {
+        "model_type": "mixtral", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1000000.0,
+    },
+    "GLM-4.5-Air": {
+        "model_type": "glm4_moe", "num_hidden_layers": 46, "hidden_size": 4096, "intermediate_size": 10944,
+        "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151552,
+        "max_position_embeddings": 131072, "attention_bias": True, "n_routed_experts": 128, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 1408, "n_shared_experts": 1, "first_k_dense_replace": 1,
+    },
     "GPT-OSS-20B": _GPT_OSS | {"num_hidden_layers": 24, "num_local_experts": 32},
     "GPT-OSS-120B": _GPT_OSS | {"num_hidden_layers": 36, "num_local_experts": 128},
     "Yi-34B": {
@@ -84,7 +102,9 @@ class Row(NamedTuple):
 ROWS = [
     Row("Llama-3.1-8B"), Row("Llama-3.1-8B", "fp8"), Row("Qwen3.5-9B"), Row("Qwen3.5-9B", "fp8"),
     Row("Gemma-3-27B"), Row("Gemma-3-27B", "fp8"), Row("Qwen3.5-27B"), Row("Qwen3.5-27B", "fp8"),
-    Row("Qwen3-30B-A3B"), Row("Qwen3-30B-A3B", "fp8"), Row("GPT-OSS-20B"), Row("GPT-OSS-120B"),
+    Row("Qwen3-30B-A3B"), Row("Qwen3-30B-A3B", "fp8"), Row("Qwen3.5-35B-A3B"), Row("Qwen3.5-35B-A3B", "fp8"),
+    Row("GPT-OSS-20B"), Row("GPT-OSS-120B"), Row("Mixtral-8x7B"), Row("Mixtral-8x7B", "fp8"),
+    Row("GLM-4.5-Air", "fp8"), Row("GLM-4.5-Air", "fp8", 2), Row("GLM-4.5-Air", "auto", 2),
     Row("Yi-34B"), Row("Yi-34B", "fp8"),
     Row("Llama-3.1-70B", "fp8"), Row("Llama-3.1-70B", "fp8", 2), Row("Llama-3.1-70B", "auto", 2),
     Row("Qwen2.5-72B", "fp8"), Row("Qwen2.5-72B", "fp8", 2), Row("Qwen2.5-72B", "auto", 2),

@@ -33,6 +33,37 @@ def test_the_table_of_cards_is_current() -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "parameters", "attention_layers", "kv_features"),
+    [  # in billions, as published; layers with keys and values; key heads times their width
+        ("Qwen3-30B-A3B", 30.5, 48, 4 * 128),
+        ("Qwen3.5-35B-A3B", 34.7, 10, 2 * 256),
+        ("GPT-OSS-20B", 20.9, 24, 8 * 64),
+        ("GPT-OSS-120B", 116.8, 36, 8 * 64),
+        ("Mixtral-8x7B", 46.7, 32, 8 * 128),
+        ("GLM-4.5-Air", 106.9, 46, 8 * 128),
+    ],
+)
+def test_mixtures_of_experts_have_the_sizes_that_are_published(
+    model: str, parameters: float, attention_layers: int, kv_features: int
+) -> None:
+    config = ModelConfig.from_dict({**card_table.MODELS[model], "quantization_config": None})
+    planned = card_table.planned(card_table.Row(model))
+    # GLM's number counts the layer that predicts further tokens, which is not served: 2 % of its weights.
+    assert weight_bytes(config, torch.bfloat16, Parallel()) / 2e9 == pytest.approx(parameters, rel=0.025)
+    assert config.num_layers - len(config.delta_layers) == attention_layers
+    assert planned.memory.token_bytes == 2 * 2 * attention_layers * kv_features
+    assert planned.model.experts is not None and planned.model.experts.mxfp4 == model.startswith("GPT-OSS")
+    fp8 = card_table.planned(card_table.Row(model, "auto" if model.startswith("GPT-OSS") else "fp8"))
+    assert fp8.memory.parts["weights"] < 0.62 * 2e9 * parameters
+    cards = {name: int(gib * 2**30) for name, gib in card_table.CARDS.items()}
+    least = {"GPT-OSS-20B": "24 GB", "Qwen3-30B-A3B": "48 GB", "Qwen3.5-35B-A3B": "48 GB", "Mixtral-8x7B": "80 GB"}
+    for name, card in cards.items():
+        fits = fp8.memory.on(card, fp8.config).longest >= fp8.max_context
+        wanted = {"GPT-OSS-120B": "80 GB", "GLM-4.5-Air": "141 GB", **least}[model]
+        assert fits == (list(cards).index(name) >= list(cards).index(wanted)), name
+
+
+@pytest.mark.parametrize(
     ("family", "quantised", "world"),
     [
         ("llama3-scaled-rope-tied", False, 1),
