@@ -8,6 +8,7 @@ them: it takes five seconds, which every process that imports this module (each 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -254,7 +255,7 @@ def save_model(family: str, folder: Path, seed: int = 0, **shape: Any) -> PreTra
     config = CONFIG_MAPPING[kind](**{**_SHAPE, **overrides, **shape})
     config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(seed)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()  # type: ignore[no-untyped-call]
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
     if kind == "gpt_oss":  # transformers before 5.23, as on some GPU machines, has 7.0 whatever the configuration says
         for layer in model.model.layers:
             layer.mlp.experts.limit = overrides["swiglu_limit"]
@@ -264,7 +265,7 @@ def save_model(family: str, folder: Path, seed: int = 0, **shape: Any) -> PreTra
     model.save_pretrained(folder, max_shard_size="200KB" if family == "qwen2-qkv-bias" else "1GB")
     save_tokenizer(folder)
     if kind == "qwen3_next":  # by this name PEFT takes the targets of a dense MLP for those of experts
-        model.config.model_type = "qwen3_next_dense"  # type: ignore[misc]
+        model.config.model_type = "qwen3_next_dense"
     return model
 
 
@@ -312,13 +313,22 @@ def adapter_settings(name: str, model: PreTrainedModel) -> dict[str, Any]:
     return settings
 
 
+@cache
+def _peft() -> Any:
+    """Return the module of PEFT, which then saves models without a card: its template takes 20 ms each time."""
+    import peft
+
+    peft.PeftModel.create_or_update_model_card = lambda model, folder: None
+    return peft
+
+
 def save_adapter(name: str, model: PreTrainedModel, folder: Path, seed: int = 1) -> Path:
     """Write a random adapter of the named variant as PEFT writes it; ``model`` is left as it was."""
-    from peft import LoraConfig, get_peft_model
+    peft = _peft()
 
     torch.manual_seed(seed)
     settings = adapter_settings(name, model)
-    peft_model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
+    peft_model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
     with torch.no_grad():
         for key, parameter in peft_model.named_parameters():
             if "lora_magnitude_vector" in key:
@@ -341,12 +351,12 @@ def save_scaled_adapter(
     dtype: torch.dtype = torch.float32,
 ) -> Path:
     """Write an adapter of rank 1 with random weights of about ``size``; ``model`` is left as it was."""
-    from peft import LoraConfig, get_peft_model
+    peft = _peft()
 
     torch.manual_seed(1)
     settings: dict[str, Any] = {"r": 1, "lora_alpha": alpha}  # a float works too, whatever its type says
-    config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, target_modules=targets, **settings)
-    peft_model = get_peft_model(model, config)
+    config = peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, target_modules=targets, **settings)
+    peft_model = peft.get_peft_model(model, config)
     with torch.no_grad():
         for key, parameter in peft_model.named_parameters():
             if "lora_" in key:
