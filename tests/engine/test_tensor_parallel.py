@@ -21,6 +21,7 @@ import torch
 from lorikeet_testing import interpreted  # noqa: F401
 from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
 from lorikeet_testing.expert_adapters import config_of, random_factors, save_experts, sparse_layers
+from lorikeet_testing.forked import ForkedProcess
 from lorikeet_testing.ranks import Run, answers, led, on_ranks, recorded
 from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, save_adapter, save_model
 from safetensors.torch import load_file, save_file
@@ -278,7 +279,7 @@ def load(config, parallel):
 
 if __name__ == "__main__":
     config = EngineConfig(model=Path(sys.argv[1]), pool_mb=16, threads=1, tensor_parallel=2, dtype="float32")
-    leader = Leader(config, load)
+    leader = Leader(config, load, forks=True)
     engine = Engine(leader.config, LoadedAdapters(), load(leader.config, leader.join()), mirror=leader)
     engine.add_request(GenerationRequest("r", [1, 2, 3], SamplingParams(max_tokens=4)))
     print([rank.process.pid for rank in leader._ranks], flush=True)
@@ -287,14 +288,26 @@ if __name__ == "__main__":
 """
 
 
+def forked(program: str, folder: Path, *arguments: str) -> ForkedProcess:
+    """Run a program with the demo model. It forks its ranks, as the engine does."""
+    command = ["-c", program, str(Path(__file__).parents[2] / "demo" / "model"), *arguments]
+    name = " ".join(arguments)
+    with (folder / f"{name}.out").open("wb") as out, (folder / f"{name}.err").open("wb") as errors:
+        return ForkedProcess(command, env=os.environ, folder=folder, log=out, errors=errors, engine=True)
+
+
+def printed(folder: Path, name: str) -> tuple[str, str]:
+    """Return what a program wrote to its two streams."""
+    return (folder / f"{name}.out").read_text(), (folder / f"{name}.err").read_text()
+
+
 def test_a_rank_that_fails_in_a_step_ends_all_with_its_reason(tmp_path: Path) -> None:
     """Within seconds, though the other one waits for it in the midst of a sum."""
-    (tmp_path / "fails.py").write_text(FAILS)
-    command = [sys.executable, str(tmp_path / "fails.py"), str(Path(__file__).parents[2] / "demo" / "model")]
-    running = [subprocess.Popen([*command, rank], text=True, stdout=-1, stderr=-1) for rank in "01"]
+    running = [forked(FAILS, tmp_path, rank) for rank in "01"]
     for number, process in enumerate(running):
-        out, errors = process.communicate(timeout=100)
-        assert process.returncode == 70, errors
+        status = process.wait(100)
+        out, errors = printed(tmp_path, str(number))
+        assert status == 70, errors
         who = "rank 1 failed: " if number else "rank 0 failed in a step that the other ranks began: "
         assert who in errors and "its device is gone" in errors
         (rank,) = json.loads(out)
@@ -357,7 +370,7 @@ if __name__ == "__main__":
     config = EngineConfig(
         model=Path(sys.argv[1]), pool_mb=16, threads=1, tensor_parallel=2, dtype="float32", step_timeout_s=24.0
     )
-    leader = Leader(config, load)
+    leader = Leader(config, load, forks=True)
     engine = Engine(leader.config, LoadedAdapters(), load(leader.config, leader.join()), mirror=leader)
     engine.add_request(GenerationRequest("r", [1, 2, 3], SamplingParams(max_tokens=40, ignore_eos=True)))
     print([rank.process.pid for rank in leader._ranks], flush=True)
@@ -379,24 +392,19 @@ STANDS_STILL = {
     "ways", [["stopped 1", "busy 1", "device 1"], pytest.param([*STANDS_STILL], marks=pytest.mark.long)], ids=len
 )
 def test_a_rank_that_stands_still_within_a_step_ends_all_in_ten_seconds(tmp_path: Path, ways: list[str]) -> None:
-    (tmp_path / "stands.py").write_text(STANDS)
-    command = [sys.executable, str(tmp_path / "stands.py"), str(Path(__file__).parents[2] / "demo" / "model")]
-    running = {
-        way: subprocess.Popen([*command, *way.rsplit(" ", 1)], text=True, stdout=-1, stderr=(tmp_path / way).open("w"))
-        for way in ways
-    }
+    running = {way: forked(STANDS, tmp_path, *way.rsplit(" ", 1)) for way in ways}
     ended = {}
     until = time.monotonic() + 100
     while len(ended) < len(running) and time.monotonic() < until:
         ended |= {way: time.monotonic() for way, at in running.items() if way not in ended and at.poll() is not None}
         time.sleep(0.05)
     for way, process in running.items():
-        errors = (tmp_path / way).read_text()
+        out, errors = printed(tmp_path, way)
         assert process.poll() == (-9 if way == "stopped 0" else 70), errors
         assert re.search(STANDS_STILL[way], errors), errors
         stood_at = float(next(line for line in errors.splitlines() if re.fullmatch(r"[0-9.]+", line)))
         assert ended[way] - stood_at <= 10, errors
-        (rank,) = json.loads(process.communicate()[0])
+        (rank,) = json.loads(out)
         assert not Path(f"/proc/{rank}").exists() or not Path(f"/proc/{rank}/cmdline").read_text()
 
 

@@ -21,7 +21,7 @@ AS_A_MODULE = ("-m", "lora_engine")
 
 
 class EngineProcess:
-    """An engine. In tests it is a fork of a process that has loaded torch, unless it has ranks or other code."""
+    """An engine. In tests it is a fork of a process that has loaded torch, unless it has other code."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class EngineProcess:
         path = os.pathsep.join([*paths, str(SOURCES), str(SOURCES.parent / "kernels")])
         settings = {**os.environ, "PYTHONPATH": path, **(env or {})}
         # A benchmark measures a process that shares nothing.
-        forks = "PYTEST_VERSION" in os.environ and python == AS_A_MODULE and "--tensor-parallel" not in options
+        forks = "PYTEST_VERSION" in os.environ and python == AS_A_MODULE
         self._process: subprocess.Popen[bytes] | ForkedProcess
         with self.log.open("ab") as log:
             if forks:

@@ -15,7 +15,8 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import IO
@@ -51,6 +52,18 @@ def _server(*, engine: bool) -> forkserver.ForkServer:
     return _servers[engine]
 
 
+@contextmanager
+def forking(*, engine: bool = False) -> Iterator[None]:
+    """Within this, processes of a context "forkserver" start as forks of the process that has loaded what they need."""
+    with _starting:
+        default = forkserver.connect_to_new_process
+        forkserver.connect_to_new_process = _server(engine=engine).connect_to_new_process
+        try:
+            yield
+        finally:
+            forkserver.connect_to_new_process = default
+
+
 class ForkedProcess:
     """`python -m MODULE ARGUMENT …` or `python -c CODE ARGUMENT …`, with what tests use of `subprocess.Popen`.
 
@@ -64,13 +77,8 @@ class ForkedProcess:
         arguments = ([*command], {**env}, folder, log.name, (errors or log).name)
         # As a daemon it goes with this process, and is not waited for if a test left it running.
         self._process = _forks.Process(target=_run, args=arguments, daemon=True)
-        with _starting:
-            default = forkserver.connect_to_new_process
-            forkserver.connect_to_new_process = _server(engine=engine).connect_to_new_process
-            try:
-                self._process.start()
-            finally:
-                forkserver.connect_to_new_process = default
+        with forking(engine=engine):
+            self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
 

@@ -1,7 +1,8 @@
 """Tensor-parallel ranks on CPUs.
 
 ``on_ranks`` has each of them plan by itself: they have to agree without a word. ``led`` starts them as the engine does.
-This is imported by every rank, so nothing here imports ``transformers`` or ``peft``.
+Ranks are forks of a process that has loaded torch. This is imported by each of them, so nothing here imports
+``transformers`` or ``peft``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
@@ -28,10 +31,12 @@ from lora_engine.model.loading import LoadedModel, base_embedding_layers, load_m
 from lora_engine.model.parallel import Parallel
 from lora_engine.peft_format import AdapterLimits, parts_of
 from lora_engine.request import GenerationRequest, RequestUsage
+from lora_engine.tensor_parallel import follower
 from lora_engine.tensor_parallel.leader import Leader
 from lora_kernels import attention
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, SplitK
 
+from .forked import forking
 from .poisoned_pool import poison
 from .tiny_models import Adapter, geometry_of, pack_for
 
@@ -106,10 +111,13 @@ def answers(
 
 
 def on_ranks(world: int, folder: Path, runs: Sequence[Run]) -> list[list[Ran]]:
-    """Return the results of each run by rank. All runs share one start of the ranks, which takes longer than they
-    do.
-    """
-    torch.multiprocessing.spawn(_run_rank, (world, folder, runs), nprocs=world)
+    """Return the results of each run by rank. All runs share one start of the ranks."""
+    with forking(engine=True):
+        ranks = torch.multiprocessing.start_processes(
+            _run_rank, (world, folder, runs), world, join=False, start_method="forkserver"
+        )
+    while not ranks.join():
+        pass
     return list(zip(*(torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)), strict=True))
 
 
@@ -133,7 +141,10 @@ def _run_rank(rank: int, world: int, folder: Path, runs: Sequence[Run]) -> None:
 @contextmanager
 def led(config: EngineConfig, adapters: Sequence[Adapter]) -> Iterator[Engine]:
     """An engine whose other ranks follow it. Each writes into the data folder which pages it copied adapters to."""
-    leader = Leader(config, loaded_and_recorded)
+    with forking(engine=True), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lora_engine.tensor_parallel.leader.get_context", lambda _: get_context("forkserver"))
+        patch.setattr("lora_engine.tensor_parallel.leader.run_rank", _run_forked_rank)
+        leader = Leader(config, loaded_and_recorded)
     try:
         source, config = LoadedAdapters(), leader.config
         engine = Engine(config, source, loaded_and_recorded(config, leader.join()), mirror=leader)
@@ -149,6 +160,12 @@ def led(config: EngineConfig, adapters: Sequence[Adapter]) -> Iterator[Engine]:
         yield engine
     finally:
         leader.close()
+
+
+def _run_forked_rank(*arguments: Any) -> None:
+    """Run a follower that is no child of its leader, and so ends only with its connections."""
+    follower.end_with_parent = lambda leader: None
+    follower.run_rank(*arguments)
 
 
 def loaded_and_recorded(config: EngineConfig, parallel: Parallel) -> LoadedModel:
