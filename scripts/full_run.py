@@ -122,7 +122,9 @@ def pytest_stage(
     # One file needs this plugin, and loading it takes two seconds in each process of pytest.
     plugins = [] if API_SCHEMA in arguments or "tests" in arguments else ["-p", "no:schemathesis"]
     command = [sys.executable, "-m", "pytest", *reporting, *plugins, *arguments]
-    variables = {"LORIKEET_FULL_RUN": "1", "LORIKEET_OUTCOMES": str(outcomes_file(junit))}
+    variables = {
+        "LORIKEET_FULL_RUN": "1", "LORIKEET_OUTCOMES": str(outcomes_file(junit)), "LORIKEET_TEST_FOLDER": str(reports),
+    }  # fmt: skip
     return Stage(name, command, env={**variables, **(env or {})}, junit=junit, background=background)
 
 

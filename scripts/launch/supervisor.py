@@ -170,16 +170,12 @@ class LocalPlatform:
 
     def _migrate(self) -> str:
         """Migrate the database unless a stamp shows that it is up to date: Django takes seconds to see that."""
-        stamp = Stamp(self.options.var / "run" / "migrated", digest_of(self._database_inputs()))
+        stamp = migrated_stamp(self.options.var, self._env.get("LORIKEET_DATABASE_URL", ""))
         if stamp.holds() and (self.options.var / "lorikeet.sqlite3").exists():
             return "up to date"
         self._manage("database", "migrate", "--no-input", "--verbosity", "1")
         stamp.write()
         return "migrated"
-
-    def _database_inputs(self) -> list[str | bytes | Path]:
-        migrations = sorted((ROOT / "platform").glob("**/migrations/*.py"))
-        return [self._env.get("LORIKEET_DATABASE_URL", ""), ROOT / "constraints.txt", *migrations]
 
     def _seed(self) -> dict[str, Any]:
         printed = self._manage("demo", "seed_demo", "--json", "--url", self.options.url)
@@ -254,6 +250,12 @@ class LocalPlatform:
         self._reaper.close()
         if self._lock is not None:
             self._lock.close()
+
+
+def migrated_stamp(var: Path, database_url: str) -> Stamp:
+    """Return the stamp in the data folder `var` by which its database has all migrations."""
+    migrations = sorted((ROOT / "platform").glob("**/migrations/*.py"))
+    return Stamp(var / "run" / "migrated", digest_of([database_url, ROOT / "constraints.txt", *migrations]))
 
 
 def engine_command(options: Options) -> list[str]:

@@ -97,7 +97,7 @@ def stop_in_the_middle_of_a_stream(platform: Launched, access: Access) -> None:
 @pytest.fixture(scope="module")
 def two_bases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
     """As `make run` without settings: a second engine with the hybrid model. The last test ends it."""
-    platform = Launched(tmp_path_factory.mktemp("two") / "var", free_port(), {"HYBRID": "1"})
+    platform = Launched(tmp_path_factory.mktemp("two") / "var", free_port(), {"HYBRID": "1"}, migrated=True)
     platform.start()
     yield platform
     assert platform.process is not None

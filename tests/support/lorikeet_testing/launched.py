@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from lorikeet_testing.web import free_port
+from lorikeet_testing.web import free_port, migrated_folder
+from scripts.launch.supervisor import migrated_stamp
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOPBACK = "0100007F"  # 127.0.0.1 in /proc/net/tcp on a little-endian machine
@@ -44,7 +46,12 @@ class Access:
 class Launched:
     """A run of scripts/run.py. Use `start`, then `access`, and always `stop`."""
 
-    def __init__(self, var: Path, port: int, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, var: Path, port: int, env: Mapping[str, str] | None = None, *, migrated: bool = False) -> None:
+        """`migrated`: find a database without rows, as after a first start. To migrate takes four seconds."""
+        if migrated:
+            shutil.copytree(migrated_folder(), var)
+            (var / "run").mkdir(exist_ok=True)
+            migrated_stamp(var, "").write()
         self.var = var
         self.port = port
         self.lines: list[str] = []
@@ -183,7 +190,8 @@ SMALL_UPLOADS = {"LORIKEET_UPLOAD_MAX_BYTES": str(64 << 20)}
 def shared(config: pytest.Config, folders: pytest.TempPathFactory) -> Launched:
     """Return the platform that all tests of this process share, started on first use. Tests must leave it serving."""
     if _SHARED not in config.stash:
-        config.stash[_SHARED] = platform = Launched(folders.mktemp("platform") / "var", free_port(), SMALL_UPLOADS)
+        platform = Launched(folders.mktemp("platform") / "var", free_port(), SMALL_UPLOADS, migrated=True)
+        config.stash[_SHARED] = platform
 
         def stop() -> None:
             platform.stop()

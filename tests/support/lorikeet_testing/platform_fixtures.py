@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -71,7 +72,7 @@ from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.joining import Machine
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.quick_django import empty_database, quick_django
-from lorikeet_testing.web import migrated_database
+from lorikeet_testing.web import migrated_database, migrated_folder
 
 PASSWORD = "correct horse battery"
 QUICK_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -93,7 +94,14 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
     elif not database["TEST"].get("NAME"):  # two folders of tests have these fixtures, and one database
         # A file: threads of one test must see one database, which one in memory would not give them.
         name = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
+        shutil.copyfile(migrated_folder() / "lorikeet.sqlite3", name)
         database["NAME"] = database["TEST"]["NAME"] = name
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Return whether Django uses the database that it finds: on SQLite it is a migrated one."""
+    return "LORIKEET_TEST_DATABASE_URL" not in os.environ
 
 
 @pytest.fixture(scope="session", autouse=True)

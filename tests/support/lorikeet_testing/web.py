@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import json
 import os
@@ -16,7 +15,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +29,7 @@ from psycopg.rows import dict_row
 from psycopg.sql import SQL, Literal
 
 from lorikeet_testing.forked import ForkedProcess, run_forked
+from lorikeet_testing.made_once import made_once
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support")
@@ -157,11 +156,21 @@ def _seeded_database(name: str, options: Sequence[str]) -> str:
     return printed
 
 
-@functools.cache
-def _seeded_folder(*options: str) -> tuple[tempfile.TemporaryDirectory[str], str]:
-    """Make a folder with the seed on SQLite, which goes with this process; return it and what the seed printed."""
-    folder = tempfile.TemporaryDirectory(prefix="lorikeet-seeded-")
-    return folder, _program([*SEED, *options], {"LORIKEET_VAR_DIR": folder.name})
+def migrated_folder() -> Path:
+    """Return a data folder with a migrated SQLite database, which is only copied."""
+    command = [str(ROOT / "manage.py"), "migrate", "--verbosity=0"]
+    return made_once("migrated", lambda folder: _program(command, {"LORIKEET_VAR_DIR": str(folder)}))
+
+
+def _seeded_folder(*options: str) -> tuple[Path, str]:
+    """Return a data folder with the seed on SQLite, which is only copied, and what the seed printed."""
+
+    def make(folder: Path) -> None:
+        shutil.copytree(migrated_folder(), folder / "var")
+        (folder / "printed").write_text(_program([*SEED, *options], {"LORIKEET_VAR_DIR": str(folder / "var")}))
+
+    made = made_once("_".join(["seeded", *options]), make)
+    return made / "var", (made / "printed").read_text()
 
 
 def _server_url() -> str:
@@ -239,7 +248,7 @@ class WebProcess:
         server, _, database = self.installation.get("LORIKEET_DATABASE_URL", "").rpartition("/")
         if not database:
             folder, printed = _seeded_folder(*options)
-            shutil.copytree(folder.name, self.var, dirs_exist_ok=True)
+            shutil.copytree(folder, self.var, dirs_exist_ok=True)
         elif server == _server_url().rpartition("/")[0]:
             printed = _seeded_database(database, options)
         else:  # a server of the test's own
