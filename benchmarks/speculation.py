@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Sequence as Sequences
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,7 +56,12 @@ class KnownAnswers:
     def __init__(self, answers: dict[str, list[int]], right: float) -> None:
         self._answers, self._right, self._rnd = answers, right, random.Random(5)
 
-    def propose(self, sequence: Sequence, most: int) -> list[int]:
+    is_free = True
+
+    def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
+        return [self._guess(sequence, number) for sequence, number in zip(sequences, most, strict=True)]
+
+    def _guess(self, sequence: Sequence, most: int) -> list[int]:
         answer = self._answers[sequence.request.request_id]
         at = sequence.num_output - sequence.pending
         drafts = (answer[at : at + most] + [0] * most)[:most]

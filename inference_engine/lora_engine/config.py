@@ -61,7 +61,8 @@ class EngineConfig:
     prefix_cache: bool = True
     prefetch: int = 16  # first waiting requests whose adapters are loaded ahead
     max_lora_rank: int = 256  # at most HIGHEST_LORA_RANK
-    speculation: str = "off"  # "ngram" = steps also compute guessed next tokens | "off"
+    speculation: str = "off"  # "ngram" | "eagle3" = steps also compute guessed next tokens | "off"
+    draft_model: Path | None = None  # folder of the draft head, with "eagle3"
     speculation_tokens: int = 4  # guesses of a sequence in a step at most
     speculation_max_running: int = 32  # running sequences beyond which nothing is guessed
     order: str = "fair"
@@ -101,6 +102,14 @@ class EngineConfig:
     def merges(self) -> bool:
         """True if the mode needs a second set of the model's matrices."""
         return self.mode != "unmerged"
+
+    @property
+    def drafting_sequences(self) -> int:
+        """Maximum number of running sequences beside which tokens are drafted.
+
+        A step has at most ``max_running`` rows that decode, so with more than half as many some would have no draft.
+        """
+        return min(self.speculation_max_running, self.max_running // 2)
 
     @property
     def max_step_tokens(self) -> int:

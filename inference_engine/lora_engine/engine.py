@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from lora_engine.execution.device_time import DeviceTime
+from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.execution.prompt_reads import is_finite
 from lora_engine.execution.row_runner import RowRunner
 from lora_engine.execution.runner import InFlight, Launched, Runner, Sampled, StepMirror, of_answer, one_token
@@ -106,6 +107,7 @@ class Engine:
         self.source = source
         self.loaded = loaded or load_model(config)
         self.pool: PagePool = self.loaded.pool
+        self._head = None if self.loaded.draft_head is None else HeadDrafter(self.loaded.draft_head)
         self.core = SchedulingCore(
             config,
             source,
@@ -119,10 +121,11 @@ class Engine:
             else None,
             merged_weights=self._merged_weights(),
             mirror=mirror,
-            speculation=speculation_of(config, has_states=self.pool.geometry.state_pages > 0),
+            speculation=speculation_of(config, has_states=self.pool.geometry.state_pages > 0, head=self._head),
             prompt_boundary=CHUNK if self.loaded.model.ops.invariant and self.pool.geometry.state_pages else 1,
         )
         self.runner = runner or build_runner(config, self.loaded, mirror)
+        self.runner.drafting = None if self._head is None else self.core.may_draft
         self.grammars = Grammars(self.tokenizer, self.model_config.vocab_size)
         self.steps = 0
         self.device_time = DeviceTime()
@@ -438,6 +441,8 @@ class Engine:
             else:
                 output.deltas.append(delta)
             kept[sequence] = count + 1
+        if self._head is not None and launched.hidden is not None:
+            self._head.observe(launched.hidden, kept)
         self.core.tokens_committed(kept, {sequence: len(drafts) for sequence, drafts in launched.drafts.items()})
 
     def _begin_masks(self, sampled: Iterable[Sampled]) -> set[Sequence]:

@@ -312,7 +312,7 @@ def sequence_of(tokens: list[int], pending: int = 0) -> TokenSequence:
     ],
 )
 def test_what_is_looked_up(tokens: list[int], pending: int, guess: list[int]) -> None:
-    assert SuffixLookup().propose(sequence_of(tokens, pending), 4) == guess
+    assert SuffixLookup().propose([sequence_of(tokens, pending)], [4]) == [guess]
 
 
 def test_an_index_grows_with_its_sequence_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +323,7 @@ def test_an_index_grows_with_its_sequence_within_bounds(monkeypatch: pytest.Monk
     sequence, guessed = sequence_of([rnd.randrange(4) for _ in range(100)]), 0
     for _ in range(400):
         tokens = sequence.token_ids
-        if guess := lookup.propose(sequence, 3):
+        if guess := lookup.propose([sequence], [3])[0]:
             guessed += 1
             at = [i for i in range(2, len(tokens)) if tokens[i - 2 : i] == tokens[-2:]]
             assert any((tokens[i:] + tokens[i:] * 3)[:3] == guess for i in at)
@@ -347,11 +347,14 @@ def test_settings(caplog: pytest.LogCaptureFixture) -> None:
 class Scripted:
     """A drafter whose guesses are given."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_free: bool = True) -> None:
         self.guess: list[int] = []
+        self.is_free = is_free
+        self.made = 0
 
-    def propose(self, sequence: TokenSequence, most: int) -> list[int]:
-        return self.guess[:most]
+    def propose(self, sequences: Sequence[TokenSequence], most: Sequence[int]) -> list[list[int]]:
+        self.made += len(sequences)
+        return [self.guess[:number] for number in most]
 
     def forget(self, sequence: TokenSequence) -> None:
         self.guess = []
@@ -359,7 +362,7 @@ class Scripted:
 
 def commit(speculation: Speculation, sequence: TokenSequence, tokens: list[int], drafted: int = 0) -> None:
     sequence.token_ids.extend(tokens)
-    speculation.committed(sequence, len(tokens), drafted)
+    speculation.committed({sequence: len(tokens)}, {sequence: drafted} if drafted else {})
 
 
 def test_a_step_waits_for_tokens_only_if_there_is_a_guess_that_is_worth_it() -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.execution.hidden_states import HiddenStates
 from lora_engine.execution.prompt_reads import PromptReads, follow_scores
 from lora_engine.execution.step_inputs import Indices, StepInputs
 from lora_engine.memory import PagePool
@@ -47,7 +48,13 @@ class Logits:
 class Launched:
     """A launched step whose tokens are not sampled yet."""
 
-    def __init__(self, chunks: list[Chunk], logits: Logits, reads: PromptReads | None = None) -> None:
+    def __init__(
+        self,
+        chunks: list[Chunk],
+        logits: Logits,
+        reads: PromptReads | None = None,
+        hidden: HiddenStates | None = None,
+    ) -> None:
         """Create the step from its chunks that sample; a sequence with drafts has several rows."""
         self.drafts = {chunk.sequence: chunk.drafts for chunk in chunks if chunk.drafts}
         self.sequences = [chunk.sequence for chunk in chunks]
@@ -57,6 +64,7 @@ class Launched:
             self.rows = [row for chunk in chunks for row in chunk.sampling_rows]
         self.logits = logits
         self.reads = reads
+        self.hidden = hidden
         self.is_constrained = any(sequence.masks is not None for sequence in self.sequences)
         self._computed: torch.cuda.Event | None = None
         if self.is_constrained and logits.values.is_cuda:
@@ -80,8 +88,10 @@ class InFlight:
         reads: PromptReads | None = None,
         deferred: Collection[Sequence] = (),
         drafts: Mapping[Sequence, Drafts] | None = None,
+        hidden: HiddenStates | None = None,
     ) -> None:
         self.drafts = drafts or {}
+        self.hidden = hidden  # what a draft head reads; it is on the device, and complete once the tokens are
         self._sequences = sequences
         self._deferred = deferred
         self._rows = rows
@@ -163,6 +173,8 @@ class Runner:
         self.start_seconds: dict[str, float] = {}  # duration of each preparation before the first request
         self.last_tokens = torch.zeros(max_running, dtype=torch.int64, device=pool.data.device)
         self._last_row: dict[Sequence, int] = {}
+        # Whether a sequence's hidden states are kept for a draft head; None: there is no head.
+        self.drafting: Callable[[Sequence], bool] | None = None
 
     def capture_next(self) -> bool:
         """Prepare one more graph between steps; returns False once nothing is left."""
@@ -188,7 +200,14 @@ class Runner:
                 if prompts is None
                 else self._read(ordered, sum(chunk.num_sampled for chunk in ordered), merged, prompts)
             )
-        return Launched([chunk for chunk in ordered if chunk.samples], logits, prompts)
+            hidden = self._hidden_states(ordered)
+        return Launched([chunk for chunk in ordered if chunk.samples], logits, prompts, hidden)
+
+    def _hidden_states(self, chunks: list[Chunk]) -> HiddenStates | None:
+        """Copy what a draft head reads of the step, before the next one overwrites it."""
+        if self.drafting is None or self.model.layer_inputs is None:
+            return None
+        return HiddenStates.of(self.model.layer_inputs.buffer, chunks, self.drafting)
 
     @torch.inference_mode()
     def sample(self, launched: Launched, deferred: Collection[Sequence] = ()) -> InFlight:
@@ -202,7 +221,7 @@ class Runner:
                 self.model.parallel.broadcast(self.last_tokens[: len(rows)])
             self._record_step()
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
-        return InFlight(sampling, rows, samples, launched.reads, deferred, launched.drafts)
+        return InFlight(sampling, rows, samples, launched.reads, deferred, launched.drafts, launched.hidden)
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:

@@ -34,12 +34,13 @@ from .device_memory import (
     sampling_bytes,
 )
 from .digests import DigestMemory, base_digest
+from .draft_head import DraftHead
 from .lora_exchange import LoraExchange
 from .merging import MergedLayers
 from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
-from .transformer import Transformer
+from .transformer import LayerInputs, Transformer
 from .weights import ModelWeights, biased_targets, embedding_and_head, load_weights, uneven_blocks
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class LoadedModel:
     max_context: int
     tables: SlotTables | None = None  # with the Triton backend
     fp8_adapters: bool = False  # factors of adapters are packed in FP8
+    draft_head: DraftHead | None = None  # with --speculation eagle3
     kernels_ahead: bool = False  # all kernels of usual batches are compiled
     progress: StartProgress = field(default_factory=StartProgress)
 
@@ -127,17 +129,23 @@ def _load(
         check_experts(config, model_config, parallel)
     if config.deterministic:
         _check_deterministic(config, parallel, model_config)
+    if config.speculation == "eagle3":
+        _check_draft_head(config, parallel, model_config)
     with progress.phase("weights") as share:
         weights = load_weights(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
         )
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
+    draft_head = None
+    if config.speculation == "eagle3":
+        with progress.phase("draft head"):
+            draft_head = load_draft_head(config, model, max_context)
     kernels_ahead = False
     if kernels is not None:
         with progress.phase("kernels") as share:
             kernels_ahead = kernels.wait(share)
     with progress.phase("page pool"):
-        pool = build_pool(config, model, max_context)
+        pool = build_pool(config, model, max_context, draft_head)
     log.info(
         "loaded %s: weights %.1f MiB, pool %d pages of %.1f KiB (%.1f MiB)",
         config.model,
@@ -158,6 +166,7 @@ def _load(
         max_context=max_context,
         tables=tables,
         fp8_adapters=fp8_adapters(config),
+        draft_head=draft_head,
         kernels_ahead=kernels_ahead,
         progress=progress,
     )
@@ -330,6 +339,36 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel, model: ModelC
     log.info("deterministic: a request's tokens and logits do not depend on other requests")
 
 
+def load_draft_head(config: EngineConfig, model: Transformer, max_context: int) -> DraftHead:
+    """Load ``config.draft_model``, and let the model keep what it reads. Raises ``UnsupportedModel``."""
+    assert config.draft_model is not None, "it was checked before"
+    head = DraftHead.load(config.draft_model, model, config.drafting_sequences, max_context)
+    keep_layer_inputs(model, head, max(config.max_step_tokens, config.graph_rows))
+    log.info("loaded the draft head %s, with rings of %.1f MiB", config.draft_model, head.num_bytes / 2**20)
+    return head
+
+
+def keep_layer_inputs(model: Transformer, head: DraftHead, rows: int) -> None:
+    """Let the model keep the hidden states that a draft head reads, of steps with up to ``rows`` rows."""
+    size, layers = model.config.hidden_size, head.config.feature_layers
+    model.layer_inputs = LayerInputs(layers, rows, size, model.device, model.dtype)
+
+
+def _check_draft_head(config: EngineConfig, parallel: Parallel, model: ModelConfig) -> None:
+    """Raise ``ValueError`` where a draft head cannot be used; called before anything is loaded."""
+    problem = ""
+    if config.draft_model is None:
+        problem = "--draft-model names no folder of an EAGLE-3 head"
+    elif model.delta is not None:
+        problem = "this model has recurrent layers, whose state cannot be taken back: leave --speculation out"
+    elif parallel.world > 1:
+        problem = "a draft head runs on one GPU: choose --tensor-parallel 1 or --speculation ngram"
+    elif config.deterministic and _backend(config, torch.device(config.device)) == "torch":
+        problem = "--deterministic with --backend torch computes each row apart: choose --speculation ngram"
+    if problem:
+        raise ValueError(f"--speculation eagle3 is not possible here: {problem}")
+
+
 def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes) -> int:
     """Return the pages of the largest adapter that the engine serves: all targets at maximum rank, with epilogues."""
     geometry = shape.pool_geometry(config.page_tokens, fp8_kv(config))
@@ -359,7 +398,9 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     return names[name]
 
 
-def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> PagePool:
+def build_pool(
+    config: EngineConfig, model: Transformer, max_context: int, draft_head: DraftHead | None = None
+) -> PagePool:
     """Allocate the page pool: ``pool_mb`` if set, otherwise the GPU memory that a measured step leaves free."""
     geometry, device = model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), model.device
     page_bytes = geometry.page_bytes(model.dtype)
@@ -367,7 +408,7 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
     if config.pool_mb or device.type == "cpu":
         available = (config.pool_mb or CPU_POOL_MB) * 2**20
     else:
-        memory = _measure(config, model, geometry)
+        memory = _measure(config, model, geometry, draft_head)
         available, table = memory.pool, f"\n{memory.table()}"
         log.info("device memory:\n%s", memory.table())
     pages = model.parallel.smallest(max(0, available) // page_bytes, device)  # page ids are the same on all ranks
@@ -375,7 +416,9 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
     return PagePool(geometry, pages, model.dtype, device)
 
 
-def _measure(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> DeviceMemory:
+def _measure(
+    config: EngineConfig, model: Transformer, geometry: PoolGeometry, draft_head: DraftHead | None
+) -> DeviceMemory:
     """Return the sum of the GPU's memory, of which the pool may take the rest: run a full-size prefill step, and
     measure what it takes.
     """
@@ -387,6 +430,8 @@ def _measure(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -
     with torch.inference_mode():
         workspace, graphs = _kernels_memory(config, model, tokens)
         model.forward(prefill_batch(tokens, geometry, device), scratch)
+        if draft_head is not None:
+            draft_head.run_largest()
     del scratch, workspace
     activations = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.empty_cache()

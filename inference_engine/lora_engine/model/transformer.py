@@ -31,6 +31,20 @@ from .vocabulary import Vocabulary
 from .weights import DeltaParameters, LayerWeights, ModelWeights
 
 
+class LayerInputs:
+    """The hidden states that some layers read, of all rows of the last pass: what a draft head reads."""
+
+    def __init__(self, layers: Sequence[int], rows: int, hidden_size: int, device: torch.device, dtype: torch.dtype):
+        self.places = {layer: place * hidden_size for place, layer in enumerate(layers)}
+        self.buffer = torch.zeros(rows, len(layers) * hidden_size, device=device, dtype=dtype)
+        self._hidden_size = hidden_size
+
+    def keep(self, layer: int, states: torch.Tensor) -> None:
+        """Copy ``states [rows, hidden]`` if the layer is one of them. A CUDA graph can capture this."""
+        if (place := self.places.get(layer)) is not None:
+            self.buffer[: len(states), place : place + self._hidden_size].copy_(states)
+
+
 class Transformer:
     """A base model on one tensor-parallel rank; adapters come with each batch."""
 
@@ -53,6 +67,7 @@ class Transformer:
         if config.family.embedding_scale_rounded:
             self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
         self.merged: MergedLayers | None = None  # only in modes that merge
+        self.layer_inputs: LayerInputs | None = None  # only with a draft head
         self._norms_follow = self.parallel.shared is not None and _norms_follow(
             weights, parallel_mlp=config.family.parallel_mlp
         )
@@ -113,11 +128,13 @@ class Transformer:
                 inputs = (layer.mixer_in, layer.delta.gates)
                 readers: Sequence[Reader] = [Reader(DELTA_IN, matrix) for matrix in inputs if matrix is not None]
                 x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
+                self._keep_input(index, residual)
                 mixed = self._gated_delta(index, layer, layer.delta, x, plan)
             else:
                 attention = Reader(QKV, layer.mixer_in)
                 readers = (attention, mlp) if self.config.family.parallel_mlp else (attention,)
                 x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
+                self._keep_input(index, residual)
                 mixed = self._attention(index, layer, x, plan)
             if self.config.family.parallel_mlp:
                 delta = self._sum(self._mlp(index, layer, x, plan).add_(mixed), None)
@@ -172,6 +189,10 @@ class Transformer:
         if not (self._norms_follow and self.ops.adds_partial_sums):
             return None
         return self.parallel.addend(rows, self.config.hidden_size, self.dtype)
+
+    def _keep_input(self, index: int, residual: torch.Tensor) -> None:
+        if self.layer_inputs is not None:
+            self.layer_inputs.keep(index, residual)
 
     def _attention(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.mixer_in, layer.mixer_in_bias, plan)

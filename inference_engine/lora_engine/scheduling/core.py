@@ -241,6 +241,15 @@ class SchedulingCore:
         speculation = self.scheduler.speculation
         return speculation is not None and speculation.waits(len(self.scheduler.running))
 
+    def may_draft(self, sequence: Sequence) -> bool:
+        """Return whether tokens may be drafted for a sequence after the next step."""
+        speculation = self.scheduler.speculation
+        return (
+            speculation is not None
+            and speculation.may_draft(len(self.scheduler.running))
+            and speculation.wants(sequence)
+        )
+
     def tokens_committed(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int]) -> None:
         """Compare the tokens of a step with guesses, and guess the next ones: the numbers of tokens that sequences
         kept, and of drafts that they had.
@@ -250,9 +259,8 @@ class SchedulingCore:
             sequence.parent.usage.accepted_tokens += max(0, sampled.get(sequence, 0) - 1)
         speculation = self.scheduler.speculation
         if speculation is not None and speculation.may_draft(len(self.scheduler.running)):
-            for sequence, tokens in sampled.items():
-                if sequence.state is State.RUNNING:
-                    speculation.committed(sequence, tokens, drafted.get(sequence, 0))
+            running = {sequence: tokens for sequence, tokens in sampled.items() if sequence.state is State.RUNNING}
+            speculation.committed(running, drafted)
 
     # Adapters and checks.
 

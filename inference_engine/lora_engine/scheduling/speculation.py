@@ -7,13 +7,15 @@ Drafts are accepted up to the first that differs from the sampled token; that to
 same with any drafter, for every adapter, and drafts only cost rows.
 
 How many tokens are drafted follows the share of accepted drafts. While nothing is drafted for a sequence, what would
-have been drafted is compared with the tokens that come, which costs no device time.
+have been drafted is compared with the tokens that come, if a guess costs no device time. A draft head's costs some: a
+sequence whose drafts are not worth it has none until its end, and its adapter's next one begins with a few.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Sequences
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +32,9 @@ _FIRST_RATE = 0.5
 _NEW, _NEW_OF_ADAPTER = 0.2, 0.02
 # Chance of a draft to be accepted below which its row is not worth its time.
 _LEAST_CHANCE = 0.3
+# Least share that a sequence begins with where guesses cost device time: it is at once below the chance that is worth a
+# row after two wrong drafts, so that an adapter whose drafts were bad is tried again with each sequence, and briefly.
+_TRIAL_RATE = 0.45
 # Adapters whose share is kept, those that used it last.
 _MOST_ADAPTERS = 4096
 
@@ -37,8 +42,10 @@ _MOST_ADAPTERS = 4096
 class Drafter(Protocol):
     """A source of guesses."""
 
-    def propose(self, sequence: Sequence, most: int) -> list[int]:
-        """Return up to ``most`` tokens that may follow the known tokens of a running sequence."""
+    is_free: bool  # a guess costs no device time
+
+    def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
+        """Return up to ``most`` tokens that may follow the known tokens of each of these running sequences."""
 
     def forget(self, sequence: Sequence) -> None:
         """Release what is kept for a sequence that stopped running; unknown ones are ignored."""
@@ -86,30 +93,55 @@ class Speculation:
             if state.known == len(sequence.token_ids) and not sequence.pending:
                 yield sequence, state.guess[: self._depth(state.rate)]
 
-    def committed(self, sequence: Sequence, tokens: int, drafted: int) -> None:
-        """Take in the last ``tokens`` known tokens of a sequence, sampled by a step with ``drafted`` drafts of it."""
+    def wants(self, sequence: Sequence) -> bool:
+        """Return whether guesses may be made for a sequence after its next tokens: what a draft head reads is kept."""
         if sequence.masks is not None or sequence.request.prompt_only:
+            return False
+        state = self._states.get(sequence)
+        return state is None or self._drafter.is_free or self._depth(state.rate) > 0
+
+    def committed(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int]) -> None:
+        """Take in the tokens that running sequences kept of a step: how many, and of how many drafts."""
+        guessed, depths = list[Sequence](), list[int]()
+        for sequence, tokens in sampled.items():
+            if sequence.masks is not None or sequence.request.prompt_only:
+                continue
+            state = self._update(sequence, tokens, drafted.get(sequence, 0))
+            state.guess, state.known = [], len(sequence.token_ids) - sequence.pending
+            self._promising.pop(sequence, None)
+            if depth := self._most if self._drafter.is_free else self._depth(state.rate):
+                guessed.append(sequence)
+                depths.append(depth)
+        if not guessed:
             return
+        for sequence, guess in zip(guessed, self._drafter.propose(guessed, depths), strict=True):
+            state = self._states[sequence]
+            state.guess = guess
+            if guess and self._depth(state.rate):
+                self._promising[sequence] = None
+
+    def _update(self, sequence: Sequence, tokens: int, drafted: int) -> _State:
+        """Compare a sequence's last ``tokens`` known tokens with its drafts, or with the guess that was not drafted."""
         state = self._states.get(sequence)
         if state is None:
-            state = self._states[sequence] = _State(self._rates.get(sequence.request.adapter_digest, _FIRST_RATE))
+            state = self._states[sequence] = _State(self._first_rate(sequence.request.adapter_digest))
         known = len(sequence.token_ids) - sequence.pending
         if drafted:
             self._judge(sequence, state, accepted=tokens - 1, rejected=tokens <= drafted)
         elif state.guess and state.known == known - tokens:
             hit = state.guess[0] == sequence.token_ids[state.known]
             self._judge(sequence, state, accepted=hit, rejected=not hit)
-        state.guess, state.known = self._drafter.propose(sequence, self._most), known
-        if state.guess and self._depth(state.rate):
-            self._promising[sequence] = None
-        else:
-            self._promising.pop(sequence, None)
+        return state
+
+    def _first_rate(self, digest: str) -> float:
+        rate = self._rates.get(digest, _FIRST_RATE)
+        return rate if self._drafter.is_free else max(rate, _TRIAL_RATE)
 
     def left(self, sequence: Sequence) -> None:
         """Forget a sequence that stopped running."""
-        if self._states.pop(sequence, None) is not None:
-            self._promising.pop(sequence, None)
-            self._drafter.forget(sequence)
+        self._states.pop(sequence, None)
+        self._promising.pop(sequence, None)
+        self._drafter.forget(sequence)  # a head has read its prompt before there is a state
 
     def _judge(self, sequence: Sequence, state: _State, *, accepted: int, rejected: bool) -> None:
         """Update the shares of accepted drafts. Drafts after a rejected one say nothing."""
@@ -130,15 +162,15 @@ class Speculation:
         return depth
 
 
-def speculation_of(config: EngineConfig, *, has_states: bool) -> Speculation | None:
+def speculation_of(config: EngineConfig, *, has_states: bool, head: Drafter | None = None) -> Speculation | None:
     """Return the policy that the settings choose. A recurrent state cannot be taken back by rejected tokens.
 
-    A step has at most ``max_running`` rows that decode, so with more than half as many sequences some would have none.
+    ``head`` is the drafter of a draft head, if one is loaded.
     """
     if config.speculation == "off":
         return None
     if has_states:
         log.warning("--speculation is off: this model has recurrent layers, whose state cannot be taken back")
         return None
-    max_running = min(config.speculation_max_running, config.max_running // 2)
-    return Speculation(SuffixLookup(), config.speculation_tokens, max_running)
+    drafter = SuffixLookup() if head is None else head
+    return Speculation(drafter, config.speculation_tokens, config.drafting_sequences)

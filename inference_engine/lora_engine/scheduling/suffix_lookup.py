@@ -6,6 +6,8 @@ keys. The tokens that followed the last tokens' latest earlier occurrence are th
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Sequences
+
 from .sequence import Sequence
 
 # Tokens of the longest and of the shortest suffix that is looked up.
@@ -21,11 +23,16 @@ _MOST_TOKENS = 16_384
 class SuffixLookup:
     """A drafter that proposes what followed the last tokens where they occurred before."""
 
+    is_free = True
+
     def __init__(self) -> None:
         self._indices: dict[Sequence, _Index] = {}
 
-    def propose(self, sequence: Sequence, most: int) -> list[int]:
-        """Return up to ``most`` tokens; none if the last tokens are new, or the index is not complete yet."""
+    def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
+        """Return up to ``most`` tokens for each; none if its last tokens are new, or its index is not complete yet."""
+        return [self._lookup(sequence, number) for sequence, number in zip(sequences, most, strict=True)]
+
+    def _lookup(self, sequence: Sequence, most: int) -> list[int]:
         index = self._indices.get(sequence)
         if index is None:
             index = self._indices[sequence] = _Index()

@@ -60,7 +60,9 @@ _HELP = {
     "prefix_cache": "keep keys and values of prompts for requests that begin alike (--no-prefix-cache to not)",
     "prefetch": "waiting requests whose adapters are loaded to the device before they are scheduled",
     "max_lora_rank": f"highest adapter rank that is accepted, up to {HIGHEST_LORA_RANK}",
-    "speculation": "ngram (steps also compute guessed next tokens, looked up in the same text; same output) or off",
+    "speculation": "ngram (steps also compute guessed next tokens, looked up in the same text; same output), eagle3 "
+    "(the same, guessed by a draft head that all adapters share) or off",
+    "draft_model": "folder of the EAGLE-3 head for --speculation eagle3, in Hugging Face format",
     "speculation_tokens": "guessed tokens of a sequence in a step at most",
     "speculation_max_running": "running sequences beyond which nothing is guessed",
     "order": "queue policy: which request runs next",
@@ -104,7 +106,7 @@ _CHOICES = {
     "lora_sharding": ["auto", "outer", "full"],
     "tool_format": [str(name) for name in TOOL_FORMATS],
     "reasoning_format": list(REASONING_SETTINGS),
-    "speculation": ["off", "ngram"],
+    "speculation": ["off", "ngram", "eagle3"],
 }
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
@@ -126,6 +128,8 @@ def parse(arguments: Sequence[str] | None = None) -> EngineConfig:
         parser.error(f"--max-lora-rank is {config.max_lora_rank}; the highest is {HIGHEST_LORA_RANK}")
     if (config.tls_certificate is None) != (config.tls_key is None):
         parser.error("--tls-certificate and --tls-key go together")
+    if (config.draft_model is None) == (config.speculation == "eagle3"):
+        parser.error("--speculation eagle3 and --draft-model go together")
     if config.join and config.tls_certificate:
         parser.error("--join brings a certificate of its own; leave --tls-certificate and --tls-key out")
     if (config.host_name and not config.join) or (config.advertise and not config.join):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from collections.abc import Sequence as Sequences
 
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.scheduling.speculation import Speculation
@@ -35,7 +36,12 @@ class RandomDrafter:
     def __init__(self, rnd: random.Random, next_token: Callable[[Sequence, list[int]], int], right: float) -> None:
         self._rnd, self._next_token, self._right = rnd, next_token, right
 
-    def propose(self, sequence: Sequence, most: int) -> list[int]:
+    is_free = True
+
+    def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
+        return [self._guess(sequence, number) for sequence, number in zip(sequences, most, strict=True)]
+
+    def _guess(self, sequence: Sequence, most: int) -> list[int]:
         known = sequence.token_ids[: len(sequence.token_ids) - sequence.pending]
         count = len(known)
         for _ in range(self._rnd.randint(1, most)):
