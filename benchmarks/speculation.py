@@ -1,16 +1,20 @@
-"""Time per token with guessed tokens and without, by streams, guesses and the share of right ones.
+"""Time per token and per step with drafted tokens and without, by streams, drafts and the share of right ones.
 
-    python benchmarks/speculation.py --out benchmarks/results/speculation.jsonl [--streams 1 16] [--drafts 1 2 4]
+    python benchmarks/speculation.py --out benchmarks/results/speculation.jsonl [--streams 1 16 256] [--drafts 1 2 4]
     python benchmarks/speculation.py --try-out    # whether the script runs: a tiny model on a CPU
 
-Llama-3.1-8B's shape, random weights; 16 adapters of rank 16 on q, k, v and o, one after another. All streams have
-prompts of `--prompt` tokens, and decode `--tokens` each. A run without guesses records their tokens. In the others, a
-drafter that knows these proposes `--drafts` tokens for each stream in every step, each right with a chance of
-`--right`. Tokens are sampled at a temperature at which the seeded noise decides, so that other roundings of other
-batches change few of them; each row has the share of drafts that were accepted. "ngram" is the drafter and the policy
-of `--speculation ngram` as users get them, on these texts, which repeat nothing, so that it must cost nothing; its
-default bound on running sequences applies. A step has at most `--max-running` rows that decode; cases beyond are left
-out.
+Llama-3.1-8B's shape and an EAGLE-3 head as published for it, random weights; 16 adapters of rank 16 on q, k, v and o,
+one after another. All streams have prompts of `--prompt` tokens, and decode `--tokens` each. A run without drafts
+records their tokens. In the others, a drafter that knows these proposes `--drafts` tokens for each stream in every
+step, each right with a chance of `--right`. Tokens are sampled at a temperature at which the seeded noise decides, so
+that other roundings of other batches change few of them; each row has the share of drafts that were accepted.
+
+"known" drafts cost nothing: the step's rows alone. "eagle3" ones are known too, but the head makes as many in the same
+step, so they cost its passes and the wait for their tokens. `step_ms` is the time of a step, `speedup` the streams'
+speed by that without drafts. "ngram" and "eagle3 default" are drafters and policy as users get them: on these texts,
+which repeat nothing and which the head does not know, both must cost next to nothing, and beyond 32 running sequences
+nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left out. `--no-head` leaves the
+head out, to see what keeping the hidden states that it reads costs steps without drafts.
 """
 
 from __future__ import annotations
@@ -24,13 +28,18 @@ from pathlib import Path
 
 import offline_throughput
 import torch
-from offline_throughput import MIXERS, MODELS, build_engine, random_adapter
+from offline_throughput import MIXERS, MODELS, random_adapter, random_model
 from rows import Rows, parser_of
 
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.execution.head_drafter import HeadDrafter
+from lora_engine.model.draft_head import DraftConfig, DraftHead, DraftWeights
+from lora_engine.model.loading import keep_layer_inputs
+from lora_engine.model.parallel import Parallel
+from lora_engine.model.transformer import Transformer
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.scheduling.speculation import Speculation, speculation_of
@@ -72,12 +81,61 @@ class KnownAnswers:
         """Do nothing: nothing is kept."""
 
 
+class KnownAnswersAtCost(KnownAnswers):
+    """Known answers, beside which a draft head makes as many drafts, whose tokens are not used."""
+
+    is_free = False
+
+    def __init__(self, answers: dict[str, list[int]], right: float, head: HeadDrafter) -> None:
+        super().__init__(answers, right)
+        self._head = head
+
+    def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
+        made = self._head.propose(sequences, most)
+        assert all(made), "the head follows all streams"
+        return super().propose(sequences, most)
+
+    def forget(self, sequence: Sequence) -> None:
+        self._head.forget(sequence)
+
+
+def random_head(model: Transformer, slots: int, max_context: int) -> DraftHead:
+    """Return a head with random weights, of the sizes of published ones: one layer as the model's, 32,000 tokens."""
+    base, vocab = model.config, min(32_000, model.config.vocab_size)
+    layer = replace(base, num_layers=1, windows=base.windows[:1], ropes=base.ropes[:1])
+    hidden, keys = base.hidden_size, base.num_kv_heads * base.head_dim
+    queries, inner = base.num_heads * base.head_dim, base.intermediate_size
+
+    def matrix(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=model.device, dtype=model.dtype) * shape[-1] ** -0.5
+
+    norm = torch.ones(hidden, device=model.device, dtype=model.dtype)
+    layers = (2, base.num_layers // 2, base.num_layers - 3) if base.num_layers > 5 else (0, 1, 1)
+    weights = DraftWeights(
+        fc=matrix(hidden, 3 * hidden),
+        qkv=matrix(queries + 2 * keys, 2 * hidden),
+        out=matrix(hidden, queries),
+        gate_up=matrix(2 * inner, hidden),
+        down=matrix(hidden, inner),
+        input_norm=norm, hidden_norm=norm, mlp_norm=norm, final_norm=norm,
+        embedding=model.weights.embedding,
+        lm_head=matrix(vocab, hidden),
+        token_of=torch.arange(vocab, device=model.device),
+    )  # fmt: skip
+    head = DraftHead(DraftConfig(layer, layers, vocab, normed_residual=False), weights, slots, max_context)
+    head.run_largest()
+    return head
+
+
 @dataclass(frozen=True)
 class Run:
-    """The result of a case: the streams' tokens, milliseconds between two tokens of a stream, numbers of drafts."""
+    """The result of a case: the streams' tokens, milliseconds between two tokens of a stream and of a step, numbers of
+    drafts.
+    """
 
     answers: dict[str, list[int]]
     token_ms: float
+    step_ms: float
     drafted: int
     accepted: int
 
@@ -89,13 +147,15 @@ class Run:
 def run(engine: Engine, speculation: Speculation | None, streams: int, prompt: int, tokens: int) -> Run:
     """Decode all streams; the time counts from when all have a token until the first has its last one."""
     engine.core.scheduler.speculation = speculation
+    follows = speculation is not None and not speculation.is_free
+    engine.runner.drafting = engine.core.may_draft if follows else None
     rnd, digests = random.Random(streams), [slot.digest for slot in engine.core.device_tier.slots()]
     for index in range(streams):
         sampling = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=2.0, seed=index)
         ids = [rnd.randrange(1, engine.model_config.vocab_size) for _ in range(prompt)]
         engine.add_request(GenerationRequest(str(index), ids, sampling, digests[index % len(digests)]))
     answers: dict[str, list[int]] = {str(index): [] for index in range(streams)}
-    began, ended, counted, drafted, accepted = 0.0, 0.0, 0, 0, 0
+    began, ended, counted, steps, drafted, accepted = 0.0, 0.0, 0, 0, 0, 0
     while engine.has_work():
         output = engine.step()
         for delta in output.deltas:
@@ -103,13 +163,14 @@ def run(engine: Engine, speculation: Speculation | None, streams: int, prompt: i
         arrived = sum(len(delta.token_ids) for delta in output.deltas)
         now = time.perf_counter()
         if began and not ended:
-            counted += arrived
+            counted, steps = counted + arrived, steps + 1
             ended = now if output.finished else 0.0
         elif not began and all(answers.values()):
             began = now
         drafted += sum(end.usage.drafted_tokens for end in output.finished)
         accepted += sum(end.usage.accepted_tokens for end in output.finished)
-    return Run(answers, 1e3 * (ended - began) / (counted / streams), drafted, accepted)
+    seconds = ended - began
+    return Run(answers, 1e3 * seconds / (counted / streams), 1e3 * seconds / steps, drafted, accepted)
 
 
 def main() -> None:
@@ -121,11 +182,13 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--max-running", type=int, default=512)
+    parser.add_argument("--no-head", action="store_true")
     parser.add_argument("--try-out", action="store_true")
     arguments = parser.parse_args()
     config = EngineConfig(
-        model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running, prefix_cache=False
-    )
+        model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running, prefix_cache=False,
+        gpu_memory_fraction=0.86,  # the head is made after the pool
+    )  # fmt: skip
     if arguments.try_out:
         arguments.model, arguments.prompt, arguments.tokens = "tiny", 8, 24
         arguments.streams, arguments.drafts, arguments.right = (1, 3), (1, 4), (0.0, 0.8)
@@ -133,7 +196,12 @@ def main() -> None:
         offline_throughput._noise[False] = 0.01 * torch.randn(1 << 20, dtype=torch.bfloat16)
         config = replace(config, device="cpu", dtype="bfloat16", pool_mb=64, max_context=256, max_running=32)
     source = LoadedAdapters()
-    engine = build_engine(arguments.model, config, source)
+    loaded = random_model(replace(config, model_name=arguments.model), Parallel())
+    if not arguments.no_head:
+        with torch.inference_mode():
+            loaded.draft_head = random_head(loaded.model, max(arguments.streams), config.max_context)
+        keep_layer_inputs(loaded.model, loaded.draft_head, max(config.max_step_tokens, config.graph_rows))
+    engine = Engine(config, source, loaded)
     for index in range(ADAPTERS):
         source.add(adapter := random_adapter(engine, index, 16, MIXERS))
         engine.add_request(GenerationRequest(adapter.digest, [1, 2], SamplingParams(max_tokens=1), adapter.digest))
@@ -145,18 +213,29 @@ def main() -> None:
         run(engine, None, *size)  # shapes of steps that are compiled when they come
         plain = run(engine, None, *size)
         rows.add(f"{streams} streams, none", "token_ms", plain.token_ms, "ms")
-        ngram = run(engine, speculation_of(replace(config, speculation="ngram"), has_states=False), *size)
-        rows.add(f"{streams} streams, ngram", "token_ms", ngram.token_ms, "ms", settings=_settings(ngram))
+        defaults = {"ngram": speculation_of(replace(config, speculation="ngram"), has_states=False)}
+        if (head := engine._head) is not None:
+            chosen = replace(config, speculation="eagle3")
+            defaults["eagle3 default"] = speculation_of(chosen, has_states=False, head=head)
+        for name, policy in defaults.items():
+            result = run(engine, policy, *size)
+            speed = plain.token_ms / result.token_ms
+            rows.add(f"{streams} streams, {name}", "token_ms", result.token_ms, "ms", settings=_settings(result))
+            rows.add(f"{streams} streams, {name}", "speedup", speed, "", settings=_settings(result))
         for drafts in arguments.drafts:
             if streams * (1 + drafts) > config.max_running:
                 continue
             for right in arguments.right:
-                policy = FixedDepth(KnownAnswers(plain.answers, right), drafts, streams)
-                result = run(engine, policy, *size)
-                settings = {"drafts": drafts, "right": right, **_settings(result)}
-                case, speed = f"{streams} streams, {drafts} of {right}", plain.token_ms / result.token_ms
-                rows.add(case, "token_ms", result.token_ms, "ms", settings=settings)
-                rows.add(case, "speedup", speed, "", settings=settings)
+                drafters: dict[str, KnownAnswers] = {"known": KnownAnswers(plain.answers, right)}
+                if head is not None:
+                    drafters["eagle3"] = KnownAnswersAtCost(plain.answers, right, head)
+                for name, drafter in drafters.items():
+                    result = run(engine, FixedDepth(drafter, drafts, streams), *size)
+                    settings = {"drafts": drafts, "right": right, **_settings(result)}
+                    case, speed = f"{streams} streams, {name}, {drafts} of {right}", plain.token_ms / result.token_ms
+                    rows.add(case, "token_ms", result.token_ms, "ms", settings=settings)
+                    rows.add(case, "step_ms", result.step_ms, "ms", settings=settings)
+                    rows.add(case, "speedup", speed, "", settings=settings)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

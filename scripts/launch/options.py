@@ -38,6 +38,7 @@ class Options:
     kv_cache_dtype: str
     adapter_dtype: str
     speculation: str
+    draft_model: Path
     deterministic: bool
     tensor_parallel: int
     threads: int
@@ -64,6 +65,7 @@ class Options:
             kv_cache_dtype=env.get("KV_CACHE_DTYPE") or "auto",
             adapter_dtype=env.get("ADAPTER_DTYPE") or "auto",
             speculation=env.get("SPECULATION") or "off",
+            draft_model=Path(env.get("DRAFT_MODEL") or ROOT / "demo" / "draft").resolve(),
             deterministic=_switch(env, "DETERMINISTIC"),
             tensor_parallel=_number(env, "TP", 1),
             threads=_number(env, "THREADS", max(1, min((os.cpu_count() or 1) - 1, 8))),

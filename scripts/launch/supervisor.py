@@ -273,6 +273,7 @@ def engine_command(options: Options) -> list[str]:
         "--kv-cache-dtype", options.kv_cache_dtype,
         "--adapter-dtype", options.adapter_dtype,
         "--speculation", options.speculation,
+        *(("--draft-model", str(options.draft_model)) if options.speculation == "eagle3" else ()),
         "--deterministic" if options.deterministic else "--no-deterministic",
         "--tensor-parallel", str(options.tensor_parallel),
         "--threads", str(options.threads),

@@ -165,7 +165,7 @@ def test_guesses_are_those_of_the_published_head(
 
 def test_rings_hold_a_window_of_any_sequence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in passes of any size, with drafts that are overwritten, for longer than a ring, in slots of any order."""
-    for name, value in (("RING", 24), ("WINDOW", 16), ("MAX_ROWS", 8)):
+    for name, value in (("RING", 24), ("WINDOW", 16), ("MAX_ROWS", 8), ("_COLUMNS", 4)):
         monkeypatch.setattr(draft_head, name, value)
     path = head_for(folder, "published")
     engine = Engine(EngineConfig(model=folder / "model", pool_mb=1), LoadedAdapters())
@@ -187,14 +187,16 @@ def test_rings_hold_a_window_of_any_sequence(folder: Path, monkeypatch: pytest.M
                 part = slice(done[slot], done[slot] + rows[slot])
                 tokens[index, : rows[slot]], inputs[index, : rows[slot]] = texts[slot][part], features[slot][part]
                 positions[index, : rows[slot]] = torch.arange(part.start, part.stop)
-            outputs = head.run(torch.tensor(slots), tokens, inputs, positions)
+            longest = int(positions.max()) + 1
+            outputs = head.run(torch.tensor(slots), tokens, inputs, positions, longest)
             for index, slot in enumerate(slots):
                 part = slice(done[slot], done[slot] + rows[slot])
                 assert torch.allclose(outputs[index, : rows[slot]], expected[slot][part], atol=2e-4)
                 done[slot] += rows[slot]
             ahead = torch.tensor([[done[slot]] for slot in slots])  # two drafts of the same sequences
             for further in range(2):
-                head.run(torch.tensor(slots), torch.ones_like(ahead), torch.ones(len(slots), 1, 64), ahead + further)
+                at, longest = ahead + further, int(ahead.max()) + further + 1
+                head.run(torch.tensor(slots), torch.ones_like(ahead), torch.ones(len(slots), 1, 64), at, longest)
 
 
 @pytest.fixture(scope="module")

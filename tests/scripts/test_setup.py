@@ -134,7 +134,12 @@ def test_what_is_in_fp8_is_passed_on() -> None:
 
 def test_speculation_is_passed_on() -> None:
     for env, expected in ({}, "off"), ({"SPECULATION": "ngram"}, "ngram"):
-        assert arguments.parse(engine_command(Options.from_environment(env))[3:]).speculation == expected
+        parsed = arguments.parse(engine_command(Options.from_environment(env))[3:])
+        assert (parsed.speculation, parsed.draft_model) == (expected, None)
+    for env, folder in ({}, ROOT / "demo" / "draft"), ({"DRAFT_MODEL": "/models/head"}, Path("/models/head")):
+        options = Options.from_environment({"SPECULATION": "eagle3", **env})
+        parsed = arguments.parse(engine_command(options)[3:])
+        assert (parsed.speculation, parsed.draft_model) == ("eagle3", folder)
 
 
 def test_a_model_over_several_gpus() -> None:

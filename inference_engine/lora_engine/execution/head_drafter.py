@@ -59,11 +59,11 @@ class HeadDrafter:
         slots = self._tensor([slot for _, slot in ready])
         outputs = self._outputs[slots]
         tokens = [self._head.likeliest(outputs)]
-        positions = self._tensor([self._next[sequences[index]] for index, _ in ready])
-        for ahead in range(1, max(most[index] for index, _ in ready)):
-            outputs = self._head.run(slots, tokens[-1][:, None], outputs[:, None], (positions + ahead - 1)[:, None])[
-                :, 0
-            ]
+        nexts = [self._next[sequences[index]] for index, _ in ready]
+        positions, longest = self._tensor(nexts), max(nexts)
+        for ahead in range(max(most[index] for index, _ in ready) - 1):
+            at, longest = (positions + ahead)[:, None], longest + 1
+            outputs = self._head.run(slots, tokens[-1][:, None], outputs[:, None], at, longest)[:, 0]
             tokens.append(self._head.likeliest(outputs))
         for (index, _), row in zip(ready, torch.stack(tokens, 1).tolist(), strict=True):
             guesses[index] = row[: most[index]]
@@ -100,7 +100,8 @@ class HeadDrafter:
             self._next[part.sequence] = part.position + part.rows
         slots = self._tensor([self._slots[part.sequence] for part in parts])
         features = self._head.fuse(values[self._tensor(indices)])
-        outputs = self._head.run(slots, self._tensor(tokens), features, self._tensor(positions))
+        reach = max(self._next[part.sequence] for part in parts)
+        outputs = self._head.run(slots, self._tensor(tokens), features, self._tensor(positions), reach)
         last = self._tensor([part.rows - 1 for part in parts])
         self._outputs[slots] = outputs[torch.arange(len(parts), device=self._device), last]
 

@@ -32,6 +32,8 @@ RING, WINDOW = 1024, 768
 MAX_ROWS = RING - WINDOW
 # Rows of a sequence in the passes that all decoding sequences share; a prompt's rows have a pass of their own.
 DECODE_ROWS = 16
+# Places of a ring that a pass reads are a multiple of this number: short texts need not read whole rings.
+_COLUMNS = 64
 _PREFIXES = ("midlayer.", "layers.0.")
 _AGAIN = "copy the head from its source again"
 
@@ -217,12 +219,18 @@ class DraftHead:
         return F.linear(states, self._weights.fc)
 
     def run(
-        self, slots: torch.Tensor, tokens: torch.Tensor, features: torch.Tensor, positions: torch.Tensor
+        self,
+        slots: torch.Tensor,
+        tokens: torch.Tensor,
+        features: torch.Tensor,
+        positions: torch.Tensor,
+        longest: int = RING,
     ) -> torch.Tensor:
         """Run rows ``[slots, rows]`` and return their outputs ``[slots, rows, hidden]``, features of further rows.
 
         ``tokens`` are those after ``positions``. Rows of padding have position -1. Each slot is there once, with at
-        most ``MAX_ROWS`` rows, in ascending order of positions.
+        most ``MAX_ROWS`` rows, in ascending order of positions. If no position of a ring is ``longest`` or more, its
+        places from there on are not read.
         """
         w, layer = self._weights, self.config.layer
         count, rows = tokens.shape
@@ -240,7 +248,8 @@ class DraftHead:
         self._keys[slots[:, None], places] = k.view(count, rows, kv_heads, dim)
         self._values[slots[:, None], places] = v.view(count, rows, kv_heads, dim)
         self._positions[slots[:, None], places] = positions
-        attended = self._attend(slots, q.view(count, rows, kv_heads, heads // kv_heads, dim), positions)
+        q = q.view(count, rows, kv_heads, heads // kv_heads, dim)
+        attended = self._attend(slots, q, positions, min(RING, -(-longest // _COLUMNS) * _COLUMNS))
         residual = residual + F.linear(attended, w.out)
         gate, up = F.linear(self._norm(residual, w.mlp_norm), w.gate_up).chunk(2, -1)
         return residual + F.linear(F.silu(gate) * up, w.down)
@@ -254,9 +263,12 @@ class DraftHead:
         best = self.logits(outputs).argmax(-1)
         return best if self._weights.token_of is None else self._weights.token_of[best]
 
-    def _attend(self, slots: torch.Tensor, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Attend from queries ``[slots, rows, kv heads, group, dim]`` to the window before each row."""
-        keys, values, theirs = self._keys[slots], self._values[slots], self._positions[slots][:, None]
+    def _attend(self, slots: torch.Tensor, q: torch.Tensor, positions: torch.Tensor, columns: int) -> torch.Tensor:
+        """Attend from queries ``[slots, rows, kv heads, group, dim]`` to the window before each row, in the first
+        ``columns`` places of the rings.
+        """
+        keys, values = self._keys[:, :columns][slots], self._values[:, :columns][slots]
+        theirs = self._positions[:, :columns][slots][:, None]
         scores = torch.einsum("srkgd,spkd->skgrp", q, keys).float() * self.config.layer.head_dim**-0.5
         at = positions[:, :, None]
         visible = (theirs >= 0) & (theirs <= at) & (theirs > at - WINDOW)

@@ -76,6 +76,11 @@ class Speculation:
         self._promising: dict[Sequence, None] = {}  # those with a guess that is worth its rows
         self._rates: dict[str, float] = {}  # by adapter
 
+    @property
+    def is_free(self) -> bool:
+        """True if a guess costs no device time."""
+        return self._drafter.is_free
+
     def may_draft(self, running: int) -> bool:
         """Return whether sequences may have drafts beside so many running ones."""
         return running <= self._max_running
