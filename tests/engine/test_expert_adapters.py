@@ -24,6 +24,7 @@ from lorikeet_testing.expert_adapters import (
 from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.reference_families import Family, ReferenceFamilies, build_engine, run_all
+from lorikeet_testing.shape_runs import ShapeRun
 from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of, pack_for
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
@@ -32,6 +33,7 @@ from transformers import AutoModelForCausalLM
 from lora_engine.adapters.delta_norms import delta_norms
 from lora_engine.adapters.fp8_factors import quantise_experts
 from lora_engine.execution.graph_runner import GraphRunner
+from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
 from lora_engine.peft_format import BaseGeometry, inspect_adapter, resolve_patterns
@@ -111,6 +113,46 @@ def test_kernels_have_the_tokens_of_the_reference(families: ReferenceFamilies, n
         factors = random_factors(base, seed, form)
         models[form] = save_experts(tmp_path / form, factors, form), with_deltas(base, factors)
     check_all(family, models, per=1, backend="triton", step_tokens=64)
+
+
+def test_64_adapters_on_experts_in_one_batch_answer_as_alone() -> None:
+    """Of random ranks, beside adapters that leave the experts alone, and beside the base."""
+    rnd = random.Random(5)
+    config = ModelConfig.from_dict(
+        {
+            "model_type": "qwen3_moe", "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 64,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 100,
+            "max_position_embeddings": 512, "num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+            "norm_topk_prob": True,
+        }
+    )  # fmt: skip
+    ranks = [rnd.randint(1, 20) for _ in range(64)]
+    run = ShapeRun(config, "cpu", torch.float32, ranks, backend="torch", pool_mb=64, max_running=80, page_tokens=4)
+    digests = [*run.packed, *(run.add_adapter(rnd.randint(1, 9), on_experts=False) for _ in range(8)), *[""] * 8]
+    rnd.shuffle(digests)
+    params = SamplingParams(max_tokens=3, ignore_eos=True, logprobs=True)
+    requests = [
+        GenerationRequest(str(n), [rnd.randrange(100) for _ in range(rnd.choice((1, 3, 8)))], params, digest)
+        for n, digest in enumerate(digests)
+    ]
+    most, step = 0, run.engine.runner.launch
+
+    def spy(chunks: Any, *others: Any, **more: Any) -> Any:
+        nonlocal most
+        ordered = list(chunks)
+        most = max(most, len({chunk.sequence.request.adapter_digest for chunk in ordered}))
+        return step(ordered, *others, **more)
+
+    run.engine.runner.launch = spy  # type: ignore[method-assign]
+    together = run.generate(requests)
+    assert most == 64 + 8 + 1, "all are in one step"
+    answers = set()
+    for request in requests:
+        ((tokens, logits),) = run.generate([request]).values()
+        assert together[request.request_id][0] == tokens
+        torch.testing.assert_close(together[request.request_id][1], logits, rtol=1e-4, atol=1e-5)
+        answers.add((tuple(request.prompt_token_ids), tuple(tokens)))
+    assert len(answers) > 60
 
 
 def in_fp8(factors: dict[int, ExpertFactorsOf]) -> dict[int, ExpertFactorsOf]:

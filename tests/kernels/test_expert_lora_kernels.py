@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +16,8 @@ from lora_engine.adapters.experts import MODULES, ExpertFactors, plan_experts, r
 from lora_engine.adapters.targets import ExpertShapes
 from lora_engine.adapters.tensors import factor_rows
 from lora_engine.peft_format import DOWN, GATE, GATE_UP, UP, ExpertFactor, ExpertLora, FactorForm
+from lora_kernels import expert_lora
+from lora_kernels import experts as kernels
 from lora_kernels.expert_lora import ExpertLora as StepLora
 from lora_kernels.experts import INVARIANT_CONFIGS, ExpertsConfig, config_of, grouped_experts, route
 from lora_kernels.tables import FP8_ROWS, SlotTables
@@ -154,3 +158,48 @@ def test_with_a_fixed_configuration_rows_do_not_depend_on_others(
     torch.testing.assert_close(together, mixed(everything, fixed=None), rtol=2e-2, atol=2e-2)
     if DEVICE == "cpu":
         assert not torch.equal(mixed(everything[:5], fixed=None), together[:5]), "the default depends on the number"
+
+
+def test_launches_grow_with_the_pairs_and_not_with_adapters_times_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decode step in which every row has an adapter of its own, of a random rank, on 16 experts."""
+    rnd, tokens, experts, hidden, inner, per_token = random.Random(7), 64, 16, 32, 16, 4
+    ranks = [rnd.randint(1, 20) for _ in range(tokens)]
+    adapters = tuple(((GATE_UP, rank, ""), (DOWN, rnd.randint(1, rank), "")) for rank in ranks)
+    monkeypatch.setattr(f"{__name__}.ADAPTERS", adapters)
+    programs: dict[str, int] = {}
+
+    class Counted:
+        def __init__(self, kernel: Any, name: str) -> None:
+            self.kernel, self.name = kernel, name
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            programs[self.name] = programs.get(self.name, 0) + math.prod(grid)
+            return self.kernel[grid]
+
+    for module, name in (
+        (expert_lora, "_shrink_pairs_kernel"), (expert_lora, "_shrink_blocks_kernel"), (kernels, "_gate_up_kernel"),
+        (kernels, "_down_kernel"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, Counted(getattr(module, name), name))
+    tables = SlotTables(tokens + 1, LAYER + 1, 900, DEVICE, experts=True)
+    pool = torch.full((30_000, ROWS_PER_PAGE * KV_DIM), torch.nan, dtype=DTYPE, device=DEVICE)
+    placed = place(pool, tables, ExpertShapes(experts, hidden, inner))
+    x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
+    gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
+    down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(DTYPE)
+    slots = torch.randperm(tokens).to(DEVICE, torch.int32) + 1
+    slots[::9] = 0
+    for rows, by_pair in ((16, True), (tokens, False)):
+        programs.clear()
+        routing = route(torch.randn(rows, experts, device=DEVICE), per_token, renormalised=True)
+        lora = StepLora(slots[:rows], pool, tables, LAYER, KV_DIM, 32)
+        got = grouped_experts(x[:rows], gate_up, down, routing, "silu", None, lora)
+        want = by_token(x[:rows], (gate_up, down), routing, slots[:rows], placed)
+        assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[DTYPE]
+        pairs = rows * per_token
+        blocks = pairs // 16 + min(pairs, experts)
+        shrinks = 3 * 2 * pairs if by_pair else 3 * 4 * blocks  # modules, blocks of 16 ranks or shares of adapters
+        assert programs == {
+            f"_shrink_{'pairs' if by_pair else 'blocks'}_kernel": shrinks, "_gate_up_kernel": blocks,
+            "_down_kernel": blocks,
+        }  # fmt: skip

@@ -96,7 +96,14 @@ class ShapeRun:
         targets = TargetShapes(self.config.target_shapes(), experts=expert_shapes(self.config, 1))
         return LoadedModel("random", "sha256:random", str(self.device), model, tokenizer, pool, targets, 512, tables)
 
-    def _adapter(self, rank: int, seed: int) -> PackedAdapter:
+    def add_adapter(self, rank: int, *, on_experts: bool) -> str:
+        """Add an adapter on every target, and on experts if ``on_experts``; return its digest."""
+        packed = self._adapter(rank, len(self.packed), on_experts=on_experts)
+        self.packed[packed.digest] = packed
+        self.source.add(packed)
+        return packed.digest
+
+    def _adapter(self, rank: int, seed: int, *, on_experts: bool = True) -> PackedAdapter:
         modules = tuple(
             ModuleLora(layer, target, rank, rank, 1.0, "", "")
             for layer in range(self.config.num_layers)
@@ -107,6 +114,7 @@ class ShapeRun:
             ExpertLora(layer, module, rank, (1.0,), a, b)
             for layer in self.config.sparse_layers
             for module in (GATE, UP, DOWN)
+            if on_experts
         )
         targets = tuple(self.config.target_shapes())
         manifest = AdapterManifest(rank, targets, "BF16", 0, 0, 0, "random", modules, {}, experts=experts)
