@@ -130,6 +130,38 @@ def test_ranks_give_the_tokens_of_one(tmp_path: Path, world: int, families: list
         assert full[0].adapter_bytes < outer[0].adapter_bytes < alone.adapter_bytes
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("world", "key_heads", "value_heads"), [(2, 2, 6), (4, 4, 12)])
+def test_gated_delta_layers_with_one_key_head_on_each_rank(
+    tmp_path: Path, world: int, key_heads: int, value_heads: int
+) -> None:
+    """Three value heads share a key head; targets of a layer's input are split by part, and its gates by head."""
+    heads = {"linear_num_key_heads": key_heads, "linear_num_value_heads": value_heads, "num_key_value_heads": world}
+    case = make_case(tmp_path / "model", "qwen3.5-gated-delta", **heads)
+    runs = [case.run(9, lora_sharding=sharding, pool_mb=6) for sharding in ("outer", "full")]
+    alone = runs[0].on(Parallel())
+    for ranks in on_ranks(world, tmp_path, runs):
+        assert [ran.tokens for ran in ranks] == [alone.tokens] * world
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "world", "words"),
+    [
+        ("qwen3.5-gated-delta", {"linear_num_key_heads": 1, "linear_num_value_heads": 4}, 2, "key heads of gated"),
+        ("qwen3.5-gated-delta", {"linear_num_key_heads": 3, "linear_num_value_heads": 6}, 2, "key heads of gated"),
+        ("qwen3.5-gated-delta", {"num_key_value_heads": 1}, 2, r"key-value heads \(1\)"),
+        ("olmo-hybrid", {}, 2, "family olmo_hybrid cannot be split"),
+    ],
+)
+def test_hybrids_that_cannot_be_split_are_refused_before_they_are_loaded(
+    tmp_path: Path, family: str, sizes: dict[str, int], world: int, words: str
+) -> None:
+    save_model(family, tmp_path, **sizes)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=f"{words}.*tensor-parallel"):
+        load_model(EngineConfig(tmp_path, tensor_parallel=world), Parallel(world - 1, world))
+
+
 def on_experts(case: Case) -> dict[str, Adapter]:
     """Adapters on all experts, which every rank has by inner features, and on routers, which it has in full."""
     model = AutoModelForCausalLM.from_pretrained(case.model, dtype=torch.float32)

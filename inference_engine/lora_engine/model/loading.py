@@ -129,6 +129,8 @@ def _load(
         check_experts(config, model_config, parallel)
     if config.deterministic:
         _check_deterministic(config, parallel, model_config)
+    if parallel.world > 1:  # raises for heads that cannot be split, before anything is loaded
+        ModelShape.of(model_config, parallel, 1, torch.device("meta"), dtype)
     if config.speculation == "eagle3":
         _check_draft_head(config, parallel, model_config)
     with progress.phase("weights") as share:
