@@ -50,13 +50,17 @@ class SigmoidScores(NamedTuple):
 
 
 class ExpertsConfig(NamedTuple):
-    """A program's tile (pairs, outputs, inputs of 16 bits), its warps, and the stages of the loop's pipeline."""
+    """A program's tile (pairs, outputs, inputs of 16 bits), its warps, and the stages of the loop's pipeline.
+
+    It is for up to ``most`` pairs per expert, on average.
+    """
 
     pairs: int
     outputs: int
     inputs: int
     warps: int
     stages: int
+    most: float = float("inf")
 
 
 class ClampedSwiglu(NamedTuple):
@@ -66,16 +70,31 @@ class ClampedSwiglu(NamedTuple):
     limit: float
 
 
-# By increasing pairs per expert: a launch takes the first configuration whose tile holds the average, or the last.
-CONFIGS = (ExpertsConfig(16, 64, 128, 4, 3), ExpertsConfig(64, 64, 64, 4, 3), ExpertsConfig(128, 128, 64, 8, 4))
+# Scales of the experts' matrices.
+_PLAIN, _BY_ROW, _IN_BLOCKS, _MXFP4 = 0, 1, 2, 3
+# By form of the scales, and by increasing pairs per expert, of which an expert has more than the average. Converting
+# weights takes longer for each tile of pairs, so that tiles of converted ones hold more pairs (docs/LOG.md).
+_FP8_CONFIGS = (
+    ExpertsConfig(16, 64, 128, 4, 3, 8), ExpertsConfig(32, 64, 128, 4, 3, 16), ExpertsConfig(64, 64, 64, 4, 3, 64),
+    ExpertsConfig(128, 64, 64, 4, 3),
+)  # fmt: skip
+CONFIGS = {
+    _PLAIN: (
+        ExpertsConfig(16, 64, 128, 4, 3, 16), ExpertsConfig(64, 64, 64, 4, 3, 64), ExpertsConfig(128, 128, 64, 8, 4),
+    ),
+    _BY_ROW: _FP8_CONFIGS,
+    _IN_BLOCKS: _FP8_CONFIGS,
+    _MXFP4: (
+        ExpertsConfig(16, 128, 128, 4, 3, 8), ExpertsConfig(32, 64, 128, 4, 3, 16), ExpertsConfig(64, 64, 64, 4, 3, 64),
+        ExpertsConfig(128, 128, 64, 8, 3),
+    ),
+}  # fmt: skip
 # Configurations of decode rows and of prompts whose sums must not depend on the number of pairs.
-INVARIANT_CONFIGS = CONFIGS[0], CONFIGS[-1]
+INVARIANT_CONFIGS = CONFIGS[_PLAIN][0], CONFIGS[_PLAIN][-1]
 # Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
 _SORTED, _BLOCKS = 64, 16
 # Features of a program that combines the experts of a token.
 _COMBINED = 1024
-# Scales of the experts' matrices.
-_PLAIN, _BY_ROW, _IN_BLOCKS, _MXFP4 = 0, 1, 2, 3
 _SCALE_BLOCK = tl.constexpr(BLOCK)
 _MXFP4_BLOCK = tl.constexpr(MXFP4_BLOCK)
 
@@ -469,14 +488,23 @@ def packs_two(x: torch.Tensor) -> bool:
     return x.dtype == torch.bfloat16 and x.device.type != "cpu"
 
 
-def config_of(pairs: int, experts: int) -> ExpertsConfig:
-    """Return the configuration of the products of so many pairs."""
-    return next((config for config in CONFIGS if pairs <= config.pairs * experts), CONFIGS[-1])
+def config_of(pairs: int, experts: int, form: int = _PLAIN) -> ExpertsConfig:
+    """Return the configuration of the products of so many pairs with experts of a ``form_of``."""
+    return next(config for config in CONFIGS[form] if pairs <= config.most * experts)
 
 
-def least_tokens(experts: int, per_token: int) -> list[int]:
-    """Return the smallest number of tokens that has each configuration."""
-    return [1, *(config.pairs * experts // per_token + 1 for config in CONFIGS[:-1])]
+def least_tokens(experts: int, per_token: int, form: int = _PLAIN) -> list[int]:
+    """Return the smallest number of tokens that has each configuration of experts of a ``form_of``."""
+    return [1, *(int(config.most * experts // per_token) + 1 for config in CONFIGS[form][:-1])]
+
+
+def form_of(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> int:
+    """Return the form of the experts' scales, for ``config_of`` and ``least_tokens``."""
+    if isinstance(matrices, torch.Tensor):
+        return _PLAIN
+    if isinstance(matrices, Mxfp4Stack):
+        return _MXFP4
+    return _IN_BLOCKS if matrices.in_blocks else _BY_ROW
 
 
 def grouped_experts(
@@ -509,9 +537,10 @@ def grouped_experts(
         raise ValueError(f"experts are {tuple(gate_up.shape)} and {tuple(down.shape)} for x of {tuple(x.shape)}")
     if routing.experts.shape != (tokens, per_token) or routing.starts.shape != (experts + 1,):
         raise ValueError(f"the routing is of {len(routing.experts)} tokens, but x is {tuple(x.shape)}")
-    (gate_up, gate_up_scale, form), (down, down_scale, down_form) = _stored(gate_up), _stored(down)
-    if form != down_form:
+    form = form_of(gate_up)
+    if form != form_of(down):
         raise ValueError("gate_up and down must be stored in the same way")
+    (gate_up, gate_up_scale), (down, down_scale) = _stored(gate_up), _stored(down)
     if x.stride(1) != 1 or not gate_up.is_contiguous() or not down.is_contiguous():
         raise ValueError("rows of x, and the experts' matrices, must be contiguous")
     for bias, width in ((gate_up_bias, rows), (down_bias, hidden)):
@@ -527,7 +556,7 @@ def grouped_experts(
     if not tokens:
         return out
     pairs = tokens * per_token
-    config = fixed or config_of(pairs, experts)
+    config = fixed or config_of(pairs, experts, form)
     outputs = config.outputs if lora is None else block_columns(lora.kv_dim, config.outputs)
     blocks = pairs // config.pairs + min(pairs, experts)
     tile = {
@@ -563,10 +592,10 @@ def grouped_experts(
     return out
 
 
-def _stored(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Return the data, the scales (without any: the data, which nothing reads as such), and the form of the scales."""
+def _stored(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the data and the scales; without any, the data again, which nothing reads as such."""
     if isinstance(matrices, torch.Tensor):
-        return matrices, matrices, _PLAIN
+        return matrices, matrices
     if isinstance(matrices, Mxfp4Stack):
-        return matrices.data, matrices.scale.view(torch.int32), _MXFP4  # the four scales of a word's values in one
-    return matrices.data, matrices.scale, _IN_BLOCKS if matrices.in_blocks else _BY_ROW
+        return matrices.data, matrices.scale.view(torch.int32)  # the four scales of a word's values in one
+    return matrices.data, matrices.scale

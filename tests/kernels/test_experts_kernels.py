@@ -188,12 +188,16 @@ def test_rows_of_padding_stay_in_range_and_alone() -> None:
     assert torch.isfinite(F.gelu(gate, approximate="tanh") * up).all()
 
 
-def test_each_configuration_has_a_smallest_step() -> None:
-    for experts, per_token in ((128, 8), (8, 2), (64, 8)):
-        chosen = [config_of(tokens * per_token, experts) for tokens in least_tokens(experts, per_token)]
-        assert chosen == list(kernels.CONFIGS)
-        before = [config_of((tokens - 1) * per_token, experts) for tokens in least_tokens(experts, per_token)[1:]]
-        assert before == list(kernels.CONFIGS[:-1])
+@pytest.mark.parametrize("form", kernels.CONFIGS)
+def test_each_configuration_has_a_smallest_step(form: int) -> None:
+    configs = [*kernels.CONFIGS[form]]
+    for experts, per_token in ((128, 8), (8, 2), (64, 8), (32, 4)):
+        chosen = [config_of(tokens * per_token, experts, form) for tokens in least_tokens(experts, per_token, form)]
+        assert chosen == configs
+        before = [
+            config_of((tokens - 1) * per_token, experts, form) for tokens in least_tokens(experts, per_token, form)[1:]
+        ]
+        assert before == configs[:-1]
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

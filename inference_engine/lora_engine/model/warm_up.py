@@ -17,7 +17,7 @@ from lora_engine.memory.page_pool import PagePool
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, sample
 from lora_kernels.attention import LEAST_SPLIT_KEYS, LONG
-from lora_kernels.experts import least_tokens
+from lora_kernels.experts import form_of, least_tokens
 from lora_kernels.kernel_variants import KernelVariant
 from lora_kernels.work_items import Span, token_tiles
 
@@ -54,7 +54,9 @@ def prefill_steps(
     if LEAST_SPLIT_KEYS + page <= longest:  # the last message of a long conversation: its keys are split
         steps.add((page, LEAST_SPLIT_KEYS))
     if (experts := model.shape.experts) is not None:
-        steps |= {(tokens, 0) for tokens in least_tokens(experts.count, experts.per_token) if tokens <= longest}
+        stacks = (layer.experts.gate_up for layer in model.weights.layers if layer.experts is not None)
+        least = least_tokens(experts.count, experts.per_token, form_of(next(stacks)))
+        steps |= {(tokens, 0) for tokens in least if tokens <= longest}
     for tokens, context in sorted(steps):
         batch = prefill_batch(tokens, pool.geometry, model.device, context)
         logits = model.run(batch.token_ids, batch.logit_rows, ops.plan(batch, pool), layers=layers)

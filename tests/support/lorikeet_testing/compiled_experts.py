@@ -7,7 +7,15 @@ import json
 import torch
 
 from lora_kernels.expert_lora import ExpertLora
-from lora_kernels.experts import ClampedSwiglu, Routing, SigmoidScores, grouped_experts, least_tokens, route
+from lora_kernels.experts import (
+    ClampedSwiglu,
+    Routing,
+    SigmoidScores,
+    form_of,
+    grouped_experts,
+    least_tokens,
+    route,
+)
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Stack
 from lora_kernels.mxfp4 import Mxfp4Stack
 from lora_kernels.tables import SlotTables
@@ -33,32 +41,45 @@ def main() -> None:
     fp8_tables.expert_scales = tables.expert_scales
     launches: dict[str, Launch] = {}
     with compiling(lambda launch: launches.setdefault(f"{launch.name} {len(launches)}", launch)):
-        *_, most = least_tokens(EXPERTS, PER_TOKEN)
-        for tokens in least_tokens(EXPERTS, PER_TOKEN):
+        biases = elements(EXPERTS, 2 * INNER, dtype=bf16), elements(EXPERTS, HIDDEN, dtype=bf16)
+        mxfp4 = _in_mxfp4(2 * INNER, HIDDEN), _in_mxfp4(HIDDEN, INNER)
+        for groups in (1, 8):  # as GLM-4.5-Air's router and, with groups, DeepSeek's
+            sigmoid = SigmoidScores(elements(EXPERTS, dtype=torch.float32), groups, max(1, groups // 2), 2.5)
+            route(elements(1, EXPERTS, dtype=bf16), PER_TOKEN, renormalised=True, sigmoid=sigmoid)
+        for tokens in _least(plain[0]):
             route(elements(tokens, EXPERTS, dtype=bf16), PER_TOKEN, renormalised=True)
-            if tokens == 1:  # as GLM-4.5-Air's and, with groups, DeepSeek's
-                for groups in (1, 8):
-                    sigmoid = SigmoidScores(elements(EXPERTS, dtype=torch.float32), groups, max(1, groups // 2), 2.5)
-                    route(elements(tokens, EXPERTS, dtype=bf16), PER_TOKEN, renormalised=True, sigmoid=sigmoid)
-            routing = Routing(
-                elements(tokens, PER_TOKEN, dtype=i32),
-                elements(tokens, PER_TOKEN, dtype=torch.float32),
-                elements(tokens * PER_TOKEN, dtype=i32),
-                elements(EXPERTS + 1, dtype=i32),
-            )
-            x = elements(tokens, HIDDEN, dtype=bf16)
+            x, routing, lora = _step(tokens, tables)
             grouped_experts(x, *plain, routing, "silu")
-            lora = ExpertLora(elements(tokens, dtype=i32), elements(64, 32 * KV_DIM, dtype=bf16), tables, 0, KV_DIM, 16)
             grouped_experts(x, *plain, routing, "silu", None, lora)
-            if tokens == 1:
-                grouped_experts(x, *by_row, routing, "silu")
-            if tokens in (1, most):
-                grouped_experts(x, *in_blocks, routing, "silu", None, lora._replace(tables=fp8_tables))
-            biases = elements(EXPERTS, 2 * INNER, dtype=bf16), elements(EXPERTS, HIDDEN, dtype=bf16)
-            mxfp4 = _in_mxfp4(2 * INNER, HIDDEN), _in_mxfp4(HIDDEN, INNER)
+        least, *_, most = _least(by_row[0])
+        x, routing, _ = _step(least, tables)
+        grouped_experts(x, *by_row, routing, "silu")
+        for tokens in (least, most):
+            x, routing, lora = _step(tokens, fp8_tables)
+            grouped_experts(x, *in_blocks, routing, "silu", None, lora)
+        for tokens in _least(mxfp4[0]):
+            x, routing, lora = _step(tokens, tables)
             grouped_experts(x, *mxfp4, routing, ClampedSwiglu(1.702, 7.0), None, lora, *biases)
     different = {launch.source().hash(): (name, launch) for name, launch in launches.items()}
     print(json.dumps({_named(name, launch): launch.compile().asm["ptx"] for name, launch in different.values()}))
+
+
+def _least(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> list[int]:
+    """Return the smallest steps of the configurations of the experts' products."""
+    return least_tokens(EXPERTS, PER_TOKEN, form_of(matrices))
+
+
+def _step(tokens: int, tables: SlotTables) -> tuple[torch.Tensor, Routing, ExpertLora]:
+    """Return a step's activations, routing, and adapters, unallocated."""
+    bf16, i32 = torch.bfloat16, torch.int32
+    routing = Routing(
+        elements(tokens, PER_TOKEN, dtype=i32),
+        elements(tokens, PER_TOKEN, dtype=torch.float32),
+        elements(tokens * PER_TOKEN, dtype=i32),
+        elements(EXPERTS + 1, dtype=i32),
+    )
+    lora = ExpertLora(elements(tokens, dtype=i32), elements(64, 32 * KV_DIM, dtype=bf16), tables, 0, KV_DIM, 16)
+    return elements(tokens, HIDDEN, dtype=bf16), routing, lora
 
 
 def _in_fp8(parts: int, rows: int, columns: int, in_blocks: bool) -> Fp8Stack:
