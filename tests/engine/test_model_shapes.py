@@ -23,6 +23,7 @@ from lorikeet_testing.shape_runs import ShapeRun, requests_for, rounding_error, 
 
 from lora_engine.model.config import ModelConfig
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, SplitK
+from scripts import card_table
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/model_shapes.jsonl"
 RANKS = (1, 8, 256, 16, 40, 64, 128)
@@ -130,6 +131,71 @@ def test_layers_on_a_gpu(name: str) -> None:
     keep(name, shape, **figures, seconds=time.perf_counter() - started)
     assert figures.get("float32", 0.0) < 1e-4
     assert figures["bfloat16"] <= 2 * figures["torch_bfloat16"]
+
+
+# Mixtures of experts, with the sizes of the published configurations.
+MIXTURES = [name for name, raw in card_table.MODELS.items() if ModelConfig.from_dict(raw).experts is not None]
+
+
+def mixture(name: str, **sizes: Any) -> ModelConfig:
+    """Two layers, one of each kind."""
+    raw = card_table.MODELS[name]
+    kinds = {"layer_types": ["linear_attention", "full_attention"]} if raw["model_type"].startswith("qwen3_5") else {}
+    few = {"num_hidden_layers": 2, "max_position_embeddings": 1024, "tie_word_embeddings": True, **kinds, **sizes}
+    return ModelConfig.from_dict({**raw, **few})
+
+
+def scaled_mixture(name: str) -> ModelConfig:
+    """Small enough for the interpreter, with the factors of the model's sizes that are no powers of two."""
+    raw, whole = card_table.MODELS[name], ModelConfig.from_dict(card_table.MODELS[name])
+    assert whole.experts is not None
+    inner = whole.experts.inner // (128 if whole.experts.inner > 8192 else 32 if whole.experts.inner > 2048 else 16)
+    sizes = {
+        "hidden_size": whole.hidden_size // 32, "num_attention_heads": whole.num_heads // whole.num_kv_heads,
+        "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 127, "quantization_config": None, "sliding_window": 12,
+        "intermediate_size": inner if "moe_intermediate_size" not in raw else 2 * inner,
+        "num_experts_per_tok": min(3, whole.experts.per_token),
+    }  # fmt: skip
+    sizes |= dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), inner)
+    sizes |= dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 6)
+    sizes |= {"linear_num_key_heads": 1, "linear_num_value_heads": 2}
+    sizes |= dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 16)
+    return mixture(name, **{key: value for key, value in sizes.items() if key in raw or not key.startswith("linear")})
+
+
+def test_every_published_mixture_has_a_row() -> None:
+    assert {"Qwen3-30B-A3B", "Qwen3.5-35B-A3B", "GPT-OSS-20B", "GPT-OSS-120B", "Mixtral-8x7B", "GLM-4.5-Air"} <= {
+        *MIXTURES
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "Qwen3.5-35B-A3B" else pytest.mark.long) for n in MIXTURES if n[-4:] != "120B"],
+)
+@pytest.mark.usefixtures("larger_pieces")
+def test_scaled_mixtures_in_the_interpreter(name: str) -> None:
+    """Adapters on every projection, router and expert; 120B differs from 20B in numbers of layers and experts only."""
+    run = ShapeRun(scaled_mixture(name), "cpu", torch.float32, (20,), pool_mb=16, max_running=4, cuda_graphs=False)
+    requests, used = requests_for(run, 2, lengths=(2, 18), new=2, seed=len(name))
+    assert worst_error(run, requests, used, run.generate(requests), torch.float32) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MIXTURES)
+def test_mixtures_on_a_gpu(name: str) -> None:
+    """In float32: in 16 bits a router may choose another expert than the reference, whose output is then another."""
+    started = time.perf_counter()
+    run = ShapeRun(mixture(name, vocab_size=32_003), "cuda", torch.float32, (8, 40), pool_mb=6000, max_running=64)
+    error = 0.0
+    for batch, lengths in ((1, (33,)), (16, (1, 17, 70, 200)), (64, (2, 3))):
+        requests, used = requests_for(run, batch, lengths, new=3, seed=batch, name=f"{batch}-", first=1)
+        found = run.generate(requests)
+        error = max(error, worst_error(run, requests[::4], used, found, torch.float32))
+    del run, found
+    free()
+    print(name, f"{error:.3g} in {time.perf_counter() - started:.1f} s")
+    assert error < 1e-4
 
 
 def free() -> None:

@@ -181,7 +181,7 @@ class Reference:
         """Return logits of the last rows of each sequence, ``[rows, vocab]``, on the model's device."""
         run, geometry, device = self._run, self._run.engine.pool.geometry, self._run.device
         needed = sum(p.num_pages for p in run.packed.values()) + sum(
-            geometry.pages_for_tokens(len(tokens)) for tokens, _, _ in sequences
+            geometry.pages_for_sequence(len(tokens)) for tokens, _, _ in sequences
         )
         pool = PagePool(geometry, needed + 1, self._dtype, device)
         pool.data.fill_(float("nan"))
@@ -199,7 +199,8 @@ class Reference:
             ids.append(torch.tensor(tokens))
             positions.append(places)
             cells.append(pages[places // geometry.page_tokens] * geometry.rows_per_page + places % geometry.page_tokens)
-            spans.append(PrefillSpan(start, stop, 0, pages.to(device)))
+            states = torch.tensor(allocator.allocate(geometry.state_pages)) if geometry.state_pages else None
+            spans.append(PrefillSpan(start, stop, 0, pages.to(device), None if states is None else states.to(device)))
             if digest:
                 lora.append(LoraSpan(slots[digest], start, stop))
             rows.append(torch.arange(stop - last, stop))
@@ -208,6 +209,7 @@ class Reference:
         batch = StepBatch(
             torch.cat(ids).to(device), torch.cat(positions).to(device), torch.cat(cells).to(device), 0,
             none[:, None], none, spans, lora, torch.cat(rows).to(device),
+            state_table=none.view(0, geometry.state_pages) if geometry.state_pages else None,
         )  # fmt: skip
         return list(self._model.forward(batch, pool).split([last for _, _, last in sequences]))
 
