@@ -1,4 +1,7 @@
-"""The command line against the running product: log in, upload, promote, keys, usage, tail."""
+"""The command line against the running product: log in, upload, promote, keys, usage, tail.
+
+Its hundred processes are forks; `test_documentation.py` starts it as users do.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from lorikeet_testing.forked import run_forked
 from lorikeet_testing.launched import ROOT, Access
 from lorikeet_testing.web import eventually
 
@@ -33,10 +37,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def lorikeet(environment: dict[str, str]) -> Run:
     def run(*arguments: str, fails: bool = False, **env: str) -> Result:
-        command = [sys.executable, "-m", "lorikeet_cli", *arguments]
-        done = subprocess.run(
-            command, env={**environment, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
-        )
+        done = run_forked(["lorikeet_cli", *arguments], env={**environment, **env}, folder=ROOT)
         assert (done.returncode != 0) is fails, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done

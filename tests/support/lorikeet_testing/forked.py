@@ -39,16 +39,25 @@ PRELOADED_BY_ENGINES = [
     "concurrent.futures.thread", "email.message", "google.protobuf.text_format", "grpc.aio", "jinja2.sandbox",
     "numpy.typing", "tokenizers", "torch", "torch.distributed", "torch.multiprocessing", "urllib.request",
 ]  # fmt: skip
+FROZEN = "lorikeet_testing.frozen"
 _forks = multiprocessing.get_context("forkserver")
 _servers: dict[bool, forkserver.ForkServer] = {}
 _starting = threading.Lock()
 
 
 def _server(*, engine: bool) -> forkserver.ForkServer:
-    """Return the process that forks: of an engine, or of anything else. Its first fork starts it."""
+    """Return the process that forks: of an engine, or of anything else. Its first use starts it."""
     if engine not in _servers:
         _servers[engine] = forkserver.ForkServer()
-        _servers[engine].set_forkserver_preload(PRELOADED_BY_ENGINES if engine else PRELOADED)
+        _servers[engine].set_forkserver_preload([*(PRELOADED_BY_ENGINES if engine else PRELOADED), FROZEN])
+        paths = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+        try:
+            _servers[engine].ensure_running()
+        finally:
+            del os.environ["PYTHONPATH"]
+            if paths is not None:
+                os.environ["PYTHONPATH"] = paths
     return _servers[engine]
 
 
