@@ -10,7 +10,7 @@ import {
 } from "react";
 import { EventStream, type LiveEvent } from "@/lib/event-stream";
 import { InferenceSocket } from "@/lib/inference-socket";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import { ApiError } from "@/api/errors";
 import { type ConnectionState, ConnectionRefusedError, ReconnectingSocket, socketUrl } from "@/lib/reconnecting-socket";
 import { applyEvent, refreshTenant } from "./live-cache";
@@ -24,7 +24,7 @@ const FATAL = [4401, 4403, 4404];
  */
 async function authMessage(tenant: string): Promise<object> {
   try {
-    const { ticket } = await unwrap(api.POST("/api/tenants/{tenant}/socket-ticket", { params: { path: { tenant } } }));
+    const { ticket } = await request("POST /api/tenants/{tenant}/socket-ticket", { tenant });
     return { type: "auth", ticket };
   } catch (cause) {
     if (cause instanceof ApiError && [401, 403, 404].includes(cause.status))

@@ -1,6 +1,6 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import type { Device } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
@@ -13,15 +13,13 @@ import { toast } from "@/components/toast";
 import { deviceName } from "@/lib/device";
 import { fullTime, plural } from "@/lib/format";
 
-const devicesQuery = queryOptions({ queryKey: ["sessions"], queryFn: () => unwrap(api.GET("/api/sessions")) });
+const devicesQuery = queryOptions({ queryKey: ["sessions"], queryFn: () => request("GET /api/sessions") });
 
 function useEnd(what: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (id: string | null) =>
-      id === null
-        ? unwrap(api.DELETE("/api/sessions"))
-        : unwrap(api.DELETE("/api/sessions/{session_id}", { params: { path: { session_id: id } } })),
+      id === null ? request("DELETE /api/sessions") : request("DELETE /api/sessions/{session_id}", { session_id: id }),
     onSuccess: () => {
       toast.good(what);
       return client.invalidateQueries({ queryKey: devicesQuery.queryKey });

@@ -22,7 +22,7 @@ import { AdapterDtypeView } from "./adapter-dtype";
 import { BaseConfirmation } from "./base-confirmation";
 import { Aliases } from "./aliases";
 import { VersionActions } from "./version-actions";
-import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
+import { adapterQuery, useArchive, useVersionAction, versionQuery } from "./queries";
 import { ValidationReportView } from "./validation-report";
 import { EffectConfirmation, EffectView, EffectWarning } from "./effect";
 import { Staging } from "./staging";
@@ -387,7 +387,7 @@ function Facts({ version }: { version: VersionSummary }) {
 }
 
 function Promote({ adapter, version }: { adapter: Adapter; version: VersionSummary }) {
-  const promote = usePromote(useTenant(), adapter.name);
+  const promote = useVersionAction(useTenant(), adapter.name, "promote");
   const may = useCan("adapters.write");
   const asks = version.asks_for_base || version.asks_for_effect;
   if (!may || version.number === adapter.live_version || version.state !== "ready" || asks) return null;

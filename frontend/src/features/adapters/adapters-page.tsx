@@ -53,7 +53,7 @@ export function AdaptersPage() {
         </Card>
       )}
       {none && <NoAdapters upload={upload} tenant={tenant} />}
-      {data && !none && <List adapters={data.adapters} total={data.total} search={search} show={show} />}
+      {data && !none && <List adapters={data.rows} total={data.total} search={search} show={show} />}
       {!error && (
         <div className="mt-5 grid items-start gap-5 empty:hidden">
           <Storage />

@@ -5,11 +5,11 @@ import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { useConfirmBase } from "./queries";
+import { useVersionAction } from "./queries";
 
 /** Asks an admin to confirm the base model of a version whose configuration names another one. */
 export function BaseConfirmation({ version, className }: { version: Version; className?: string }) {
-  const confirm = useConfirmBase(useTenant(), version.adapter);
+  const confirm = useVersionAction(useTenant(), version.adapter, "confirm-base");
   const may = useCan("adapters.write");
   if (!version.asks_for_base) return null;
   const model = `${version.adapter}@v${version.number}`;

@@ -8,7 +8,7 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { plural } from "@/lib/format";
 import { AgreementView } from "./agreement";
-import { useConfirmEffect } from "./queries";
+import { useVersionAction } from "./queries";
 
 const WARNINGS = {
   changes_nothing: {
@@ -61,7 +61,7 @@ interface ConfirmationProps {
 
 /** Asks for a confirmation before a flagged version can become live. */
 export function EffectConfirmation({ adapter, version, live, className }: ConfirmationProps) {
-  const confirm = useConfirmEffect(useTenant(), adapter);
+  const confirm = useVersionAction(useTenant(), adapter, "confirm-effect");
   const may = useCan("adapters.write");
   if (!version.asks_for_effect || version.state !== "ready" || live) return null;
   const model = `${adapter}@v${version.number}`;

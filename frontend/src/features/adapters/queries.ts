@@ -1,5 +1,5 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request, requestPage } from "@/api/client";
 import type { AdapterDtype, Version } from "@/api/types";
 import type { AdaptersSearch } from "./search";
 
@@ -9,12 +9,11 @@ export const ADAPTERS_PAGE = 50;
 export const adaptersPageQuery = (tenant: string, { q = "", status, sort = "name", page = 0 }: AdaptersSearch) =>
   queryOptions({
     queryKey: ["t", tenant, "adapter-list", "page", q, status, sort, page],
-    queryFn: async () => {
-      const query = { search: q, status, sort, offset: page * ADAPTERS_PAGE, limit: ADAPTERS_PAGE };
-      const answer = await api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant }, query } });
-      const adapters = await unwrap(Promise.resolve(answer));
-      return { adapters, total: Number(answer.response.headers.get("X-Total-Count") ?? adapters.length) };
-    },
+    queryFn: () =>
+      requestPage("GET /api/tenants/{tenant}/adapters", {
+        tenant,
+        query: { search: q, status, sort, offset: page * ADAPTERS_PAGE, limit: ADAPTERS_PAGE },
+      }),
     placeholderData: keepPreviousData,
   });
 
@@ -22,15 +21,14 @@ export const adaptersPageQuery = (tenant: string, { q = "", status, sort = "name
 export const adapterSearchQuery = (tenant: string, search: string, limit: number) =>
   queryOptions({
     queryKey: ["t", tenant, "adapter-list", "found", search, limit],
-    queryFn: () =>
-      unwrap(api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant }, query: { search, limit } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/adapters", { tenant, query: { search, limit } }),
     placeholderData: keepPreviousData,
   });
 
 export const adapterQuery = (tenant: string, name: string) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/adapters/{name}", { tenant, name }),
   });
 
 const moving = (version: Version | undefined) => version?.state === "staging" || version?.state === "validated";
@@ -39,11 +37,7 @@ export const versionQuery = (tenant: string, name: string, number: number) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name, "versions", number],
     queryFn: (): Promise<Version> =>
-      unwrap(
-        api.GET("/api/tenants/{tenant}/adapters/{name}/versions/{number}", {
-          params: { path: { tenant, name, number } },
-        }),
-      ),
+      request("GET /api/tenants/{tenant}/adapters/{name}/versions/{number}", { tenant, name, number }),
     // Polling covers missed live events while a version is being staged.
     refetchInterval: ({ state }) => (moving(state.data) ? 4000 : false),
   });
@@ -52,11 +46,7 @@ export const tiersQuery = (tenant: string, name: string, number: number) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name, "versions", number, "tiers"],
     queryFn: () =>
-      unwrap(
-        api.GET("/api/tenants/{tenant}/adapters/{name}/versions/{number}/tiers", {
-          params: { path: { tenant, name, number } },
-        }),
-      ),
+      request("GET /api/tenants/{tenant}/adapters/{name}/versions/{number}/tiers", { tenant, name, number }),
     refetchInterval: 10_000,
   });
 
@@ -64,7 +54,7 @@ export const tiersQuery = (tenant: string, name: string, number: number) =>
 export const pinQuery = (tenant: string, name: string) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name, "pin"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters/{name}/pin", { params: { path: { tenant, name } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/adapters/{name}/pin", { tenant, name }),
     refetchInterval: 10_000,
   });
 
@@ -74,31 +64,21 @@ const MAX_MODELS = 50;
 export const modelsQuery = (tenant: string, search = "") =>
   queryOptions({
     queryKey: ["t", tenant, "models", search],
-    queryFn: () =>
-      unwrap(
-        api.GET("/api/tenants/{tenant}/models", {
-          params: { path: { tenant }, query: { search, limit: MAX_MODELS } },
-        }),
-      ),
+    queryFn: () => request("GET /api/tenants/{tenant}/models", { tenant, query: { search, limit: MAX_MODELS } }),
     placeholderData: keepPreviousData,
   });
 
 export const canaryQuery = (tenant: string, name: string, alias: string) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name, "canary", alias],
-    queryFn: () =>
-      unwrap(
-        api.GET("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", {
-          params: { path: { tenant, name, alias } },
-        }),
-      ),
+    queryFn: () => request("GET /api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", { tenant, name, alias }),
     refetchInterval: 5000,
   });
 
 export const storageQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "storage"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/storage", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/storage", { tenant }),
   });
 
 export const ARCHIVED_PAGE = 20;
@@ -109,12 +89,11 @@ export const archivedQuery = (
 ) =>
   queryOptions({
     queryKey: ["t", tenant, "archived-adapters", search, sort, page],
-    queryFn: async () => {
-      const query = { search, sort, offset: page * ARCHIVED_PAGE, limit: ARCHIVED_PAGE };
-      const answer = await api.GET("/api/tenants/{tenant}/archived-adapters", { params: { path: { tenant }, query } });
-      const adapters = await unwrap(Promise.resolve(answer));
-      return { adapters, total: Number(answer.response.headers.get("X-Total-Count") ?? adapters.length) };
-    },
+    queryFn: () =>
+      requestPage("GET /api/tenants/{tenant}/archived-adapters", {
+        tenant,
+        query: { search, sort, offset: page * ARCHIVED_PAGE, limit: ARCHIVED_PAGE },
+      }),
     placeholderData: keepPreviousData,
   });
 
@@ -132,156 +111,76 @@ function useAdapterWrite<T>(tenant: string, write: (input: T) => Promise<unknown
   });
 }
 
-export const usePromote = (tenant: string, name: string) =>
+/** A change of one version, which has no parameters. */
+export const useVersionAction = (
+  tenant: string,
+  name: string,
+  action: "promote" | "confirm-base" | "confirm-effect" | "restage" | "archive" | "restore",
+) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(
-      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/promote", {
-        params: { path: { tenant, name, number } },
-      }),
-    ),
-  );
-
-export const useConfirmBase = (tenant: string, name: string) =>
-  useAdapterWrite(tenant, (number: number) =>
-    unwrap(
-      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-base", {
-        params: { path: { tenant, name, number } },
-      }),
-    ),
-  );
-
-export const useConfirmEffect = (tenant: string, name: string) =>
-  useAdapterWrite(tenant, (number: number) =>
-    unwrap(
-      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-effect", {
-        params: { path: { tenant, name, number } },
-      }),
-    ),
+    request(`POST /api/tenants/{tenant}/adapters/{name}/versions/{number}/${action}`, { tenant, name, number }),
   );
 
 export const useSetAdapterDtype = (tenant: string, name: string, number: number) =>
   useAdapterWrite(tenant, (dtype: AdapterDtype) =>
-    unwrap(
-      api.PUT("/api/tenants/{tenant}/adapters/{name}/versions/{number}/dtype", {
-        params: { path: { tenant, name, number } },
-        body: { adapter_dtype: dtype },
-      }),
-    ),
-  );
-
-export const useRestage = (tenant: string, name: string) =>
-  useAdapterWrite(tenant, (number: number) =>
-    unwrap(
-      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restage", {
-        params: { path: { tenant, name, number } },
-      }),
-    ),
+    request("PUT /api/tenants/{tenant}/adapters/{name}/versions/{number}/dtype", {
+      tenant,
+      name,
+      number,
+      body: { adapter_dtype: dtype },
+    }),
   );
 
 /** `done` runs even if the component that called it is unmounted, because its adapter no longer exists. */
 export const useArchive = (tenant: string, name: string, done: () => Promise<unknown>) =>
-  useAdapterWrite(
-    tenant,
-    () => unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name } } })),
-    done,
-  );
+  useAdapterWrite(tenant, () => request("DELETE /api/tenants/{tenant}/adapters/{name}", { tenant, name }), done);
 
 export const useSetPin = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (pinned: boolean): Promise<unknown> => {
-    const params = { path: { tenant, name } };
-    return pinned
-      ? unwrap(api.PUT("/api/tenants/{tenant}/adapters/{name}/pin", { params }))
-      : unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/pin", { params }));
+    return request(`${pinned ? "PUT" : "DELETE"} /api/tenants/{tenant}/adapters/{name}/pin`, { tenant, name });
   });
 
 export const useSetAlias = (tenant: string, name: string) =>
   useAdapterWrite(tenant, ({ alias, version }: { alias: string; version: number }) =>
-    unwrap(
-      api.PUT("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}", {
-        params: { path: { tenant, name, alias } },
-        body: { version },
-      }),
-    ),
+    request("PUT /api/tenants/{tenant}/adapters/{name}/aliases/{alias}", { tenant, name, alias, body: { version } }),
   );
 
 export const useRemoveAlias = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (alias: string) =>
-    unwrap(
-      api.DELETE("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}", {
-        params: { path: { tenant, name, alias } },
-      }),
-    ),
+    request("DELETE /api/tenants/{tenant}/adapters/{name}/aliases/{alias}", { tenant, name, alias }),
   );
 
 export const useRollBack = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (alias: string) =>
-    unwrap(
-      api.POST("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/rollback", {
-        params: { path: { tenant, name, alias } },
-      }),
-    ),
+    request("POST /api/tenants/{tenant}/adapters/{name}/aliases/{alias}/rollback", { tenant, name, alias }),
   );
 
 export const useSetCanary = (tenant: string, name: string) =>
   useAdapterWrite(tenant, ({ alias, version, percent }: { alias: string; version: number; percent: number }) =>
-    unwrap(
-      api.PUT("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", {
-        params: { path: { tenant, name, alias } },
-        body: { version, percent },
-      }),
-    ),
+    request("PUT /api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", {
+      tenant,
+      name,
+      alias,
+      body: { version, percent },
+    }),
   );
 
 export const useStopCanary = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (alias: string) =>
-    unwrap(
-      api.DELETE("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", {
-        params: { path: { tenant, name, alias } },
-      }),
-    ),
-  );
-
-export const useArchiveVersion = (tenant: string, name: string) =>
-  useAdapterWrite(tenant, (number: number) =>
-    unwrap(
-      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/archive", {
-        params: { path: { tenant, name, number } },
-      }),
-    ),
-  );
-
-export const useRestoreVersion = (tenant: string, name: string) =>
-  useAdapterWrite(tenant, (number: number) =>
-    unwrap(
-      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restore", {
-        params: { path: { tenant, name, number } },
-      }),
-    ),
+    request("DELETE /api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", { tenant, name, alias }),
   );
 
 export const useDeleteVersion = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(
-      api.DELETE("/api/tenants/{tenant}/adapters/{name}/versions/{number}", {
-        params: { path: { tenant, name, number } },
-      }),
-    ),
+    request("DELETE /api/tenants/{tenant}/adapters/{name}/versions/{number}", { tenant, name, number }),
   );
 
 export const useRestoreAdapter = (tenant: string) =>
   useAdapterWrite(tenant, (id: string) =>
-    unwrap(
-      api.POST("/api/tenants/{tenant}/archived-adapters/{adapter_id}/restore", {
-        params: { path: { tenant, adapter_id: id } },
-      }),
-    ),
+    request("POST /api/tenants/{tenant}/archived-adapters/{adapter_id}/restore", { tenant, adapter_id: id }),
   );
 
 export const useDeleteAdapter = (tenant: string) =>
   useAdapterWrite(tenant, (id: string) =>
-    unwrap(
-      api.DELETE("/api/tenants/{tenant}/archived-adapters/{adapter_id}", {
-        params: { path: { tenant, adapter_id: id } },
-      }),
-    ),
+    request("DELETE /api/tenants/{tenant}/archived-adapters/{adapter_id}", { tenant, adapter_id: id }),
   );

@@ -8,7 +8,7 @@ import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { bytes, eta, number, plural, rate } from "@/lib/format";
-import { useRestage } from "./queries";
+import { useVersionAction } from "./queries";
 import { PHASE_TONES } from "./version-status";
 
 const STEPS: { phase: StagingPhase; label: string }[] = [
@@ -166,7 +166,7 @@ function Steps({ phase }: { phase: StagingPhase }) {
 }
 
 function Retry({ version }: { version: Version }) {
-  const restage = useRestage(useTenant(), version.adapter);
+  const restage = useVersionAction(useTenant(), version.adapter, "restage");
   const may = useCan("adapters.write");
   const broken = version.state === "failed" || version.placements.some(({ phase }) => phase === "failed");
   if (!broken || !may) return null;

@@ -121,7 +121,7 @@ export function Archived({ search, show }: ArchivedProps) {
         <p className="px-4 py-6 text-center text-sm text-ink-3">No archived adapter matches this search.</p>
       )}
       <ul className="divide-y">
-        {data.adapters.map((adapter) => (
+        {data.rows.map((adapter) => (
           <ArchivedRow key={adapter.id} adapter={adapter} />
         ))}
       </ul>

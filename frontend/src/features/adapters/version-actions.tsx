@@ -6,7 +6,7 @@ import { Button } from "@/components/button";
 import { Confirm, Dialog } from "@/components/dialog";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
-import { useArchiveVersion, useDeleteVersion, useRestoreVersion } from "./queries";
+import { useDeleteVersion, useVersionAction } from "./queries";
 
 interface VersionActionsProps {
   adapter: Adapter;
@@ -27,7 +27,7 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
   const tenant = useTenant();
   const navigate = useNavigate();
   const [dialog, setDialog] = useState<"archive" | "delete" | null>(null);
-  const archive = useArchiveVersion(tenant, adapter.name);
+  const archive = useVersionAction(tenant, adapter.name, "archive");
   const remove = useDeleteVersion(tenant, adapter.name);
   const users = usersOf(adapter, version.number);
   if (!useCan("adapters.write")) return null;
@@ -90,7 +90,7 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
 }
 
 function Restore({ adapter, version }: VersionActionsProps) {
-  const restore = useRestoreVersion(useTenant(), adapter.name);
+  const restore = useVersionAction(useTenant(), adapter.name, "restore");
   return (
     <Button
       size="sm"

@@ -1,5 +1,5 @@
 import { infiniteQueryOptions, keepPreviousData } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import type { AuditSearch } from "./search";
 
 /** The log of one tenant, or of all tenants for an operator. */
@@ -22,8 +22,8 @@ export const auditQuery = (scope: Scope, filters: AuditSearch) =>
     queryFn: ({ pageParam }) => {
       const query = { ...queryParams(filters), ...(pageParam ? { before: pageParam } : {}) };
       return scope === "everybody"
-        ? unwrap(api.GET("/api/operator/audit", { params: { query } }))
-        : unwrap(api.GET("/api/tenants/{tenant}/audit", { params: { path: scope, query } }));
+        ? request("GET /api/operator/audit", { query })
+        : request("GET /api/tenants/{tenant}/audit", { ...scope, query });
     },
     initialPageParam: 0,
     getNextPageParam: ({ next }) => next,

@@ -69,13 +69,13 @@ export function BatchesPage() {
 }
 
 interface BatchesProps {
-  data: { batches: Batch[]; total: number };
+  data: { rows: Batch[]; total: number };
   add: ReactNode;
   search: BatchesSearch;
   onSearch: (change: BatchesSearch) => void;
 }
 
-function Batches({ data: { batches, total }, add, search, onSearch }: BatchesProps) {
+function Batches({ data: { rows: batches, total }, add, search, onSearch }: BatchesProps) {
   return (
     <Card>
       {total === 0 && (

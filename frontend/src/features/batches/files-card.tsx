@@ -23,7 +23,7 @@ export function FilesCard({ page, onPage }: { page: number; onPage: (page: numbe
       {data?.total === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No files.</p>}
       {data && data.total > 0 && (
         <>
-          <Files files={data.files} />
+          <Files files={data.rows} />
           <Pager label="Pages of files" page={page} size={ROWS} total={data.total} onPage={onPage} />
         </>
       )}

@@ -1,6 +1,7 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { queryOptions } from "@tanstack/react-query";
+import { request } from "@/api/client";
 import type { Evaluation, EvaluationMetric } from "@/api/types";
+import { useWrite } from "@/app/use-write";
 
 /** The subject of an evaluation: a version, or an upload that becomes one. */
 export type Subject = { adapter: string; version: number } | { adapter: string; upload: string };
@@ -15,9 +16,7 @@ export const evaluationsQuery = (tenant: string, adapter: string) =>
     queryKey: ["t", tenant, "evaluations", adapter],
     queryFn: async () => {
       const query = { search: adapter, limit: MAX_ROWS };
-      const evaluations = await unwrap(
-        api.GET("/api/tenants/{tenant}/evaluations", { params: { path: { tenant }, query } }),
-      );
+      const evaluations = await request("GET /api/tenants/{tenant}/evaluations", { tenant, query });
       return evaluations.filter((evaluation) => evaluation.adapter === adapter);
     },
     refetchInterval: ({ state }) => (state.data?.some(isOpen) ? 2000 : false),
@@ -26,7 +25,7 @@ export const evaluationsQuery = (tenant: string, adapter: string) =>
 export const setsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "evaluation-sets"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/evaluation-sets", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/evaluation-sets", { tenant }),
   });
 
 export interface NewSet {
@@ -44,70 +43,43 @@ export interface NewRule {
 
 /** Mutations of sets, evaluations and an adapter's promotion rule. */
 export function useEvaluationActions(tenant: string, adapter: string) {
-  const client = useQueryClient();
-  const path = { tenant };
-  const onSuccess = () => {
-    for (const noun of ["evaluations", "evaluation-sets"])
-      void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
-    void client.invalidateQueries({ queryKey: ["t", tenant, "adapters", adapter] });
-  };
+  const path = { tenant, name: adapter };
+  const also = [
+    ["t", tenant, "evaluation-sets"],
+    ["t", tenant, "adapters", adapter],
+  ];
+  const key = ["t", tenant, "evaluations"];
   return {
-    addSet: useMutation({
-      mutationFn: ({ name, metric, file }: NewSet) =>
-        unwrap(
-          api.POST("/api/tenants/{tenant}/evaluation-sets", {
-            params: { path },
-            body: { name, metric, file: file as never },
-            bodySerializer: (body) => {
-              const form = new FormData();
-              for (const [field, value] of Object.entries(body)) form.append(field, value as string | Blob);
-              return form;
-            },
-          }),
-        ),
-      onSuccess,
-    }),
-    removeSet: useMutation({
-      mutationFn: (name: string) =>
-        unwrap(
-          api.DELETE("/api/tenants/{tenant}/evaluation-sets/{set_name}", {
-            params: { path: { tenant, set_name: name } },
-          }),
-        ),
-      onSuccess,
-    }),
-    start: useMutation({
-      mutationFn: (body: { set: string; key: string } & Subject) =>
-        unwrap(api.POST("/api/tenants/{tenant}/evaluations", { params: { path }, body })),
-      onSuccess,
-    }),
-    cancel: useMutation({
-      mutationFn: (id: string) =>
-        unwrap(
-          api.DELETE("/api/tenants/{tenant}/evaluations/{evaluation_id}", {
-            params: { path: { tenant, evaluation_id: id } },
-          }),
-        ),
-      onSuccess,
-    }),
-    setRule: useMutation({
-      mutationFn: (body: NewRule) =>
-        unwrap(
-          api.PUT("/api/tenants/{tenant}/adapters/{name}/promotion-rule", {
-            params: { path: { tenant, name: adapter } },
-            body,
-          }),
-        ),
-      onSuccess,
-    }),
-    removeRule: useMutation({
-      mutationFn: () =>
-        unwrap(
-          api.DELETE("/api/tenants/{tenant}/adapters/{name}/promotion-rule", {
-            params: { path: { tenant, name: adapter } },
-          }),
-        ),
-      onSuccess,
+    addSet: useWrite(
+      key,
+      ({ name, metric, file }: NewSet) =>
+        request("POST /api/tenants/{tenant}/evaluation-sets", { tenant, body: { name, metric, file: file as never } }),
+      { also },
+    ),
+    removeSet: useWrite(
+      key,
+      (name: string) => request("DELETE /api/tenants/{tenant}/evaluation-sets/{set_name}", { tenant, set_name: name }),
+      { also },
+    ),
+    start: useWrite(
+      key,
+      (body: { set: string; key: string } & Subject) =>
+        request("POST /api/tenants/{tenant}/evaluations", { tenant, body }),
+      { also },
+    ),
+    cancel: useWrite(
+      key,
+      (id: string) =>
+        request("DELETE /api/tenants/{tenant}/evaluations/{evaluation_id}", { tenant, evaluation_id: id }),
+      { also },
+    ),
+    setRule: useWrite(
+      key,
+      (body: NewRule) => request("PUT /api/tenants/{tenant}/adapters/{name}/promotion-rule", { ...path, body }),
+      { also },
+    ),
+    removeRule: useWrite(key, () => request("DELETE /api/tenants/{tenant}/adapters/{name}/promotion-rule", path), {
+      also,
     }),
   };
 }

@@ -1,5 +1,5 @@
 import { queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import type { HostPages, PageOwner } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { StackedBar } from "@/components/bars";
@@ -14,10 +14,8 @@ const pagesQuery = (tenant: string | null, host: string) =>
     queryKey: [...(tenant === null ? ["operator"] : ["t", tenant]), "host-pages", host],
     queryFn: () =>
       tenant === null
-        ? unwrap(api.GET("/api/operator/hosts/{host_name}/pages", { params: { path: { host_name: host } } }))
-        : unwrap(
-            api.GET("/api/tenants/{tenant}/hosts/{host_name}/pages", { params: { path: { tenant, host_name: host } } }),
-          ),
+        ? request("GET /api/operator/hosts/{host_name}/pages", { host_name: host })
+        : request("GET /api/tenants/{tenant}/hosts/{host_name}/pages", { tenant, host_name: host }),
     refetchInterval: 5000,
   });
 

@@ -1,9 +1,9 @@
 import { queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 
 export const hostsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "hosts"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/hosts", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/hosts", { tenant }),
     refetchInterval: 10_000,
   });

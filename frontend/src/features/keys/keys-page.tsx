@@ -85,7 +85,7 @@ export function KeysPage() {
           )}
           {data && data.total > 0 && (
             <KeyTable
-              keys={data.keys}
+              keys={data.rows}
               revoked={search.revoked ?? false}
               sort={search.sort ?? DEFAULT_SORT}
               onSort={(sort) => show({ sort: sort === DEFAULT_SORT ? undefined : sort })}

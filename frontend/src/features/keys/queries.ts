@@ -1,5 +1,5 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request, requestPage } from "@/api/client";
 import type { KeyScope } from "@/api/types";
 import type { SearchOptions } from "@/components/search-options";
 import { useWrite } from "@/app/use-write";
@@ -14,9 +14,7 @@ export const keysPageQuery = (tenant: string, { q = "", page = 0, sort = DEFAULT
     queryFn: async () => {
       const state = revoked ? "revoked" : "not_revoked";
       const query = { search: q, state, sort, offset: page * KEYS_PAGE, limit: KEYS_PAGE } as const;
-      const answer = await api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query } });
-      const keys = await unwrap(Promise.resolve(answer));
-      return { keys, total: Number(answer.response.headers.get("X-Total-Count") ?? keys.length) };
+      return requestPage("GET /api/tenants/{tenant}/keys", { tenant, query });
     },
     placeholderData: keepPreviousData,
   });
@@ -38,15 +36,14 @@ export const keyOptionsQuery = (tenant: string, search: string, filter: KeyFilte
     queryKey: ["t", tenant, "keys", "options", search, filter],
     queryFn: async (): Promise<SearchOptions> => {
       const query = { ...filter, search, limit: OPTIONS };
-      const answer = await api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query } });
-      const keys = await unwrap(Promise.resolve(answer));
+      const { rows, total } = await requestPage("GET /api/tenants/{tenant}/keys", { tenant, query });
       return {
-        options: keys.map(({ id, name, prefix, revoked_at }) => ({
+        options: rows.map(({ id, name, prefix, revoked_at }) => ({
           value: id,
           label: name,
           note: `lk_${prefix}_…${revoked_at ? ", revoked" : ""}`,
         })),
-        total: Number(answer.response.headers.get("X-Total-Count") ?? keys.length),
+        total,
       };
     },
     placeholderData: keepPreviousData,
@@ -59,15 +56,13 @@ export interface NewKey {
 }
 
 export const useCreateKey = (tenant: string) =>
-  useWrite(
-    ["t", tenant, "keys"],
-    (body: NewKey) => unwrap(api.POST("/api/tenants/{tenant}/keys", { params: { path: { tenant } }, body })),
-    { secret: true },
-  );
+  useWrite(["t", tenant, "keys"], (body: NewKey) => request("POST /api/tenants/{tenant}/keys", { tenant, body }), {
+    secret: true,
+  });
 
 export const useRevokeKey = (tenant: string) =>
   useWrite(["t", tenant, "keys"], (id: string) =>
-    unwrap(api.DELETE("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } })),
+    request("DELETE /api/tenants/{tenant}/keys/{key_id}", { tenant, key_id: id }),
   );
 
 export interface KeyChange {
@@ -77,18 +72,13 @@ export interface KeyChange {
 
 export const useChangeKey = (tenant: string) =>
   useWrite(["t", tenant, "keys"], ({ id, body }: KeyChange) =>
-    unwrap(api.PATCH("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } }, body })),
+    request("PATCH /api/tenants/{tenant}/keys/{key_id}", { tenant, key_id: id, body }),
   );
 
 export const useRotateKey = (tenant: string) =>
   useWrite(
     ["t", tenant, "keys"],
     ({ id, grace_s }: { id: string; grace_s: number }) =>
-      unwrap(
-        api.POST("/api/tenants/{tenant}/keys/{key_id}/rotate", {
-          params: { path: { tenant, key_id: id } },
-          body: { grace_s },
-        }),
-      ),
+      request("POST /api/tenants/{tenant}/keys/{key_id}/rotate", { tenant, key_id: id, body: { grace_s } }),
     { secret: true },
   );

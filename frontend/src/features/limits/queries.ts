@@ -1,5 +1,5 @@
 import { keepPreviousData, queryOptions, useQueryClient } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request, requestPage } from "@/api/client";
 import type { KeyLimits, TenantLimits } from "@/api/types";
 import { useWrite } from "@/app/use-write";
 
@@ -10,11 +10,12 @@ export const limitsQuery = (tenant: string, search: string, page: number) =>
   queryOptions({
     queryKey: ["t", tenant, "limits", search, page],
     queryFn: async () => {
-      const answer = await api.GET("/api/tenants/{tenant}/limits", {
-        params: { path: { tenant }, query: { search, offset: page * LIMITS_PAGE, limit: LIMITS_PAGE } },
+      const query = { search, offset: page * LIMITS_PAGE, limit: LIMITS_PAGE };
+      const { rows: limits, total: keyCount } = await requestPage("GET /api/tenants/{tenant}/limits", {
+        tenant,
+        query,
       });
-      const limits = await unwrap(Promise.resolve(answer));
-      return { ...limits, keyCount: Number(answer.response.headers.get("X-Total-Count") ?? limits.keys.length) };
+      return { ...limits, keyCount };
     },
     placeholderData: keepPreviousData,
     // Usage within sliding windows falls without any event, so it is polled.
@@ -23,13 +24,13 @@ export const limitsQuery = (tenant: string, search: string, page: number) =>
 
 export const useSetKeyLimits = (tenant: string, id: string) =>
   useWrite(["t", tenant, "limits"], (body: KeyLimits) =>
-    unwrap(api.PUT("/api/tenants/{tenant}/keys/{key_id}/limits", { params: { path: { tenant, key_id: id } }, body })),
+    request("PUT /api/tenants/{tenant}/keys/{key_id}/limits", { tenant, key_id: id, body }),
   );
 
 export function useSetTenantLimits(tenant: string) {
   const client = useQueryClient();
   return useWrite(["t", tenant, "limits"], async (body: TenantLimits) => {
-    await unwrap(api.PUT("/api/operator/tenants/{tenant}/limits", { params: { path: { tenant } }, body }));
+    await request("PUT /api/operator/tenants/{tenant}/limits", { tenant, body });
     await client.invalidateQueries({ queryKey: ["operator", "tenants"] });
   });
 }

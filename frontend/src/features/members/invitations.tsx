@@ -55,7 +55,7 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
             <HiddenTh label="Actions" className="sticky right-0" />,
           ]}
         >
-          {data.invitations.map((invitation) => (
+          {data.rows.map((invitation) => (
             <Row key={invitation.id} invitation={invitation} may={roles.includes(invitation.role)} />
           ))}
         </Table>

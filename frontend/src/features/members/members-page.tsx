@@ -61,7 +61,7 @@ export function MembersPage() {
             {data?.total === 0 && <Nobody searched={Boolean(search.q)} />}
             {data && data.total > 0 && (
               <MemberTable
-                members={data.members}
+                members={data.rows}
                 sort={search.sort ?? "email"}
                 onSort={(sort) => show({ sort: sort === "email" ? undefined : sort, page: undefined })}
               />

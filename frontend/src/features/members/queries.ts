@@ -1,6 +1,7 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request, requestPage } from "@/api/client";
 import type { Role } from "@/api/types";
+import { useWrite } from "@/app/use-write";
 import type { MembersSearch } from "./search";
 
 export const MEMBERS_PAGE = 50;
@@ -9,12 +10,11 @@ export const MEMBERS_PAGE = 50;
 export const membersQuery = (tenant: string, { q = "", sort = "email", page = 0 }: MembersSearch) =>
   queryOptions({
     queryKey: ["t", tenant, "members", q, sort, page],
-    queryFn: async () => {
-      const query = { search: q, sort, offset: page * MEMBERS_PAGE, limit: MEMBERS_PAGE };
-      const answer = await api.GET("/api/tenants/{tenant}/members", { params: { path: { tenant }, query } });
-      const members = await unwrap(Promise.resolve(answer));
-      return { members, total: Number(answer.response.headers.get("X-Total-Count") ?? members.length) };
-    },
+    queryFn: () =>
+      requestPage("GET /api/tenants/{tenant}/members", {
+        tenant,
+        query: { search: q, sort, offset: page * MEMBERS_PAGE, limit: MEMBERS_PAGE },
+      }),
     placeholderData: keepPreviousData,
   });
 
@@ -23,12 +23,11 @@ export const INVITATIONS_PAGE = 20;
 export const invitationsQuery = (tenant: string, { invited: search = "", invitations: page = 0 }: MembersSearch) =>
   queryOptions({
     queryKey: ["t", tenant, "invitations", search, page],
-    queryFn: async () => {
-      const query = { search, offset: page * INVITATIONS_PAGE, limit: INVITATIONS_PAGE };
-      const answer = await api.GET("/api/tenants/{tenant}/invitations", { params: { path: { tenant }, query } });
-      const invitations = await unwrap(Promise.resolve(answer));
-      return { invitations, total: Number(answer.response.headers.get("X-Total-Count") ?? invitations.length) };
-    },
+    queryFn: () =>
+      requestPage("GET /api/tenants/{tenant}/invitations", {
+        tenant,
+        query: { search, offset: page * INVITATIONS_PAGE, limit: INVITATIONS_PAGE },
+      }),
     placeholderData: keepPreviousData,
   });
 
@@ -40,37 +39,27 @@ interface NewInvitation {
 /** Mutations of members and invitations, after which the lists are read again. */
 export function useMemberActions(tenant: string) {
   const client = useQueryClient();
-  const read = (name: string) => () => client.invalidateQueries({ queryKey: ["t", tenant, name] });
-  const member = (user_id: string) => ({ params: { path: { tenant, user_id } } });
+  const members = ["t", tenant, "members"];
+  const invitations = ["t", tenant, "invitations"];
   return {
-    changeRole: useMutation({
-      mutationFn: ({ id, role }: { id: string; role: Role }) =>
-        unwrap(api.PATCH("/api/tenants/{tenant}/members/{user_id}", { ...member(id), body: { role } })),
-      onSuccess: read("members"),
-    }),
-    remove: useMutation({
-      mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/members/{user_id}", member(id))),
-      onSuccess: read("members"),
-    }),
+    changeRole: useWrite(members, ({ id, role }: { id: string; role: Role }) =>
+      request("PATCH /api/tenants/{tenant}/members/{user_id}", { tenant, user_id: id, body: { role } }),
+    ),
+    remove: useWrite(members, (id: string) =>
+      request("DELETE /api/tenants/{tenant}/members/{user_id}", { tenant, user_id: id }),
+    ),
     leave: useMutation({
-      mutationFn: () => unwrap(api.DELETE("/api/tenants/{tenant}/membership", { params: { path: { tenant } } })),
+      mutationFn: () => request("DELETE /api/tenants/{tenant}/membership", { tenant }),
       onSuccess: () => client.invalidateQueries({ queryKey: ["session"], refetchType: "all" }),
     }),
-    // The answer contains the link. It must not stay in memory after the dialog is closed.
-    invite: useMutation({
-      mutationFn: (body: NewInvitation) =>
-        unwrap(api.POST("/api/tenants/{tenant}/invitations", { params: { path: { tenant } }, body })),
-      onSuccess: read("invitations"),
-      gcTime: 0,
-    }),
-    revoke: useMutation({
-      mutationFn: (invitation_id: string) =>
-        unwrap(
-          api.DELETE("/api/tenants/{tenant}/invitations/{invitation_id}", {
-            params: { path: { tenant, invitation_id } },
-          }),
-        ),
-      onSuccess: read("invitations"),
-    }),
+    // The answer contains the link.
+    invite: useWrite(
+      invitations,
+      (body: NewInvitation) => request("POST /api/tenants/{tenant}/invitations", { tenant, body }),
+      { secret: true },
+    ),
+    revoke: useWrite(invitations, (invitation_id: string) =>
+      request("DELETE /api/tenants/{tenant}/invitations/{invitation_id}", { tenant, invitation_id }),
+    ),
   };
 }

@@ -1,5 +1,5 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import { ApiError } from "@/api/errors";
 import type {
   EndPrices,
@@ -18,14 +18,14 @@ import type { StagingSearch, TenantsSearch } from "./search";
 export const reportQuery = (days: number, base_model?: string) =>
   queryOptions({
     queryKey: ["operator", "report", days, base_model],
-    queryFn: () => unwrap(api.GET("/api/operator/report", { params: { query: { days, base_model } } })),
+    queryFn: () => request("GET /api/operator/report", { query: { days, base_model } }),
     placeholderData: keepPreviousData,
     refetchInterval: 30_000,
   });
 
 export const pricesQuery = queryOptions({
   queryKey: ["operator", "prices"],
-  queryFn: () => unwrap(api.GET("/api/operator/prices")),
+  queryFn: () => request("GET /api/operator/prices"),
 });
 
 /** The served base model, or null if none is set yet. */
@@ -33,7 +33,7 @@ export const baseModelQuery = queryOptions({
   queryKey: ["operator", "base-model"],
   queryFn: async () => {
     try {
-      return await unwrap(api.GET("/api/operator/base-model"));
+      return await request("GET /api/operator/base-model");
     } catch (error) {
       if (error instanceof ApiError && error.code === "base_model_undecided") return null;
       throw error;
@@ -43,7 +43,7 @@ export const baseModelQuery = queryOptions({
 
 export const allHostsQuery = queryOptions({
   queryKey: ["operator", "hosts"],
-  queryFn: () => unwrap(api.GET("/api/operator/hosts")),
+  queryFn: () => request("GET /api/operator/hosts"),
   // Restarts and changes of service that the engine has not applied yet take seconds, so they are polled often.
   refetchInterval: ({ state }) =>
     state.data?.some((host) => host.restart || (host.state === "draining") !== (host.service === "drained"))
@@ -54,19 +54,19 @@ export const allHostsQuery = queryOptions({
 export const fairnessQuery = (range: RangeQuery) =>
   queryOptions({
     queryKey: ["operator", "fairness", range],
-    queryFn: () => unwrap(api.GET("/api/operator/fairness", { params: { query: range } })),
+    queryFn: () => request("GET /api/operator/fairness", { query: range }),
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
   });
 
 export const useSetBaseModel = () =>
-  useWrite(["operator"], (body: NewBaseModel) => unwrap(api.PUT("/api/operator/base-model", { body })));
+  useWrite(["operator"], (body: NewBaseModel) => request("PUT /api/operator/base-model", { body }));
 
 export const usePublishPrices = () =>
-  useWrite(["operator"], (body: NewPrices) => unwrap(api.POST("/api/operator/prices", { body })));
+  useWrite(["operator"], (body: NewPrices) => request("POST /api/operator/prices", { body }));
 
 export const useEndPrices = () =>
-  useWrite(["operator"], (body: EndPrices) => unwrap(api.POST("/api/operator/prices/end", { body })));
+  useWrite(["operator"], (body: EndPrices) => request("POST /api/operator/prices/end", { body }));
 
 export const PAGE = 50;
 /** Rows at a time in the lists of one tenant's page. */
@@ -76,41 +76,36 @@ export const tenantsQuery = ({ q = "", state, sort = "name", page = 0 }: Tenants
   queryOptions({
     queryKey: ["operator", "tenants", "list", q, state, sort, page],
     queryFn: () =>
-      unwrap(
-        api.GET("/api/operator/tenants", {
-          params: { query: { search: q, state, sort, offset: page * PAGE, limit: PAGE } },
-        }),
-      ),
+      request("GET /api/operator/tenants", { query: { search: q, state, sort, offset: page * PAGE, limit: PAGE } }),
     placeholderData: keepPreviousData,
   });
 
 export const tenantQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["operator", "tenants", tenant],
-    queryFn: () => unwrap(api.GET("/api/operator/tenants/{tenant}", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/operator/tenants/{tenant}", { tenant }),
   });
 
 export const grantedLimitsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["operator", "tenants", tenant, "limits"],
-    queryFn: () => unwrap(api.GET("/api/operator/tenants/{tenant}/limits", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/operator/tenants/{tenant}/limits", { tenant }),
   });
 
 export const tenantStatementQuery = (slug: string) =>
   queryOptions({
     queryKey: ["operator", "tenants", slug, "statement"],
-    queryFn: () => unwrap(api.GET("/api/operator/tenants/{slug}/statement", { params: { path: { slug } } })),
+    queryFn: () => request("GET /api/operator/tenants/{slug}/statement", { slug }),
   });
 
 export const tenantMembersQuery = (tenant: string, search: string, page: number) =>
   queryOptions({
     queryKey: ["operator", "tenants", tenant, "members", search, page],
     queryFn: () =>
-      unwrap(
-        api.GET("/api/operator/tenants/{tenant}/members", {
-          params: { path: { tenant }, query: { search, offset: page * SHORT_PAGE, limit: SHORT_PAGE } },
-        }),
-      ),
+      request("GET /api/operator/tenants/{tenant}/members", {
+        tenant,
+        query: { search, offset: page * SHORT_PAGE, limit: SHORT_PAGE },
+      }),
     placeholderData: keepPreviousData,
   });
 
@@ -118,11 +113,10 @@ export const tenantAdaptersQuery = (tenant: string, search: string, page: number
   queryOptions({
     queryKey: ["operator", "tenants", tenant, "adapters", search, page],
     queryFn: () =>
-      unwrap(
-        api.GET("/api/operator/tenants/{tenant}/adapters", {
-          params: { path: { tenant }, query: { search, offset: page * SHORT_PAGE, limit: SHORT_PAGE } },
-        }),
-      ),
+      request("GET /api/operator/tenants/{tenant}/adapters", {
+        tenant,
+        query: { search, offset: page * SHORT_PAGE, limit: SHORT_PAGE },
+      }),
     placeholderData: keepPreviousData,
   });
 
@@ -140,37 +134,32 @@ function useTenantsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<An
 }
 
 export const useCreateTenant = () =>
-  useTenantsMutation((body: NewTenant) => unwrap(api.POST("/api/operator/tenants", { body })));
+  useTenantsMutation((body: NewTenant) => request("POST /api/operator/tenants", { body }));
 
 /** Mutations of one tenant by an operator. */
 export function useTenantActions(tenant: string) {
-  const params = { path: { tenant } };
   return {
     rename: useTenantsMutation((body: { name: string }) =>
-      unwrap(api.PATCH("/api/operator/tenants/{tenant}", { params, body })),
+      request("PATCH /api/operator/tenants/{tenant}", { tenant, body }),
     ),
     suspend: useTenantsMutation((body: { reason: string }) =>
-      unwrap(api.PUT("/api/operator/tenants/{tenant}/suspension", { params, body })),
+      request("PUT /api/operator/tenants/{tenant}/suspension", { tenant, body }),
     ),
-    resume: useTenantsMutation(() => unwrap(api.DELETE("/api/operator/tenants/{tenant}/suspension", { params }))),
+    resume: useTenantsMutation(() => request("DELETE /api/operator/tenants/{tenant}/suspension", { tenant })),
     remove: useTenantsMutation(() =>
-      unwrap(api.DELETE("/api/operator/tenants/{tenant}", { params: { ...params, query: { confirm: tenant } } })),
+      request("DELETE /api/operator/tenants/{tenant}", { tenant, query: { confirm: tenant } }),
     ),
     weight: useTenantsMutation((body: { weight: number }) =>
-      unwrap(api.PUT("/api/operator/tenants/{tenant}/weight", { params, body })),
+      request("PUT /api/operator/tenants/{tenant}/weight", { tenant, body }),
     ),
     objectives: useTenantsMutation((body: LatencyObjectives) =>
-      unwrap(api.PUT("/api/operator/tenants/{tenant}/objectives", { params, body })),
+      request("PUT /api/operator/tenants/{tenant}/objectives", { tenant, body }),
     ),
     resetSecondFactor: useTenantsMutation((id: string) =>
-      unwrap(
-        api.DELETE("/api/operator/tenants/{tenant}/members/{user_id}/second-factor", {
-          params: { path: { tenant, user_id: id } },
-        }),
-      ),
+      request("DELETE /api/operator/tenants/{tenant}/members/{user_id}/second-factor", { tenant, user_id: id }),
     ),
     invite: useTenantsMutation((body: { email: string; role: Role }) =>
-      unwrap(api.POST("/api/operator/tenants/{tenant}/invitations", { params, body })),
+      request("POST /api/operator/tenants/{tenant}/invitations", { tenant, body }),
     ),
   };
 }
@@ -179,80 +168,58 @@ export const stagingQuery = ({ q = "", phase, host = "", page = 0 }: StagingSear
   queryOptions({
     queryKey: ["operator", "staging", q, phase, host, page],
     queryFn: () =>
-      unwrap(
-        api.GET("/api/operator/staging", {
-          params: { query: { search: q, phase, host, offset: page * PAGE, limit: PAGE } },
-        }),
-      ),
+      request("GET /api/operator/staging", { query: { search: q, phase, host, offset: page * PAGE, limit: PAGE } }),
     placeholderData: keepPreviousData,
     refetchInterval: 3000,
   });
 
 export const useSetHostService = () =>
   useWrite(["operator"], ({ host, service }: { host: string; service: HostService }) =>
-    unwrap(
-      api.PUT("/api/operator/hosts/{host_name}/service", {
-        params: { path: { host_name: host } },
-        body: { service },
-      }),
-    ),
+    request("PUT /api/operator/hosts/{host_name}/service", { host_name: host, body: { service } }),
   );
 
 export const joinTokensQuery = queryOptions({
   queryKey: ["operator", "join-tokens"],
-  queryFn: () => unwrap(api.GET("/api/operator/join-tokens")),
+  queryFn: () => request("GET /api/operator/join-tokens"),
   refetchInterval: 10_000,
 });
 
 export const baseModelsQuery = queryOptions({
   queryKey: ["operator", "base-models"],
-  queryFn: () => unwrap(api.GET("/api/operator/base-models")),
+  queryFn: () => request("GET /api/operator/base-models"),
   refetchInterval: 10_000,
 });
 
 export const useCreateJoinToken = () =>
-  useWrite(["operator"], (body: NewJoinToken) => unwrap(api.POST("/api/operator/join-tokens", { body })));
+  useWrite(["operator"], (body: NewJoinToken) => request("POST /api/operator/join-tokens", { body }));
 export const useWithdrawJoinToken = () =>
-  useWrite(["operator"], (id: string) =>
-    unwrap(api.DELETE("/api/operator/join-tokens/{token_id}", { params: { path: { token_id: id } } })),
-  );
+  useWrite(["operator"], (id: string) => request("DELETE /api/operator/join-tokens/{token_id}", { token_id: id }));
 export const useRevokeHost = () =>
   useWrite(["operator"], (host: string) =>
-    unwrap(api.DELETE("/api/operator/hosts/{host_name}/credential", { params: { path: { host_name: host } } })),
+    request("DELETE /api/operator/hosts/{host_name}/credential", { host_name: host }),
   );
 export const useForgetHost = () =>
-  useWrite(["operator"], (host: string) =>
-    unwrap(api.DELETE("/api/operator/hosts/{host_name}", { params: { path: { host_name: host } } })),
-  );
+  useWrite(["operator"], (host: string) => request("DELETE /api/operator/hosts/{host_name}", { host_name: host }));
 
 export const useApproveBaseModel = () =>
-  useWrite(["operator"], (body: { host: string; name: string }) =>
-    unwrap(api.POST("/api/operator/base-models", { body })),
-  );
+  useWrite(["operator"], (body: { host: string; name: string }) => request("POST /api/operator/base-models", { body }));
 export const useRenameBaseModel = () =>
   useWrite(["operator"], ({ digest, name }: { digest: string; name: string }) =>
-    unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { name } })),
+    request("PATCH /api/operator/base-models/{digest}", { digest, body: { name } }),
   );
 export const useLetBaseModelSleep = () =>
   useWrite(["operator"], ({ digest, sleeps_after_s }: { digest: string; sleeps_after_s: number }) =>
-    unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { sleeps_after_s } })),
+    request("PATCH /api/operator/base-models/{digest}", { digest, body: { sleeps_after_s } }),
   );
 export const useWithdrawBaseModel = () =>
-  useWrite(["operator"], (digest: string) =>
-    unwrap(api.DELETE("/api/operator/base-models/{digest}", { params: { path: { digest } } })),
-  );
+  useWrite(["operator"], (digest: string) => request("DELETE /api/operator/base-models/{digest}", { digest }));
 
 export const useRestartHost = () =>
   useWrite(["operator", "hosts"], ({ host, wait_s }: { host: string; wait_s: number }) =>
-    unwrap(
-      api.POST("/api/operator/hosts/{host_name}/restart", {
-        params: { path: { host_name: host } },
-        body: { wait_s },
-      }),
-    ),
+    request("POST /api/operator/hosts/{host_name}/restart", { host_name: host, body: { wait_s } }),
   );
 
 export const useRetryStaging = () =>
   useWrite(["operator", "staging"], (id: string) =>
-    unwrap(api.POST("/api/operator/staging/{placement_id}/retry", { params: { path: { placement_id: id } } })),
+    request("POST /api/operator/staging/{placement_id}/retry", { placement_id: id }),
   );

@@ -1,9 +1,9 @@
 import { queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 
 export const overviewQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "overview"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/overview", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/overview", { tenant }),
     refetchInterval: 30_000,
   });

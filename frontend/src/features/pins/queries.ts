@@ -1,12 +1,12 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import type { NewPrefix } from "@/api/types";
 
 /** All adapters and prefixes that the tenant pinned in device memory, and their part of its quota. */
 export const pinsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "pins"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/pins", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/pins", { tenant }),
     refetchInterval: 10_000,
   });
 
@@ -14,10 +14,7 @@ export const pinsQuery = (tenant: string) =>
 export const prefixQuery = (tenant: string, prefix_name: string) =>
   queryOptions({
     queryKey: ["t", tenant, "pins", prefix_name],
-    queryFn: () =>
-      unwrap(
-        api.GET("/api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { params: { path: { tenant, prefix_name } } }),
-      ),
+    queryFn: () => request("GET /api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { tenant, prefix_name }),
   });
 
 function useChange<T>(tenant: string, change: (input: T) => Promise<unknown>) {
@@ -36,13 +33,9 @@ function useChange<T>(tenant: string, change: (input: T) => Promise<unknown>) {
 }
 
 export const usePinPrefix = (tenant: string) =>
-  useChange(tenant, (body: NewPrefix) =>
-    unwrap(api.POST("/api/tenants/{tenant}/pinned-prefixes", { params: { path: { tenant } }, body })),
-  );
+  useChange(tenant, (body: NewPrefix) => request("POST /api/tenants/{tenant}/pinned-prefixes", { tenant, body }));
 
 export const useUnpinPrefix = (tenant: string) =>
   useChange(tenant, (prefix_name: string) =>
-    unwrap(
-      api.DELETE("/api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { params: { path: { tenant, prefix_name } } }),
-    ),
+    request("DELETE /api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { tenant, prefix_name }),
   );

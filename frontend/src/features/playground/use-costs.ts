@@ -1,5 +1,5 @@
 import { type Dispatch, useEffect, useRef } from "react";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import type { RequestRecord } from "@/api/types";
 import { useLiveEvent } from "@/app/live-connection";
 import { type Action, type Answer, type Cost, isRunning, type Playground } from "./conversation";
@@ -42,8 +42,6 @@ export function useCosts(tenant: string, state: Playground, dispatch: Dispatch<A
 const isUnbilled = (answer: Answer) => answer.requestId !== null && answer.cost === null && !isRunning(answer);
 
 async function recordOf(tenant: string, id: string): Promise<RequestRecord | undefined> {
-  const { results } = await unwrap(
-    api.GET("/api/tenants/{tenant}/requests", { params: { path: { tenant }, query: { id, limit: 1 } } }),
-  );
+  const { results } = await request("GET /api/tenants/{tenant}/requests", { tenant, query: { id, limit: 1 } });
   return results[0];
 }

@@ -5,7 +5,7 @@ import {
   useMutation,
   useQueryClient,
 } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import type { Recording } from "@/api/types";
 import { queryParams, type RequestsSearch } from "./search";
 
@@ -14,21 +14,19 @@ const MAX_NEW_REQUESTS = 100;
 
 /** Returns the newest requests that match the filters, which may have ended since the list was read. */
 export const newestRequests = (tenant: string, search: RequestsSearch) =>
-  unwrap(
-    api.GET("/api/tenants/{tenant}/requests", {
-      params: { path: { tenant }, query: { limit: MAX_NEW_REQUESTS, ...queryParams(search, Date.now()) } },
-    }),
-  );
+  request("GET /api/tenants/{tenant}/requests", {
+    tenant,
+    query: { limit: MAX_NEW_REQUESTS, ...queryParams(search, Date.now()) },
+  });
 
 export const requestsQuery = (tenant: string, search: RequestsSearch = {}) =>
   infiniteQueryOptions({
     queryKey: ["t", tenant, "requests", { ...search, view: undefined, open: undefined, paused: undefined }],
     queryFn: ({ pageParam }) =>
-      unwrap(
-        api.GET("/api/tenants/{tenant}/requests", {
-          params: { path: { tenant }, query: { limit: ROWS, cursor: pageParam, ...queryParams(search, Date.now()) } },
-        }),
-      ),
+      request("GET /api/tenants/{tenant}/requests", {
+        tenant,
+        query: { limit: ROWS, cursor: pageParam, ...queryParams(search, Date.now()) },
+      }),
     placeholderData: keepPreviousData,
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next_cursor ?? undefined,
@@ -38,11 +36,7 @@ export const refusalsQuery = (tenant: string) =>
   infiniteQueryOptions({
     queryKey: ["t", tenant, "refusals"],
     queryFn: ({ pageParam }) =>
-      unwrap(
-        api.GET("/api/tenants/{tenant}/refusals", {
-          params: { path: { tenant }, query: { limit: 50, cursor: pageParam } },
-        }),
-      ),
+      request("GET /api/tenants/{tenant}/refusals", { tenant, query: { limit: 50, cursor: pageParam } }),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next_cursor ?? undefined,
   });
@@ -50,14 +44,13 @@ export const refusalsQuery = (tenant: string) =>
 export const recordingQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "recording"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/recording", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/recording", { tenant }),
   });
 
 export function useSetRecording(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: Recording) =>
-      unwrap(api.PUT("/api/tenants/{tenant}/recording", { params: { path: { tenant } }, body })),
+    mutationFn: (body: Recording) => request("PUT /api/tenants/{tenant}/recording", { tenant, body }),
     onSuccess: (recording) => client.setQueryData(recordingQuery(tenant).queryKey, recording),
   });
 }
@@ -65,7 +58,7 @@ export function useSetRecording(tenant: string) {
 export function useDeleteTranscripts(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: () => unwrap(api.DELETE("/api/tenants/{tenant}/transcripts", { params: { path: { tenant } } })),
+    mutationFn: () => request("DELETE /api/tenants/{tenant}/transcripts", { tenant }),
     onSuccess: () => client.removeQueries({ queryKey: ["t", tenant, "transcripts"] }),
   });
 }

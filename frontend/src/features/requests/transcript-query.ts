@@ -1,5 +1,5 @@
 import { queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 
 /** The text of a request, or null if none is stored. It does not stay in memory after it was shown. */
 export const transcriptQuery = (tenant: string, id: string) =>
@@ -7,10 +7,6 @@ export const transcriptQuery = (tenant: string, id: string) =>
     queryKey: ["t", tenant, "transcripts", id],
     // The list endpoint returns an empty list for a request without text, which is not an error.
     queryFn: async () =>
-      (
-        await unwrap(
-          api.GET("/api/tenants/{tenant}/transcripts", { params: { path: { tenant }, query: { request: id } } }),
-        )
-      )[0] ?? null,
+      (await request("GET /api/tenants/{tenant}/transcripts", { tenant, query: { request: id } }))[0] ?? null,
     gcTime: 0,
   });

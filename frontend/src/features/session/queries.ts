@@ -1,6 +1,6 @@
 import { queryOptions, useMutation, useQueryClient, useSuspenseQuery } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
-import { api, setCsrfToken, unwrap } from "@/api/client";
+import { request, setCsrfToken } from "@/api/client";
 import type { Capability, Session } from "@/api/types";
 import { getPasskey } from "@/lib/passkeys";
 import { forgetEverywhere } from "@/lib/tab-storage";
@@ -12,7 +12,7 @@ function remember(session: Session): Session {
 
 export const sessionQuery = queryOptions({
   queryKey: ["session"],
-  queryFn: async () => remember(await unwrap(api.GET("/api/session"))),
+  queryFn: async () => remember(await request("GET /api/session")),
   staleTime: Infinity,
 });
 
@@ -20,7 +20,7 @@ export const useSession = () => useSuspenseQuery(sessionQuery).data;
 
 export const versionQuery = queryOptions({
   queryKey: ["version"],
-  queryFn: () => unwrap(api.GET("/version")),
+  queryFn: () => request("GET /version"),
   staleTime: Infinity,
 });
 
@@ -32,7 +32,7 @@ export interface Credentials {
 export function useLogin() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async (body: Credentials) => remember(await unwrap(api.POST("/api/session", { body }))),
+    mutationFn: async (body: Credentials) => remember(await request("POST /api/session", { body })),
     onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
   });
 }
@@ -41,16 +41,20 @@ export function useLogin() {
 export const methodsQuery = (address: "/api/session/second-factor" | "/api/session/confirmation") =>
   queryOptions({
     queryKey: ["session-methods", address],
-    queryFn: () => unwrap(address === "/api/session/second-factor" ? api.GET(address) : api.GET(address)),
+    queryFn: () => request(`GET ${address}`),
     gcTime: 0,
     staleTime: 0,
   });
 
-type Proof = { code: string } | { credential: Record<string, unknown> } | { password: string };
+interface Proof {
+  code?: string;
+  credential?: Record<string, unknown>;
+  password?: string;
+}
 
 /** Asks the browser for a passkey of the person. Returns null if they cancelled. */
 async function passkeyProof() {
-  const options = await unwrap(api.POST("/api/session/passkey"));
+  const options = await request("POST /api/session/passkey");
   const credential = await getPasskey(options);
   return credential && { credential };
 }
@@ -73,15 +77,14 @@ function useProof(send: (proof: Proof) => Promise<Session>) {
   };
 }
 
-export const useSecondStep = () => useProof((body) => unwrap(api.POST("/api/session/second-factor", { body: body })));
+export const useSecondStep = () => useProof((body) => request("POST /api/session/second-factor", { body }));
 
-export const useConfirmIdentity = () =>
-  useProof((body) => unwrap(api.POST("/api/session/confirmation", { body: body })));
+export const useConfirmIdentity = () => useProof((body) => request("POST /api/session/confirmation", { body }));
 
 export function useSetName() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async (body: { name: string }) => remember(await unwrap(api.PUT("/api/profile", { body }))),
+    mutationFn: async (body: { name: string }) => remember(await request("PUT /api/profile", { body })),
     onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
   });
 }
@@ -90,7 +93,7 @@ export function useSetName() {
 export function useStartOver() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async () => remember(await unwrap(api.DELETE("/api/session"))),
+    mutationFn: async () => remember(await request("DELETE /api/session")),
     onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
   });
 }
@@ -98,7 +101,7 @@ export function useStartOver() {
 export function useLogout() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async () => remember(await unwrap(api.DELETE("/api/session"))),
+    mutationFn: async () => remember(await request("DELETE /api/session")),
     onSuccess: (session) => {
       // The next person must not see cached data.
       client.clear();
@@ -112,7 +115,7 @@ export function useLogout() {
 export const invitationQuery = (token: string) =>
   queryOptions({
     queryKey: ["invitation", token],
-    queryFn: () => unwrap(api.POST("/api/invitations/read", { body: { token } })),
+    queryFn: () => request("POST /api/invitations/read", { body: { token } }),
     retry: false,
     staleTime: Infinity,
     gcTime: 0,
@@ -122,24 +125,24 @@ export function useAcceptInvitation() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: async (body: { token: string; name: string; password?: string }) =>
-      remember(await unwrap(api.POST("/api/invitations/accept", { body }))),
+      remember(await request("POST /api/invitations/accept", { body })),
     onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
   });
 }
 
 export const useForgotPassword = () =>
-  useMutation({ mutationFn: (email: string) => unwrap(api.POST("/api/password/forgot", { body: { email } })) });
+  useMutation({ mutationFn: (email: string) => request("POST /api/password/forgot", { body: { email } }) });
 
 export const useResetPassword = () =>
   useMutation({
-    mutationFn: (body: { token: string; password: string }) => unwrap(api.POST("/api/password/reset", { body })),
+    mutationFn: (body: { token: string; password: string }) => request("POST /api/password/reset", { body }),
   });
 
 export function useChangePassword() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: async (body: { current_password: string; password: string }) =>
-      remember(await unwrap(api.POST("/api/password", { body }))),
+      remember(await request("POST /api/password", { body })),
     onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
   });
 }

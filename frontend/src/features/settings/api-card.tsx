@@ -1,5 +1,5 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import type { ApiSettings } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Card } from "@/components/card";
@@ -9,14 +9,13 @@ import { useCan, useTenant } from "@/features/session/queries";
 const apiSettingsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "api-settings"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/api-settings", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/api-settings", { tenant }),
   });
 
 function useSetApiSettings(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: ApiSettings) =>
-      unwrap(api.PUT("/api/tenants/{tenant}/api-settings", { params: { path: { tenant } }, body })),
+    mutationFn: (body: ApiSettings) => request("PUT /api/tenants/{tenant}/api-settings", { tenant, body }),
     onSuccess: (data) => client.setQueryData(apiSettingsQuery(tenant).queryKey, data),
   });
 }

@@ -1,6 +1,6 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { type SyntheticEvent, useState } from "react";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import type { components } from "@/api/schema";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
@@ -14,14 +14,14 @@ type HubModels = components["schemas"]["HubModels"];
 const hubModelsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "hub-models"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/hub-models", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/hub-models", { tenant }),
   });
 
 function useSetHubModels(tenant: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (body: { enabled: boolean; organizations: string[] }) =>
-      unwrap(api.PUT("/api/tenants/{tenant}/hub-models", { params: { path: { tenant } }, body })),
+      request("PUT /api/tenants/{tenant}/hub-models", { tenant, body }),
     onSuccess: (data) => client.setQueryData(hubModelsQuery(tenant).queryKey, data),
   });
 }

@@ -2,7 +2,7 @@ import { zodResolver } from "@hookform/resolvers/zod";
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { X } from "lucide-react";
 import { useForm } from "react-hook-form";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
@@ -14,14 +14,13 @@ import { z } from "@/lib/zod";
 const originsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "origins"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/origins", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/origins", { tenant }),
   });
 
 function useSetOrigins(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (origins: string[]) =>
-      unwrap(api.PUT("/api/tenants/{tenant}/origins", { params: { path: { tenant } }, body: { origins } })),
+    mutationFn: (origins: string[]) => request("PUT /api/tenants/{tenant}/origins", { tenant, body: { origins } }),
     onSuccess: (data) => client.setQueryData(originsQuery(tenant).queryKey, data),
   });
 }

@@ -1,7 +1,7 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { api, unwrap } from "@/api/client";
+import { request } from "@/api/client";
 import { useQuery } from "@/app/use-query";
 import { Status } from "@/components/badge";
 import { Button } from "@/components/button";
@@ -16,19 +16,14 @@ import { plural } from "@/lib/format";
 const securityQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "security"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/security", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/security", { tenant }),
   });
 
 function useSetSecurity(tenant: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (required: boolean) =>
-      unwrap(
-        api.PUT("/api/tenants/{tenant}/security", {
-          params: { path: { tenant } },
-          body: { second_factor_required: required },
-        }),
-      ),
+      request("PUT /api/tenants/{tenant}/security", { tenant, body: { second_factor_required: required } }),
     onSuccess: (data) => {
       client.setQueryData(securityQuery(tenant).queryKey, data);
       return client.invalidateQueries({ queryKey: sessionQuery.queryKey, refetchType: "all" });

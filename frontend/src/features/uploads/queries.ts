@@ -1,5 +1,5 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
-import { api, csrfHeader, unwrap } from "@/api/client";
+import { csrfHeader, request } from "@/api/client";
 import { errorFrom } from "@/api/errors";
 import type { Upload } from "@/api/types";
 import { useWrite } from "@/app/use-write";
@@ -10,7 +10,7 @@ const isFinal = (upload: Upload | undefined) =>
 export const uploadsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "uploads"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/uploads", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/uploads", { tenant }),
     refetchInterval: ({ state }) =>
       state.data?.some((upload) => upload.imported_from && isUndecided(upload)) ? 2000 : false,
   });
@@ -18,8 +18,7 @@ export const uploadsQuery = (tenant: string) =>
 export const uploadQuery = (tenant: string, id: string) =>
   queryOptions({
     queryKey: ["t", tenant, "uploads", id],
-    queryFn: (): Promise<Upload> =>
-      unwrap(api.GET("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
+    queryFn: (): Promise<Upload> => request("GET /api/tenants/{tenant}/uploads/{upload_id}", { tenant, upload_id: id }),
     refetchInterval: ({ state }) => (isFinal(state.data) ? false : 2000),
   });
 
@@ -46,8 +45,7 @@ export const isUndecided = ({ state }: Upload) => ["arriving", "received", "vali
 export function useCancelUpload(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (id: string) =>
-      unwrap(api.DELETE("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
+    mutationFn: (id: string) => request("DELETE /api/tenants/{tenant}/uploads/{upload_id}", { tenant, upload_id: id }),
     onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
   });
 }
@@ -56,7 +54,7 @@ export function useImport(tenant: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (body: { source: string; name: string; base_model?: string }) =>
-      unwrap(api.POST("/api/tenants/{tenant}/imports", { params: { path: { tenant } }, body })),
+      request("POST /api/tenants/{tenant}/imports", { tenant, body }),
     onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
   });
 }
@@ -64,25 +62,23 @@ export function useImport(tenant: string) {
 export const followsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "follows"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/follows", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/follows", { tenant }),
   });
 
 /** Makes an adapter follow a branch, or ends the follow with the given ID. */
 export const useFollow = (tenant: string) =>
   useWrite(followsQuery(tenant).queryKey, async (change: { name: string; source: string } | string) => {
     if (typeof change === "string") {
-      await unwrap(
-        api.DELETE("/api/tenants/{tenant}/follows/{follow_id}", { params: { path: { tenant, follow_id: change } } }),
-      );
+      await request("DELETE /api/tenants/{tenant}/follows/{follow_id}", { tenant, follow_id: change });
     } else {
-      await unwrap(api.POST("/api/tenants/{tenant}/follows", { params: { path: { tenant } }, body: change }));
+      await request("POST /api/tenants/{tenant}/follows", { tenant, body: change });
     }
   });
 
 export const bucketsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "bucket-credentials"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/bucket-credentials", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/bucket-credentials", { tenant }),
   });
 
 export interface BucketKeys {
@@ -98,32 +94,25 @@ export interface BucketKeys {
 export const useBucketKeys = (tenant: string) =>
   useWrite(bucketsQuery(tenant).queryKey, async (change: BucketKeys | string) => {
     if (typeof change === "string") {
-      await unwrap(
-        api.DELETE("/api/tenants/{tenant}/bucket-credentials/{bucket}", {
-          params: { path: { tenant, bucket: change } },
-        }),
-      );
+      await request("DELETE /api/tenants/{tenant}/bucket-credentials/{bucket}", { tenant, bucket: change });
     } else {
-      await unwrap(
-        api.POST("/api/tenants/{tenant}/bucket-credentials", { params: { path: { tenant } }, body: change }),
-      );
+      await request("POST /api/tenants/{tenant}/bucket-credentials", { tenant, body: change });
     }
   });
 
 export const hubTokenQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "hub-token"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/hub-token", { params: { path: { tenant } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/hub-token", { tenant }),
   });
 
 /** Stores the token, or deletes it. */
 export function useHubToken(tenant: string) {
   const client = useQueryClient();
-  const params = { path: { tenant } };
   return useMutation({
     mutationFn: async (token: string | null) => {
-      if (token === null) await unwrap(api.DELETE("/api/tenants/{tenant}/hub-token", { params }));
-      else await unwrap(api.PUT("/api/tenants/{tenant}/hub-token", { params, body: { token } }));
+      if (token === null) await request("DELETE /api/tenants/{tenant}/hub-token", { tenant });
+      else await request("PUT /api/tenants/{tenant}/hub-token", { tenant, body: { token } });
     },
     onSuccess: () => client.invalidateQueries({ queryKey: hubTokenQuery(tenant).queryKey }),
   });

@@ -1,5 +1,5 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { api, unwrap } from "@/api/client";
+import { request, requestPage } from "@/api/client";
 import { type RangeQuery, refreshEvery } from "@/lib/time-range";
 import type { PartsSearch } from "./search";
 
@@ -14,8 +14,7 @@ interface Of {
 export const seriesQuery = (tenant: string, range: RangeQuery, of: Of = {}) =>
   queryOptions({
     queryKey: ["t", tenant, "series", of, range],
-    queryFn: () =>
-      unwrap(api.GET("/api/tenants/{tenant}/series", { params: { path: { tenant }, query: { ...range, ...of } } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/series", { tenant, query: { ...range, ...of } }),
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
   });
@@ -32,9 +31,7 @@ export const usagePartsQuery = (tenant: string, range: RangeQuery, of: PartsOf) 
     queryFn: async () => {
       const { q: search = "", page = 0, ...more } = of;
       const query = { ...range, ...more, search, offset: page * USAGE_PARTS_PAGE, limit: USAGE_PARTS_PAGE };
-      const answer = await api.GET("/api/tenants/{tenant}/series/parts", { params: { path: { tenant }, query } });
-      const rows = await unwrap(Promise.resolve(answer));
-      return { rows, total: Number(answer.response.headers.get("X-Total-Count") ?? rows.length) };
+      return requestPage("GET /api/tenants/{tenant}/series/parts", { tenant, query });
     },
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
@@ -44,8 +41,7 @@ export const usagePartsQuery = (tenant: string, range: RangeQuery, of: PartsOf) 
 export const refusalSeriesQuery = (tenant: string, range: RangeQuery) =>
   queryOptions({
     queryKey: ["t", tenant, "refusals", "series", range],
-    queryFn: () =>
-      unwrap(api.GET("/api/tenants/{tenant}/refusals/series", { params: { path: { tenant }, query: range } })),
+    queryFn: () => request("GET /api/tenants/{tenant}/refusals/series", { tenant, query: range }),
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
   });
@@ -53,7 +49,7 @@ export const refusalSeriesQuery = (tenant: string, range: RangeQuery) =>
 export const operatorRefusalSeriesQuery = (range: RangeQuery) =>
   queryOptions({
     queryKey: ["operator", "refusals", "series", range],
-    queryFn: () => unwrap(api.GET("/api/operator/refusals/series", { params: { query: range } })),
+    queryFn: () => request("GET /api/operator/refusals/series", { query: range }),
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
   });
@@ -61,7 +57,7 @@ export const operatorRefusalSeriesQuery = (range: RangeQuery) =>
 export const operatorSeriesQuery = (range: RangeQuery, of: { host?: string; tenant?: string } = {}) =>
   queryOptions({
     queryKey: ["operator", "series", of, range],
-    queryFn: () => unwrap(api.GET("/api/operator/series", { params: { query: { ...range, ...of } } })),
+    queryFn: () => request("GET /api/operator/series", { query: { ...range, ...of } }),
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
   });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -13,8 +14,10 @@ from control_plane.adapters.canaries.serializers import CanaryComparisonSerializ
 from control_plane.adapters.registry import aliases, queries
 from control_plane.adapters.registry.serializers import AdapterSerializer
 from control_plane.adapters.registry.views import AliasView
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, validated
 from control_plane.identity.tenants.roles import Capability
+
+operation = partial(extend_schema, tags=["adapters"])
 
 
 class CanaryView(AliasView):
@@ -24,17 +27,12 @@ class CanaryView(AliasView):
         "DELETE": Capability.WRITE_ADAPTERS,
     }
 
-    @extend_schema(operation_id="read_canary", responses=CanaryComparisonSerializer, tags=["adapters"])
+    @operation("read_canary", responses=CanaryComparisonSerializer)
     def get(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Compare a canary with the alias's regular version."""
         return Response(CanaryComparisonSerializer(judging.compare(self.principal.tenant, name, alias)).data)
 
-    @extend_schema(
-        operation_id="set_canary",
-        request=CanaryTargetSerializer,
-        responses={200: AdapterSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("set_canary", request=CanaryTargetSerializer, responses={200: AdapterSerializer} | CONFLICT)
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Give a version a share of the alias's requests. The canary ends by itself if it performs worse."""
         form = validated(CanaryTargetSerializer, request.data)
@@ -43,7 +41,7 @@ class CanaryView(AliasView):
         aliases.start_canary(acting=self.principal, version=version, name=alias, percent=percent)
         return self.show(name)
 
-    @extend_schema(operation_id="stop_canary", responses={204: None}, tags=["adapters"])
+    @operation("stop_canary", responses={204: None})
     def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """End the canary: all requests go to the alias's regular version again."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -22,29 +23,28 @@ from control_plane.adapters.evaluations.serializers import (
 from control_plane.adapters.registry import queries
 from control_plane.adapters.registry.serializers import AdapterSerializer
 from control_plane.core.http.lists import TOTAL, ListQuerySerializer, list_response
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import CONFLICT, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
+
+operation = partial(extend_schema, tags=["evaluations"])
 
 
 class SetsView(TenantView):
     parser_classes = (MultiPartParser,)
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="list_evaluation_sets", responses=EvaluationSetSerializer(many=True), tags=["evaluations"]
-    )
+    @operation("list_evaluation_sets", responses=EvaluationSetSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the tenant's evaluation sets, fifty at most."""
         return Response(
             EvaluationSetSerializer(EvaluationSet.objects.for_tenant(self.principal.tenant), many=True).data
         )
 
-    @extend_schema(
-        operation_id="create_evaluation_set",
+    @operation(
+        "create_evaluation_set",
         request={"multipart/form-data": NewEvaluationSetSerializer},
-        responses={201: EvaluationSetSerializer, 409: ErrorResponseSerializer},
-        tags=["evaluations"],
+        responses={201: EvaluationSetSerializer} | CONFLICT,
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Create a set of prompts with expected answers. It never changes, so that its scores can be compared."""
@@ -57,14 +57,12 @@ class SetsView(TenantView):
 class SetView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_evaluation_set", responses=EvaluationSetSerializer, tags=["evaluations"])
+    @operation("read_evaluation_set", responses=EvaluationSetSerializer)
     def get(self, request: Request, tenant: str, set_name: str) -> Response:
         """Read a set, without its items."""
         return Response(EvaluationSetSerializer(actions.get_set(self.principal.tenant, set_name)).data)
 
-    @extend_schema(
-        operation_id="delete_evaluation_set", responses={204: None, 409: ErrorResponseSerializer}, tags=["evaluations"]
-    )
+    @operation("delete_evaluation_set", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str, set_name: str) -> Response:
         """Delete a set; scores stay. Refused while an evaluation runs with it or a promotion rule names it."""
         actions.delete_set(acting=self.principal, name=set_name)
@@ -74,24 +72,14 @@ class SetView(TenantView):
 class EvaluationsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="list_evaluations",
-        parameters=[ListQuerySerializer, TOTAL],
-        responses=EvaluationSerializer(many=True),
-        tags=["evaluations"],
-    )
+    @operation("list_evaluations", parameters=[ListQuerySerializer, TOTAL], responses=EvaluationSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List evaluations, newest first; `search` by the adapter's name."""
         query = read_query(ListQuerySerializer, request)
         matches = actions.find_evaluations(self.principal.tenant, query["search"])
         return list_response(EvaluationSerializer, matches, query)
 
-    @extend_schema(
-        operation_id="start_evaluation",
-        request=NewEvaluationSerializer,
-        responses={201: EvaluationSerializer, 409: ErrorResponseSerializer},
-        tags=["evaluations"],
-    )
+    @operation("start_evaluation", request=NewEvaluationSerializer, responses={201: EvaluationSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str) -> Response:
         """Score a version, the live one and the base model once it is ready. The requests yield to all others."""
         form = validated(NewEvaluationSerializer, request.data)
@@ -107,14 +95,12 @@ class EvaluationsView(TenantView):
 class EvaluationView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_evaluation", responses=EvaluationSerializer, tags=["evaluations"])
+    @operation("read_evaluation", responses=EvaluationSerializer)
     def get(self, request: Request, tenant: str, evaluation_id: UUID) -> Response:
         """Read an evaluation's progress or result."""
         return Response(EvaluationSerializer(actions.get_evaluation(self.principal.tenant, evaluation_id)).data)
 
-    @extend_schema(
-        operation_id="cancel_evaluation", responses={204: None, 409: ErrorResponseSerializer}, tags=["evaluations"]
-    )
+    @operation("cancel_evaluation", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str, evaluation_id: UUID) -> Response:
         """Cancel an evaluation and its batch; it stays in the list."""
         actions.cancel_evaluation(acting=self.principal, evaluation_id=evaluation_id)
@@ -124,12 +110,7 @@ class EvaluationView(TenantView):
 class PromotionRuleView(TenantView):
     needs: ClassVar = {"PUT": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="set_promotion_rule",
-        request=NewPromotionRuleSerializer,
-        responses={200: AdapterSerializer, 409: ErrorResponseSerializer},
-        tags=["evaluations"],
-    )
+    @operation("set_promotion_rule", request=NewPromotionRuleSerializer, responses={200: AdapterSerializer} | CONFLICT)
     def put(self, request: Request, tenant: str, name: str) -> Response:
         """Set the score that a version needs to become live or a canary. New versions are evaluated automatically."""
         form = validated(NewPromotionRuleSerializer, request.data)
@@ -144,7 +125,7 @@ class PromotionRuleView(TenantView):
         )
         return Response(AdapterSerializer(queries.get_adapter(scope, name)).data)
 
-    @extend_schema(operation_id="remove_promotion_rule", responses={204: None}, tags=["evaluations"])
+    @operation("remove_promotion_rule", responses={204: None})
     def delete(self, request: Request, tenant: str, name: str) -> Response:
         """Remove the rule: any ready version may become live."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter

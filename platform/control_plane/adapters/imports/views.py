@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -21,20 +22,17 @@ from control_plane.adapters.registry.serializers import (
     NewImportSerializer,
     UploadSerializer,
 )
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
+
+operation = partial(extend_schema, tags=["uploads"])
 
 
 class ImportsView(TenantView):
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="create_import",
-        request=NewImportSerializer,
-        responses={202: UploadSerializer, 409: ErrorResponseSerializer},
-        tags=["uploads"],
-    )
+    @operation("create_import", request=NewImportSerializer, responses={202: UploadSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str) -> Response:
         """Import an adapter from the Hugging Face Hub, a bucket or an https address, as an upload like any other."""
         form = validated(NewImportSerializer, request.data)
@@ -49,20 +47,18 @@ class HubTokenView(TenantView):
         "DELETE": Capability.WRITE_ADAPTERS,
     }
 
-    @extend_schema(operation_id="read_hub_token", responses=HubTokenSerializer, tags=["uploads"])
+    @operation("read_hub_token", responses=HubTokenSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read if this tenant has a token for the Hub. The token itself is never shown."""
         return Response({"set": imports.has_hub_token(self.principal.tenant)})
 
-    @extend_schema(
-        operation_id="set_hub_token", request=HubTokenSerializer, responses=HubTokenSerializer, tags=["uploads"]
-    )
+    @operation("set_hub_token", request=HubTokenSerializer, responses=HubTokenSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Set the token with which private repositories are imported. It is stored encrypted."""
         imports.set_hub_token(acting=self.principal, token=validated(HubTokenSerializer, request.data)["token"])
         return Response({"set": True})
 
-    @extend_schema(operation_id="remove_hub_token", responses={204: None}, tags=["uploads"])
+    @operation("remove_hub_token", responses={204: None})
     def delete(self, request: Request, tenant: str) -> Response:
         """Remove the tenant's token for private repositories."""
         imports.remove_hub_token(acting=self.principal)
@@ -72,18 +68,15 @@ class HubTokenView(TenantView):
 class BucketsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="list_bucket_credentials", responses=BucketCredentialsSerializer(many=True), tags=["uploads"]
-    )
+    @operation("list_bucket_credentials", responses=BucketCredentialsSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the buckets that this tenant has credentials for. The keys are never shown."""
         return Response(BucketCredentialsSerializer(imports.buckets_of(self.principal.tenant), many=True).data)
 
-    @extend_schema(
-        operation_id="set_bucket_credentials",
+    @operation(
+        "set_bucket_credentials",
         request=BucketCredentialsSerializer,
-        responses={201: BucketCredentialsSerializer, 409: ErrorResponseSerializer},
-        tags=["uploads"],
+        responses={201: BucketCredentialsSerializer} | CONFLICT,
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Set the credentials with which a bucket is imported from. They are stored encrypted."""
@@ -95,7 +88,7 @@ class BucketsView(TenantView):
 class BucketView(TenantView):
     needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="remove_bucket_credentials", responses={204: None}, tags=["uploads"])
+    @operation("remove_bucket_credentials", responses={204: None})
     def delete(self, request: Request, tenant: str, bucket: str) -> Response:
         """Remove the credentials of a bucket."""
         imports.remove_bucket_credentials(acting=self.principal, bucket=bucket)
@@ -105,14 +98,12 @@ class BucketView(TenantView):
 class HubModelsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TENANT}
 
-    @extend_schema(operation_id="read_hub_models", responses=HubModelsSerializer, tags=["uploads"])
+    @operation("read_hub_models", responses=HubModelsSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read if requests may name repositories of the Hub as their model, and those imported for requests."""
         return self.show()
 
-    @extend_schema(
-        operation_id="set_hub_models", request=HubModelsSerializer, responses=HubModelsSerializer, tags=["uploads"]
-    )
+    @operation("set_hub_models", request=HubModelsSerializer, responses=HubModelsSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Let requests name repositories of the Hub, of all organisations or of some, or end that."""
         imports.set_hub_models(acting=self.principal, **validated(HubModelsSerializer, request.data))
@@ -132,17 +123,12 @@ class HubModelsView(TenantView):
 class FollowsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="list_follows", responses=HubFollowSerializer(many=True), tags=["uploads"])
+    @operation("list_follows", responses=HubFollowSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the branches that adapters follow, with the result of the last check."""
         return Response(HubFollowSerializer(follows.follows_of(self.principal.tenant), many=True).data)
 
-    @extend_schema(
-        operation_id="add_follow",
-        request=HubFollowSerializer,
-        responses={201: HubFollowSerializer, 409: ErrorResponseSerializer},
-        tags=["uploads"],
-    )
+    @operation("add_follow", request=HubFollowSerializer, responses={201: HubFollowSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str) -> Response:
         """Have an adapter follow a branch: imported soon, and as a new version whenever the branch has moved."""
         form = validated(HubFollowSerializer, request.data)
@@ -153,7 +139,7 @@ class FollowsView(TenantView):
 class FollowView(TenantView):
     needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="remove_follow", responses={204: None}, tags=["uploads"])
+    @operation("remove_follow", responses={204: None})
     def delete(self, request: Request, tenant: str, follow_id: UUID) -> Response:
         """Stop following a branch. The versions stay."""
         follows.remove_follow(acting=self.principal, follow_id=follow_id)

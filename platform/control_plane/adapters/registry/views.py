@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -35,19 +36,18 @@ from control_plane.adapters.uploads.models import UploadState
 from control_plane.billing.limits.queries import tenant_limits
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, list_response
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import CONFLICT, ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
+
+operation = partial(extend_schema, tags=["adapters"])
 
 MAX_IN_STORAGE = 50  # adapters in the list of the largest
 
 
 class AdaptersView(TenantView):
-    @extend_schema(
-        operation_id="list_adapters",
-        parameters=[AdapterListQuerySerializer, TOTAL],
-        responses=AdapterSummarySerializer(many=True),
-        tags=["adapters"],
+    @operation(
+        "list_adapters", parameters=[AdapterListQuerySerializer, TOTAL], responses=AdapterSummarySerializer(many=True)
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List active adapters, by name unless sorted otherwise, all or a part."""
@@ -59,12 +59,12 @@ class AdaptersView(TenantView):
 class AdapterView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_adapter", responses=AdapterSerializer, tags=["adapters"])
+    @operation("read_adapter", responses=AdapterSerializer)
     def get(self, request: Request, tenant: str, name: str) -> Response:
         """Read an adapter with its versions and aliases."""
         return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, name)).data)
 
-    @extend_schema(operation_id="archive_adapter", responses={204: None}, tags=["adapters"])
+    @operation("archive_adapter", responses={204: None})
     def delete(self, request: Request, tenant: str, name: str) -> Response:
         """Archive the adapter: it can no longer be called, and its name is free. It can be restored for a while."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
@@ -73,11 +73,10 @@ class AdapterView(TenantView):
 
 
 class ArchivedAdaptersView(TenantView):
-    @extend_schema(
-        operation_id="list_archived_adapters",
+    @operation(
+        "list_archived_adapters",
         parameters=[ArchivedListQuerySerializer, TOTAL],
         responses=ArchivedAdapterSerializer(many=True),
-        tags=["adapters"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List the archived adapters that can be restored, all or a part; the latest first unless sorted otherwise."""
@@ -89,7 +88,7 @@ class ArchivedAdaptersView(TenantView):
 class ArchivedAdapterView(TenantView):
     needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="delete_archived_adapter", responses={204: None}, tags=["adapters"])
+    @operation("delete_archived_adapter", responses={204: None})
     def delete(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
         """Delete an archived adapter permanently; its usage stays in the ledger."""
         archiving.delete_archived_adapter(acting=self.principal, adapter_id=adapter_id)
@@ -99,12 +98,7 @@ class ArchivedAdapterView(TenantView):
 class RestoreAdapterView(TenantView):
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="restore_adapter",
-        request=None,
-        responses={202: AdapterSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("restore_adapter", request=None, responses={202: AdapterSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
         """Restore an archived adapter with its versions and aliases. The versions are staged again."""
         adapter = archiving.restore_adapter(acting=self.principal, adapter_id=adapter_id)
@@ -112,7 +106,7 @@ class RestoreAdapterView(TenantView):
 
 
 class StorageView(TenantView):
-    @extend_schema(operation_id="read_storage", responses=StorageSerializer, tags=["adapters"])
+    @operation("read_storage", responses=StorageSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read the storage that the tenant's adapters take."""
         scope = self.principal.tenant
@@ -130,14 +124,12 @@ class StorageView(TenantView):
 class VersionView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_version", responses=VersionSerializer, tags=["adapters"])
+    @operation("read_version", responses=VersionSerializer)
     def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Read a version with its validation report and placements."""
         return self.show(name, number)
 
-    @extend_schema(
-        operation_id="delete_version", responses={204: None, 409: ErrorResponseSerializer}, tags=["adapters"]
-    )
+    @operation("delete_version", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Delete a version permanently. Refused while an alias or a canary needs it; its usage stays in the ledger."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -153,12 +145,7 @@ class PromoteView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="promote_version",
-        request=None,
-        responses={200: VersionSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("promote_version", request=None, responses={200: VersionSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Make this version the live one, which the bare adapter name means."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -170,7 +157,7 @@ class ConfirmBaseView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="confirm_base", request=None, responses=VersionSerializer, tags=["adapters"])
+    @operation("confirm_base", request=None, responses=VersionSerializer)
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Confirm that the base model which the version names (`named_base`) is the served one."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -182,7 +169,7 @@ class ConfirmEffectView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="confirm_effect", request=None, responses=VersionSerializer, tags=["adapters"])
+    @operation("confirm_effect", request=None, responses=VersionSerializer)
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Confirm that a version may be live although it is flagged (`asks_for_effect`)."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -194,12 +181,7 @@ class ArchiveVersionView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="archive_version",
-        request=None,
-        responses={200: VersionSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("archive_version", request=None, responses={200: VersionSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Archive a version. Refused while an alias or a canary needs it. It can be restored for a while."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -211,12 +193,7 @@ class RestoreVersionView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="restore_version",
-        request=None,
-        responses={202: VersionSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("restore_version", request=None, responses={202: VersionSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Restore an archived version. It is staged on the hosts again."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -227,12 +204,7 @@ class RestoreVersionView(VersionView):
 class AliasView(TenantView):
     needs: ClassVar = {"PUT": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="set_alias",
-        request=AliasTargetSerializer,
-        responses={200: AdapterSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("set_alias", request=AliasTargetSerializer, responses={200: AdapterSerializer} | CONFLICT)
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Create the alias, or point it at another version. Running requests keep the version they started with."""
         form = validated(AliasTargetSerializer, request.data)
@@ -240,7 +212,7 @@ class AliasView(TenantView):
         aliases.set_alias(acting=self.principal, version=version, name=alias)
         return self.show(name)
 
-    @extend_schema(operation_id="remove_alias", responses={204: None, 409: ErrorResponseSerializer}, tags=["adapters"])
+    @operation("remove_alias", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Remove an alias of the adapter."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
@@ -255,12 +227,7 @@ class RollbackView(AliasView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="roll_back_alias",
-        request=None,
-        responses={200: AdapterSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("roll_back_alias", request=None, responses={200: AdapterSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str, name: str, alias: str) -> Response:
         """Point the alias back at its previous version."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
@@ -272,8 +239,8 @@ class UploadsView(TenantView):
     parser_classes = (MultiPartParser,)
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="list_uploads",
+    @operation(
+        "list_uploads",
         parameters=[UploadListQuerySerializer, TOTAL],
         responses=UploadSerializer(many=True),
         tags=["uploads"],
@@ -284,10 +251,10 @@ class UploadsView(TenantView):
         matches = queries.find_uploads(self.principal.tenant, query["search"])
         return list_response(UploadSerializer, matches, query)
 
-    @extend_schema(
-        operation_id="create_upload",
+    @operation(
+        "create_upload",
         request={"multipart/form-data": NewUploadSerializer},
-        responses={202: UploadSerializer, 409: ErrorResponseSerializer},
+        responses={202: UploadSerializer} | CONFLICT,
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -326,14 +293,12 @@ def _check_names(names: list[str]) -> None:
 class UploadView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_upload", responses=UploadSerializer, tags=["uploads"])
+    @operation("read_upload", responses=UploadSerializer, tags=["uploads"])
     def get(self, request: Request, tenant: str, upload_id: UUID) -> Response:
         """Read an upload, with its validation report once it is decided."""
         return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload_id)).data)
 
-    @extend_schema(
-        operation_id="cancel_upload", responses={200: UploadSerializer, 410: ErrorResponseSerializer}, tags=["uploads"]
-    )
+    @operation("cancel_upload", responses={200: UploadSerializer, 410: ErrorResponseSerializer}, tags=["uploads"])
     def delete(self, request: Request, tenant: str, upload_id: UUID) -> Response:
         """Cancel an upload or an import that is not decided yet, and remove its files."""
         upload = queries.get_upload(self.principal.tenant, upload_id)
@@ -345,11 +310,8 @@ class UploadView(TenantView):
 
 
 class ModelsView(TenantView):
-    @extend_schema(
-        operation_id="list_models",
-        parameters=[ListQuerySerializer, TOTAL],
-        responses=ModelSerializer(many=True),
-        tags=["models"],
+    @operation(
+        "list_models", parameters=[ListQuerySerializer, TOTAL], responses=ModelSerializer(many=True), tags=["models"]
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List the models: the base models, then every adapter with a ready live version, all or a part."""

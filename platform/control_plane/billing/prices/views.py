@@ -13,7 +13,7 @@ from control_plane.billing.prices.serializers import (
     NewPricesSerializer,
     PriceVersionSerializer,
 )
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, NOT_FOUND, ErrorResponseSerializer, validated
 from control_plane.identity.access.operator import OperatorView
 from control_plane.identity.access.views import TenantView
 
@@ -23,28 +23,23 @@ def _all() -> Response:
     return Response(PriceVersionSerializer(versions, many=True).data)
 
 
-_PUBLISHED = {
-    201: PriceVersionSerializer,
-    400: ErrorResponseSerializer,
-    404: ErrorResponseSerializer,
-    409: ErrorResponseSerializer,
-}
+_PUBLISHED = {201: PriceVersionSerializer, 400: ErrorResponseSerializer} | NOT_FOUND | CONFLICT
 
 
 class PricesView(TenantView):
-    @extend_schema(operation_id="list_prices", responses=PriceVersionSerializer(many=True), tags=["usage"])
+    @extend_schema("list_prices", responses=PriceVersionSerializer(many=True), tags=["usage"])
     def get(self, request: Request, tenant: str) -> Response:
         """Every version of every price list, newest first."""
         return _all()
 
 
 class OperatorPricesView(OperatorView):
-    @extend_schema(operation_id="list_operator_prices", responses=PriceVersionSerializer(many=True))
+    @extend_schema("list_operator_prices", responses=PriceVersionSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Every version of every price list, newest first."""
         return _all()
 
-    @extend_schema(operation_id="publish_prices", request=NewPricesSerializer, responses=_PUBLISHED)
+    @extend_schema("publish_prices", request=NewPricesSerializer, responses=_PUBLISHED)
     def post(self, request: Request) -> Response:
         """Publish new prices, of all base models or of one, from a day to come on."""
         values = dict(validated(NewPricesSerializer, request.data))
@@ -61,7 +56,7 @@ class OperatorPricesView(OperatorView):
 
 
 class OperatorPricesEndView(OperatorView):
-    @extend_schema(operation_id="end_base_prices", request=EndPricesSerializer, responses=_PUBLISHED)
+    @extend_schema("end_base_prices", request=EndPricesSerializer, responses=_PUBLISHED)
     def post(self, request: Request) -> Response:
         """End a base model's own prices, from a day to come on: the installation's list counts for it again."""
         body = validated(EndPricesSerializer, request.data)

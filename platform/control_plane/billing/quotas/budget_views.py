@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -24,30 +25,27 @@ from control_plane.billing.quotas.budgets import (
     set_tenant_budgets,
 )
 from control_plane.billing.quotas.models import AtLimit, BudgetSpan
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, NOT_FOUND, ErrorResponseSerializer, validated
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.keys.queries import get_key
 from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.roles import Capability
 
-_SET = {
-    200: BudgetReportSerializer,
-    400: ErrorResponseSerializer,
-    404: ErrorResponseSerializer,
-    409: ErrorResponseSerializer,
-}
+operation = partial(extend_schema, tags=["limits"])
+
+_SET = {200: BudgetReportSerializer, 400: ErrorResponseSerializer} | NOT_FOUND | CONFLICT
 
 
 class BudgetsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_BUDGETS}
 
-    @extend_schema(operation_id="read_budgets", responses=BudgetReportSerializer, tags=["limits"])
+    @operation("read_budgets", responses=BudgetReportSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read what the tenant and its keys may spend in a day and month, and what they have spent."""
         return _report(self.principal.tenant)
 
-    @extend_schema(operation_id="set_budgets", request=BudgetsSerializer, responses=_SET, tags=["limits"])
+    @operation("set_budgets", request=BudgetsSerializer, responses=_SET)
     def put(self, request: Request, tenant: str) -> Response:
         """Set the tenant's own budgets, which the operator's bound; one that is left out is lifted."""
         set_tenant_budgets(acting=self.principal, terms=_terms(request))
@@ -57,13 +55,13 @@ class BudgetsView(TenantView):
 class KeyBudgetsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_BUDGETS}
 
-    @extend_schema(operation_id="read_key_budgets", responses=BudgetStatesSerializer, tags=["limits"])
+    @operation("read_key_budgets", responses=BudgetStatesSerializer)
     def get(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Read what a key may spend in a day and month, and what it has spent."""
         key = get_key(self.principal.tenant, key_id)
         return Response(BudgetStatesSerializer(key_budgets(key)).data)
 
-    @extend_schema(operation_id="set_key_budgets", request=BudgetsSerializer, responses=_SET, tags=["limits"])
+    @operation("set_key_budgets", request=BudgetsSerializer, responses=_SET)
     def put(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Set the budgets of a key; one that is left out is lifted."""
         key = get_key(self.principal.tenant, key_id)
@@ -72,12 +70,12 @@ class KeyBudgetsView(TenantView):
 
 
 class OperatorBudgetsView(OperatorView):
-    @extend_schema(operation_id="read_granted_budgets", responses=BudgetReportSerializer)
+    @extend_schema("read_granted_budgets", responses=BudgetReportSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read what a tenant may spend and has spent."""
         return _report(get_tenant(tenant))
 
-    @extend_schema(operation_id="grant_budgets", request=BudgetsSerializer, responses=_SET)
+    @extend_schema("grant_budgets", request=BudgetsSerializer, responses=_SET)
     def put(self, request: Request, tenant: str) -> Response:
         """Set what a tenant may spend; a budget that is left out is lifted."""
         row = get_tenant(tenant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -26,14 +27,11 @@ from control_plane.identity.access.views import TenantView
 from control_plane.identity.keys.queries import get_key
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["limits"])
+
 
 class LimitsView(TenantView):
-    @extend_schema(
-        operation_id="read_limits",
-        parameters=[ListQuerySerializer, TOTAL],
-        responses=UsageAgainstLimitsSerializer,
-        tags=["limits"],
-    )
+    @operation("read_limits", parameters=[ListQuerySerializer, TOTAL], responses=UsageAgainstLimitsSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read the limits of the tenant and its keys, all or a part of these, and the current usage of each."""
         query = read_query(ListQuerySerializer, request)
@@ -44,9 +42,7 @@ class LimitsView(TenantView):
 class KeyLimitsView(TenantView):
     needs: ClassVar = {"PUT": Capability.WRITE_KEYS}
 
-    @extend_schema(
-        operation_id="set_key_limits", request=KeyLimitsSerializer, responses=KeyLimitsSerializer, tags=["limits"]
-    )
+    @operation("set_key_limits", request=KeyLimitsSerializer, responses=KeyLimitsSerializer)
     def put(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Set all limits of a key; one that is left out is lifted. In force within two seconds."""
         key = get_key(self.principal.tenant, key_id)
@@ -56,12 +52,12 @@ class KeyLimitsView(TenantView):
 
 
 class OperatorLimitsView(OperatorView):
-    @extend_schema(operation_id="read_tenant_limits", responses=TenantLimitsSerializer)
+    @extend_schema("read_tenant_limits", responses=TenantLimitsSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read the limits that a tenant is granted."""
         return Response(TenantLimitsSerializer(asdict(tenant_limits(get_tenant(tenant)))).data)
 
-    @extend_schema(operation_id="set_tenant_limits", request=TenantLimitsSerializer, responses=TenantLimitsSerializer)
+    @extend_schema("set_tenant_limits", request=TenantLimitsSerializer, responses=TenantLimitsSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Set all limits of a tenant; one that is left out is lifted. In force within two seconds."""
         body = validated(TenantLimitsSerializer, request.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -18,15 +19,15 @@ from control_plane.billing.refusals.series import refusal_series
 from control_plane.billing.usage import series
 from control_plane.billing.usage.serializers import TimeRangeSerializer
 from control_plane.core.http.cursors import PAGE_PARAMETERS, PageQuery, page_of
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query
+from control_plane.core.http.serializers import NOT_FOUND, read_query
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
 
+operation = partial(extend_schema, tags=["requests"])
+
 
 class RefusalsView(TenantView):
-    @extend_schema(
-        operation_id="list_refusals", parameters=PAGE_PARAMETERS, responses=RefusalPageSerializer, tags=["requests"]
-    )
+    @operation("list_refusals", parameters=PAGE_PARAMETERS, responses=RefusalPageSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Requests that were refused before they reached an engine, counted by minute and reason, newest first."""
         query = read_query(PageQuery, request)
@@ -36,12 +37,7 @@ class RefusalsView(TenantView):
 
 
 class RefusalSeriesView(TenantView):
-    @extend_schema(
-        operation_id="read_refusal_series",
-        parameters=[TimeRangeSerializer],
-        responses=RefusalSeriesSerializer,
-        tags=["requests"],
-    )
+    @operation("read_refusal_series", parameters=[TimeRangeSerializer], responses=RefusalSeriesSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read refusals over time, by code; `series` has the requests that reached an engine."""
         within = _window(read_query(TimeRangeSerializer, request))
@@ -50,9 +46,9 @@ class RefusalSeriesView(TenantView):
 
 class OperatorRefusalSeriesView(OperatorView):
     @extend_schema(
-        operation_id="read_operator_refusal_series",
+        "read_operator_refusal_series",
         parameters=[RefusalSeriesQuerySerializer],
-        responses={200: RefusalSeriesSerializer, 404: ErrorResponseSerializer},
+        responses={200: RefusalSeriesSerializer} | NOT_FOUND,
     )
     def get(self, request: Request) -> Response:
         """Read refusals over time of all tenants, or of one."""

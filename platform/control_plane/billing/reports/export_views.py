@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -19,10 +20,12 @@ from control_plane.billing.reports.requests import NewExportScheduleSerializer, 
 from control_plane.billing.reports.serializers import ExportScheduleSerializer, ExportSerializer
 from control_plane.core.db import run_db
 from control_plane.core.errors import LorikeetError, NotFoundError
-from control_plane.core.http.serializers import ErrorResponseSerializer, require_known_fields, validated
+from control_plane.core.http.serializers import CONFLICT, require_known_fields, validated
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
+
+operation = partial(extend_schema, tags=["usage"])
 
 RECENT = 50
 
@@ -37,18 +40,13 @@ def find(acting: Principal, export_id: UUID) -> Export:
 class ExportsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_EXPORTS}
 
-    @extend_schema(operation_id="list_exports", responses=ExportSerializer(many=True), tags=["usage"])
+    @operation("list_exports", responses=ExportSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the latest fifty exports, newest first."""
         rows = Export.objects.for_tenant(self.principal.tenant).select_related("tenant")[:RECENT]
         return Response(ExportSerializer(rows, many=True).data)
 
-    @extend_schema(
-        operation_id="request_export",
-        request=NewExportSerializer,
-        responses={202: ExportSerializer, 409: ErrorResponseSerializer},
-        tags=["usage"],
-    )
+    @operation("request_export", request=NewExportSerializer, responses={202: ExportSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str) -> Response:
         """Have usage written to a file: `from` and `to`, or the last `days`."""
         require_known_fields(NewExportSerializer(), request.data)
@@ -58,17 +56,15 @@ class ExportsView(TenantView):
 
 
 class ExportView(TenantView):
-    @extend_schema(operation_id="read_export", responses=ExportSerializer, tags=["usage"])
+    @operation("read_export", responses=ExportSerializer)
     def get(self, request: Request, tenant: str, export_id: UUID) -> Response:
         """Read the state of an export."""
         return Response(ExportSerializer(find(self.principal, export_id)).data)
 
 
 class ExportFileView(TenantView):
-    @extend_schema(
-        operation_id="download_export",
-        responses={(200, "application/gzip"): OpenApiResponse(OpenApiTypes.BINARY), 409: ErrorResponseSerializer},
-        tags=["usage"],
+    @operation(
+        "download_export", responses={(200, "application/gzip"): OpenApiResponse(OpenApiTypes.BINARY)} | CONFLICT
     )
     def get(self, request: Request, tenant: str, export_id: UUID) -> HttpResponseBase:
         """Download the file of an export: CSV, compressed with gzip."""
@@ -104,18 +100,13 @@ def _part(export_id: UUID, number: int) -> bytes | None:
 class SchedulesView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_EXPORTS}
 
-    @extend_schema(operation_id="list_export_schedules", responses=ExportScheduleSerializer(many=True), tags=["usage"])
+    @operation("list_export_schedules", responses=ExportScheduleSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the schedules of exports."""
         rows = ExportSchedule.objects.for_tenant(self.principal.tenant).select_related("created_by")
         return Response(ExportScheduleSerializer(rows, many=True).data)
 
-    @extend_schema(
-        operation_id="add_export_schedule",
-        request=NewExportScheduleSerializer,
-        responses={201: ExportScheduleSerializer},
-        tags=["usage"],
-    )
+    @operation("add_export_schedule", request=NewExportScheduleSerializer, responses={201: ExportScheduleSerializer})
     def post(self, request: Request, tenant: str) -> Response:
         """Have each week or month exported once it is over."""
         body = validated(NewExportScheduleSerializer, request.data)
@@ -128,7 +119,7 @@ class SchedulesView(TenantView):
 class ScheduleView(TenantView):
     needs: ClassVar = {"DELETE": Capability.WRITE_EXPORTS}
 
-    @extend_schema(operation_id="delete_export_schedule", responses={204: None}, tags=["usage"])
+    @operation("delete_export_schedule", responses={204: None})
     def delete(self, request: Request, tenant: str, schedule_id: UUID) -> Response:
         """Delete an export schedule; its exports stay."""
         schedules = ExportSchedule.objects.for_tenant(self.principal.tenant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 
 from django.http.response import HttpResponseBase
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -19,9 +20,11 @@ from control_plane.billing.usage.serializers import OfBaseModelSerializer
 from control_plane.billing.usage.sums import today
 from control_plane.core.http.csv_files import CSV, csv_answer
 from control_plane.core.http.cursors import days_parameter
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query
+from control_plane.core.http.serializers import NOT_FOUND, read_query
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
+
+operation = partial(extend_schema, tags=["usage"])
 
 SPAN = [
     days_parameter(LONGEST_DAYS),
@@ -46,9 +49,7 @@ def requested_month(request: Request) -> str:
 
 
 class UsageCsvView(TenantView):
-    @extend_schema(
-        operation_id="read_usage_csv", parameters=[*SPAN, GRAIN, OfBaseModelSerializer], responses=CSV, tags=["usage"]
-    )
+    @operation("read_usage_csv", parameters=[*SPAN, GRAIN, OfBaseModelSerializer], responses=CSV)
     def get(self, request: Request, tenant: str) -> HttpResponseBase:
         """Usage by day or hour, adapter version, key, base model and outcome, as CSV."""
         query = read_span(request.query_params.dict())
@@ -57,7 +58,7 @@ class UsageCsvView(TenantView):
 
 
 class StatementView(TenantView):
-    @extend_schema(operation_id="read_statement", parameters=[MONTH], responses=StatementSerializer, tags=["usage"])
+    @operation("read_statement", parameters=[MONTH], responses=StatementSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read what a month (UTC) cost, line by line; the current month so far."""
         return Response(StatementSerializer(statement(self.principal.tenant, requested_month(request))).data)
@@ -65,9 +66,9 @@ class StatementView(TenantView):
 
 class OperatorReportView(OperatorView):
     @extend_schema(
-        operation_id="read_operator_report",
+        "read_operator_report",
         parameters=[*SPAN, OfBaseModelSerializer],
-        responses={200: OperatorReportSerializer, 404: ErrorResponseSerializer},
+        responses={200: OperatorReportSerializer} | NOT_FOUND,
     )
     def get(self, request: Request) -> Response:
         """All tenants: usage, cost, latency, and whose time the devices spent; on all base models or one."""
@@ -75,7 +76,7 @@ class OperatorReportView(OperatorView):
 
 
 class OperatorCsvView(OperatorView):
-    @extend_schema(operation_id="read_operator_csv", parameters=[*SPAN, GRAIN, OfBaseModelSerializer], responses=CSV)
+    @extend_schema("read_operator_csv", parameters=[*SPAN, GRAIN, OfBaseModelSerializer], responses=CSV)
     def get(self, request: Request) -> HttpResponseBase:
         """Usage of all tenants as CSV."""
         query = read_span(request.query_params.dict())
@@ -84,7 +85,7 @@ class OperatorCsvView(OperatorView):
 
 
 class OperatorStatementView(OperatorView):
-    @extend_schema(operation_id="read_tenant_statement", parameters=[MONTH], responses=StatementSerializer)
+    @extend_schema("read_tenant_statement", parameters=[MONTH], responses=StatementSerializer)
     def get(self, request: Request, slug: str) -> Response:
         """Read what a month of a tenant cost, line by line."""
         return Response(StatementSerializer(statement(get_tenant(slug), requested_month(request))).data)

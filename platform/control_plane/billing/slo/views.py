@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -26,6 +27,8 @@ from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["slo"])
+
 MAX_DAYS = 90
 
 
@@ -36,17 +39,13 @@ class _DaysQuery(serializers.Serializer[dict[str, int]]):
 class SloView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TENANT}
 
-    @extend_schema(
-        operation_id="read_slo", parameters=[days_parameter(MAX_DAYS)], responses=SloReportSerializer, tags=["slo"]
-    )
+    @operation("read_slo", parameters=[days_parameter(MAX_DAYS)], responses=SloReportSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read the tenant's latency objectives, how often they were met in the last days, and the error budget."""
         query = read_query(_DaysQuery, request)
         return Response(SloReportSerializer(attainment(self.principal.tenant, query["days"])).data)
 
-    @extend_schema(
-        operation_id="set_slo", request=LatencyObjectivesSerializer, responses=LatencyObjectivesSerializer, tags=["slo"]
-    )
+    @operation("set_slo", request=LatencyObjectivesSerializer, responses=LatencyObjectivesSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Set the objectives; one that is left out is lifted. In force within two seconds."""
         body = validated(LatencyObjectivesSerializer, request.data)
@@ -54,7 +53,7 @@ class SloView(TenantView):
 
 
 class OperatorWeightView(OperatorView):
-    @extend_schema(operation_id="set_tenant_weight", request=TenantWeightSerializer, responses=TenantWeightSerializer)
+    @extend_schema("set_tenant_weight", request=TenantWeightSerializer, responses=TenantWeightSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Set a tenant's share of the hosts when they are full."""
         body = validated(TenantWeightSerializer, request.data)
@@ -62,7 +61,7 @@ class OperatorWeightView(OperatorView):
 
 
 class OperatorFairnessView(OperatorView):
-    @extend_schema(operation_id="read_fairness", parameters=[TimeRangeSerializer], responses=FairnessSerializer)
+    @extend_schema("read_fairness", parameters=[TimeRangeSerializer], responses=FairnessSerializer)
     def get(self, request: Request) -> Response:
         """Read the gaps between the service of tenants that waited on each host, with the fair order's bound."""
         query = read_query(TimeRangeSerializer, request)

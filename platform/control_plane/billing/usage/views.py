@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -27,9 +29,11 @@ from control_plane.billing.usage.serializers import (
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.cursors import PAGE_PARAMETERS, PageQuery, days_parameter
 from control_plane.core.http.lists import TOTAL, TOTAL_HEADER
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query
+from control_plane.core.http.serializers import NOT_FOUND, read_query
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
+
+operation = partial(extend_schema, tags=["usage"])
 
 MAX_DAYS = 366
 
@@ -39,11 +43,8 @@ class _UsageQuery(OfBaseModelSerializer):
 
 
 class UsageView(TenantView):
-    @extend_schema(
-        operation_id="read_usage",
-        parameters=[days_parameter(MAX_DAYS), OfBaseModelSerializer],
-        responses=UsageReportSerializer,
-        tags=["usage"],
+    @operation(
+        "read_usage", parameters=[days_parameter(MAX_DAYS), OfBaseModelSerializer], responses=UsageReportSerializer
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Requests, tokens, device time and cost of the last days: by day, adapter, base model and key."""
@@ -53,11 +54,8 @@ class UsageView(TenantView):
 
 
 class RequestsView(TenantView):
-    @extend_schema(
-        operation_id="list_requests",
-        parameters=[*PAGE_PARAMETERS, RequestFiltersSerializer],
-        responses=RequestPageSerializer,
-        tags=["usage"],
+    @operation(
+        "list_requests", parameters=[*PAGE_PARAMETERS, RequestFiltersSerializer], responses=RequestPageSerializer
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Recent requests, newest first. With filters but no `since` and no `id`, of the 30 days before `until`."""
@@ -68,12 +66,7 @@ class RequestsView(TenantView):
 
 
 class SeriesView(TenantView):
-    @extend_schema(
-        operation_id="read_series",
-        parameters=[TenantSeriesQuerySerializer],
-        responses=SeriesReportSerializer,
-        tags=["usage"],
-    )
+    @operation("read_series", parameters=[TenantSeriesQuerySerializer], responses=SeriesReportSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, a host or a base model."""
         query = read_query(TenantSeriesQuerySerializer, request)
@@ -100,11 +93,8 @@ class SeriesView(TenantView):
 
 
 class UsagePartsView(TenantView):
-    @extend_schema(
-        operation_id="list_usage_parts",
-        parameters=[UsagePartsQuerySerializer, TOTAL],
-        responses=UsagePartSerializer(many=True),
-        tags=["usage"],
+    @operation(
+        "list_usage_parts", parameters=[UsagePartsQuerySerializer, TOTAL], responses=UsagePartSerializer(many=True)
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List the usage of each adapter or key in a window of time, those with most first, a part at a time."""
@@ -117,9 +107,9 @@ class UsagePartsView(TenantView):
 
 class OperatorSeriesView(OperatorView):
     @extend_schema(
-        operation_id="read_operator_series",
+        "read_operator_series",
         parameters=[OperatorSeriesQuerySerializer],
-        responses={200: SeriesReportSerializer, 404: ErrorResponseSerializer},
+        responses={200: SeriesReportSerializer} | NOT_FOUND,
     )
     def get(self, request: Request) -> Response:
         """Read usage over time of all tenants, of one, or of a host and its tenants; on all base models or one."""

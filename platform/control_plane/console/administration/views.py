@@ -34,7 +34,7 @@ from control_plane.console.administration.serializers import (
     TenantSerializer,
     TenantsQuerySerializer,
 )
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import CONFLICT, NOT_FOUND, read_query, validated
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.accounts.confirmation import require_recent
@@ -54,17 +54,13 @@ def _shown(tenant: Tenant) -> Response:
 class TenantsView(OperatorView):
     http_method_names = ["get", "post", "options"]
 
-    @extend_schema(operation_id="list_tenants", parameters=[TenantsQuerySerializer], responses=TenantPageSerializer)
+    @extend_schema("list_tenants", parameters=[TenantsQuerySerializer], responses=TenantPageSerializer)
     def get(self, request: Request) -> Response:
         """All tenants, a page at a time, with what each used in the last 30 days."""
         page = tenants_page(**read_query(TenantsQuerySerializer, request))
         return Response(TenantPageSerializer(asdict(page)).data)
 
-    @extend_schema(
-        operation_id="create_tenant",
-        request=NewTenantSerializer,
-        responses={201: CreatedTenantSerializer, 409: ErrorResponseSerializer},
-    )
+    @extend_schema("create_tenant", request=NewTenantSerializer, responses={201: CreatedTenantSerializer} | CONFLICT)
     def post(self, request: Request) -> Response:
         """Make a tenant and invite its first owner."""
         tenant, invitation = actions.create_tenant(
@@ -78,28 +74,20 @@ class TenantsView(OperatorView):
 class OneTenantView(OperatorView):
     http_method_names = ["get", "patch", "delete", "options"]
 
-    @extend_schema(operation_id="read_tenant", responses=TenantDetailSerializer)
+    @extend_schema("read_tenant", responses=TenantDetailSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read a tenant, its open invitations and objectives. Its audit log records that an operator did."""
         row = get_tenant(tenant)
         actions.record_visit(operator=self.operator, tenant=row)
         return Response(TenantDetailSerializer(tenant_detail(row)).data)
 
-    @extend_schema(
-        operation_id="rename_tenant",
-        request=TenantNameSerializer,
-        responses={200: TenantSerializer, 409: ErrorResponseSerializer},
-    )
+    @extend_schema("rename_tenant", request=TenantNameSerializer, responses={200: TenantSerializer} | CONFLICT)
     def patch(self, request: Request, tenant: str) -> Response:
         """Change the tenant's name for people. Its short name, in addresses, stays."""
         body = validated(TenantNameSerializer, request.data)
         return _shown(actions.rename_tenant(actor=self.actor, tenant=get_tenant(tenant), **body))
 
-    @extend_schema(
-        operation_id="delete_tenant",
-        parameters=[ConfirmationSerializer],
-        responses={200: TenantSerializer, 409: ErrorResponseSerializer},
-    )
+    @extend_schema("delete_tenant", parameters=[ConfirmationSerializer], responses={200: TenantSerializer} | CONFLICT)
     def delete(self, request: Request, tenant: str) -> Response:
         """Delete a tenant for good: its members leave, its keys are revoked, its texts deleted, its adapters archived.
         Its usage, statements and audit log stay, and its short name is never given again. What runs goes on to its
@@ -109,20 +97,14 @@ class OneTenantView(OperatorView):
 
 
 class SuspensionView(OperatorView):
-    @extend_schema(
-        operation_id="suspend_tenant",
-        request=SuspensionSerializer,
-        responses={200: TenantSerializer, 409: ErrorResponseSerializer},
-    )
+    @extend_schema("suspend_tenant", request=SuspensionSerializer, responses={200: TenantSerializer} | CONFLICT)
     def put(self, request: Request, tenant: str) -> Response:
         """Refuse a tenant's keys with 403 within a second and let its members only read. Websockets are closed;
         requests that run go on to their end and are billed. Its adapters stay where they are."""
         body = validated(SuspensionSerializer, request.data)
         return _shown(actions.suspend_tenant(actor=self.actor, tenant=get_tenant(tenant), **body))
 
-    @extend_schema(
-        operation_id="resume_tenant", request=None, responses={200: TenantSerializer, 409: ErrorResponseSerializer}
-    )
+    @extend_schema("resume_tenant", request=None, responses={200: TenantSerializer} | CONFLICT)
     def delete(self, request: Request, tenant: str) -> Response:
         """End a tenant's suspension: keys and roles are what they were."""
         return _shown(actions.resume_tenant(actor=self.actor, tenant=get_tenant(tenant)))
@@ -132,9 +114,7 @@ class TenantMembersView(OperatorView):
     http_method_names = ["get", "options"]
 
     @extend_schema(
-        operation_id="list_tenant_members",
-        parameters=[PageQuerySerializer],
-        responses={200: TenantMemberPageSerializer, 409: ErrorResponseSerializer},
+        "list_tenant_members", parameters=[PageQuerySerializer], responses={200: TenantMemberPageSerializer} | CONFLICT
     )
     def get(self, request: Request, tenant: str) -> Response:
         """List a tenant's members and their roles, by their address."""
@@ -147,9 +127,7 @@ class TenantMembersView(OperatorView):
 class MemberSecondFactorView(OperatorView):
     http_method_names = ["delete", "options"]
 
-    @extend_schema(
-        operation_id="reset_second_factor", request=None, responses={204: None, 404: ErrorResponseSerializer}
-    )
+    @extend_schema("reset_second_factor", request=None, responses={204: None} | NOT_FOUND)
     def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
         """Remove the second factors of a member who lost them, and end their sessions. The password then signs in
         alone, so make sure that it is really them. Needs a recent confirmation of your own identity."""
@@ -162,9 +140,9 @@ class TenantAdaptersView(OperatorView):
     http_method_names = ["get", "options"]
 
     @extend_schema(
-        operation_id="list_tenant_adapters",
+        "list_tenant_adapters",
         parameters=[PageQuerySerializer],
-        responses={200: TenantAdapterPageSerializer, 409: ErrorResponseSerializer},
+        responses={200: TenantAdapterPageSerializer} | CONFLICT,
     )
     def get(self, request: Request, tenant: str) -> Response:
         """A tenant's adapters by name, each with its newest version."""
@@ -175,9 +153,7 @@ class TenantAdaptersView(OperatorView):
 
 class TenantInvitationsView(OperatorView):
     @extend_schema(
-        operation_id="invite_to_tenant",
-        request=OwnerInvitationSerializer,
-        responses={201: CreatedInvitationSerializer, 409: ErrorResponseSerializer},
+        "invite_to_tenant", request=OwnerInvitationSerializer, responses={201: CreatedInvitationSerializer} | CONFLICT
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Invite a person into a tenant, also as its owner."""
@@ -189,9 +165,9 @@ class TenantInvitationsView(OperatorView):
 
 class TenantObjectivesView(OperatorView):
     @extend_schema(
-        operation_id="set_tenant_objectives",
+        "set_tenant_objectives",
         request=LatencyObjectivesSerializer,
-        responses={200: LatencyObjectivesSerializer, 409: ErrorResponseSerializer},
+        responses={200: LatencyObjectivesSerializer} | CONFLICT,
     )
     def put(self, request: Request, tenant: str) -> Response:
         """Set a tenant's latency objectives; one that is left out is lifted. In force within two seconds."""

@@ -23,9 +23,7 @@ class SocketTicketSerializer(serializers.Serializer[Any]):
 class TicketView(TenantView):
     needs: ClassVar = {"POST": Capability.BE_MEMBER}
 
-    @extend_schema(
-        operation_id="make_socket_ticket", request=None, responses={201: SocketTicketSerializer}, tags=["session"]
-    )
+    @extend_schema("make_socket_ticket", request=None, responses={201: SocketTicketSerializer}, tags=["session"])
     def post(self, request: Request, tenant: str) -> Response:
         """A ticket to send as the first message of one websocket, from a page of ours."""
         user, key = self.principal.user, request._request.session.session_key

@@ -50,7 +50,7 @@ class OverviewSerializer(serializers.Serializer[Any]):
 
 
 class OverviewView(TenantView):
-    @extend_schema(operation_id="read_overview", responses=OverviewSerializer, tags=["overview"])
+    @extend_schema("read_overview", responses=OverviewSerializer, tags=["overview"])
     def get(self, request: Request, tenant: str) -> Response:
         """Read the adapters, the last day, hosts and the latest requests."""
         row = self.principal.tenant

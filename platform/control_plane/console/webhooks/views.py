@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -19,10 +20,12 @@ from control_plane.console.webhooks.serializers import (
 )
 from control_plane.console.webhooks.signing import secret_of
 from control_plane.core.errors import NotFoundError
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, validated
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
+
+operation = partial(extend_schema, tags=["webhooks"])
 
 RECENT = 100
 WRITE = Capability.WRITE_WEBHOOKS
@@ -49,17 +52,14 @@ def with_secret(endpoint: Endpoint, status: int) -> Response:
 class WebhooksView(TenantView):
     needs: ClassVar = {"GET": WRITE, "POST": WRITE}
 
-    @extend_schema(operation_id="list_webhooks", responses=WebhookSerializer(many=True), tags=["webhooks"])
+    @operation("list_webhooks", responses=WebhookSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the endpoints that receive the tenant's events."""
         endpoints = Endpoint.objects.for_tenant(self.principal.tenant).select_related("created_by")
         return Response(WebhookSerializer(endpoints, many=True).data)
 
-    @extend_schema(
-        operation_id="create_webhook",
-        request=WebhookSettingsSerializer,
-        responses={201: WebhookWithSecretSerializer, 409: ErrorResponseSerializer},
-        tags=["webhooks"],
+    @operation(
+        "create_webhook", request=WebhookSettingsSerializer, responses={201: WebhookWithSecretSerializer} | CONFLICT
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Register an endpoint. Its secret is in this answer only."""
@@ -69,21 +69,19 @@ class WebhooksView(TenantView):
 class WebhookView(TenantView):
     needs: ClassVar = {"GET": WRITE, "PUT": WRITE, "DELETE": WRITE}
 
-    @extend_schema(operation_id="read_webhook", responses=WebhookSerializer, tags=["webhooks"])
+    @operation("read_webhook", responses=WebhookSerializer)
     def get(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
         """Read one webhook endpoint."""
         return Response(WebhookSerializer(find(self.principal, webhook_id)).data)
 
-    @extend_schema(
-        operation_id="change_webhook", request=WebhookSettingsSerializer, responses=WebhookSerializer, tags=["webhooks"]
-    )
+    @operation("change_webhook", request=WebhookSettingsSerializer, responses=WebhookSerializer)
     def put(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
         """Change an endpoint's address and events."""
         endpoint = find(self.principal, webhook_id)
         changed = actions.change_endpoint(acting=self.principal, endpoint=endpoint, settings=settings_of(request))
         return Response(WebhookSerializer(changed).data)
 
-    @extend_schema(operation_id="delete_webhook", responses={204: None}, tags=["webhooks"])
+    @operation("delete_webhook", responses={204: None})
     def delete(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
         """Remove an endpoint with its log."""
         actions.delete_endpoint(acting=self.principal, endpoint=find(self.principal, webhook_id))
@@ -93,9 +91,7 @@ class WebhookView(TenantView):
 class RotateView(TenantView):
     needs: ClassVar = {"POST": WRITE}
 
-    @extend_schema(
-        operation_id="rotate_webhook_secret", request=None, responses=WebhookWithSecretSerializer, tags=["webhooks"]
-    )
+    @operation("rotate_webhook_secret", request=None, responses=WebhookWithSecretSerializer)
     def post(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
         """Make a new secret; for a day messages are signed under the old one too."""
         endpoint = find(self.principal, webhook_id)
@@ -105,7 +101,7 @@ class RotateView(TenantView):
 class TestView(TenantView):
     needs: ClassVar = {"POST": WRITE}
 
-    @extend_schema(operation_id="test_webhook", request=None, responses={202: DeliverySerializer}, tags=["webhooks"])
+    @operation("test_webhook", request=None, responses={202: DeliverySerializer})
     def post(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
         """Send a message of type "test". Ten a minute for a tenant; 429 says when the next may follow."""
         delivery = actions.send_test(acting=self.principal, endpoint=find(self.principal, webhook_id))
@@ -115,7 +111,7 @@ class TestView(TenantView):
 class DeliveriesView(TenantView):
     needs: ClassVar = {"GET": WRITE}
 
-    @extend_schema(operation_id="list_deliveries", responses=DeliverySerializer(many=True), tags=["webhooks"])
+    @operation("list_deliveries", responses=DeliverySerializer(many=True))
     def get(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
         """List the latest hundred messages with every attempt, newest first."""
         messages = Delivery.objects.for_tenant(self.principal.tenant).filter(endpoint=find(self.principal, webhook_id))
@@ -126,7 +122,7 @@ class DeliveriesView(TenantView):
 class ReplayView(TenantView):
     needs: ClassVar = {"POST": WRITE}
 
-    @extend_schema(operation_id="replay_delivery", request=None, responses={202: DeliverySerializer}, tags=["webhooks"])
+    @operation("replay_delivery", request=None, responses={202: DeliverySerializer})
     def post(self, request: Request, tenant: str, webhook_id: UUID, delivery_id: UUID) -> Response:
         """Send a message again."""
         messages = Delivery.objects.for_tenant(self.principal.tenant).select_related("endpoint", "event")

@@ -23,6 +23,11 @@ class ErrorResponseSerializer(serializers.Serializer[Any]):
     error = ErrorSerializer()
 
 
+# Refusals that only some operations have, for `responses` of `extend_schema`.
+CONFLICT: dict[int, Any] = {409: ErrorResponseSerializer}
+NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
+
+
 class ProblemSerializer(serializers.Serializer[Any]):
     """An error that is stored with a resource: why an upload was refused, why a staging failed."""
 

@@ -26,7 +26,7 @@ class ServerVersionView(ApiView):
     permission_classes = ()
     http_method_names = ["get", "head"]
 
-    @extend_schema(operation_id="get_version", responses=ServerVersionSerializer, tags=["version"], auth=[])
+    @extend_schema("get_version", responses=ServerVersionSerializer, tags=["version"], auth=[])
     def get(self, request: Request) -> Response:
         """The version of this server. No key is needed."""
         return Response({"version": build_version()})

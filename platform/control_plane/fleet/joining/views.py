@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from control_plane.core.config import current
 from control_plane.core.http.access import Access
 from control_plane.core.http.api_view import ApiView
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, validated
 from control_plane.fleet.joining import joining
 from control_plane.fleet.joining.join_tokens import create_token, shown_tokens, withdraw_token
 from control_plane.fleet.joining.serializers import (
@@ -28,14 +28,12 @@ from control_plane.identity.access.operator import OperatorView
 class JoinTokensView(OperatorView):
     http_method_names = ["get", "post", "options"]
 
-    @extend_schema(operation_id="list_join_tokens", responses=JoinTokenSerializer(many=True))
+    @extend_schema("list_join_tokens", responses=JoinTokenSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Tokens with which machines can join as engine hosts, and those of the last days that are over."""
         return Response(JoinTokenSerializer(shown_tokens(), many=True).data)
 
-    @extend_schema(
-        operation_id="create_join_token", request=NewJoinTokenSerializer, responses={201: CreatedJoinTokenSerializer}
-    )
+    @extend_schema("create_join_token", request=NewJoinTokenSerializer, responses={201: CreatedJoinTokenSerializer})
     def post(self, request: Request) -> Response:
         """Let one machine join as an engine host, once."""
         body = validated(NewJoinTokenSerializer, request.data)
@@ -46,7 +44,7 @@ class JoinTokensView(OperatorView):
 
 
 class JoinTokenView(OperatorView):
-    @extend_schema(operation_id="withdraw_join_token", responses={204: None})
+    @extend_schema("withdraw_join_token", responses={204: None})
     def delete(self, request: Request, token_id: UUID) -> Response:
         """Let no machine join with the token any more. A host that did join stays."""
         withdraw_token(actor=self.actor, token_id=token_id)
@@ -54,7 +52,7 @@ class JoinTokenView(OperatorView):
 
 
 class HostCredentialView(OperatorView):
-    @extend_schema(operation_id="revoke_host", responses={204: None, 409: ErrorResponseSerializer})
+    @extend_schema("revoke_host", responses={204: None} | CONFLICT)
     def delete(self, request: Request, host_name: str) -> Response:
         """Take back the credential of a host that joined. It is in quarantine at once; its requests go on at others."""
         joining.revoke_host(actor=self.actor, name=host_name)
@@ -62,7 +60,7 @@ class HostCredentialView(OperatorView):
 
 
 class OperatorHostView(OperatorView):
-    @extend_schema(operation_id="forget_host", responses={204: None, 409: ErrorResponseSerializer})
+    @extend_schema("forget_host", responses={204: None} | CONFLICT)
     def delete(self, request: Request, host_name: str) -> Response:
         """Revoke a host that joined, and take it out of the lists. Its name is free again."""
         joining.forget_host(actor=self.actor, name=host_name)
@@ -77,11 +75,7 @@ class JoinView(ApiView):
     permission_classes = ()
 
     @extend_schema(
-        operation_id="join_fleet",
-        request=JoinSerializer,
-        responses={201: JoinedSerializer, 409: ErrorResponseSerializer},
-        tags=["hosts"],
-        auth=[],
+        "join_fleet", request=JoinSerializer, responses={201: JoinedSerializer} | CONFLICT, tags=["hosts"], auth=[]
     )
     def post(self, request: Request) -> Response:
         """Exchange a join token for a certificate of the fleet. `python -m lora_engine --join` does it. The same key

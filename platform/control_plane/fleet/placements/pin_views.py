@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -10,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.adapters.registry import queries
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, validated
 from control_plane.fleet.placements import pins, prefixes
 from control_plane.fleet.placements.prefix_serializers import (
     NewPrefixSerializer,
@@ -20,6 +21,8 @@ from control_plane.fleet.placements.prefix_serializers import (
 )
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
+
+operation = partial(extend_schema, tags=["pins"])
 
 
 class HostPinSerializer(serializers.Serializer[Any]):
@@ -45,23 +48,18 @@ class PinView(TenantView):
         "DELETE": Capability.WRITE_ADAPTERS,
     }
 
-    @extend_schema(operation_id="read_pin", responses=PinSerializer, tags=["adapters"])
+    @operation("read_pin", responses=PinSerializer, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str) -> Response:
         """Read whether the adapter is pinned, and how much memory that takes."""
         return self.show(name)
 
-    @extend_schema(
-        operation_id="pin_adapter",
-        request=None,
-        responses={200: PinSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("pin_adapter", request=None, responses={200: PinSerializer} | CONFLICT, tags=["adapters"])
     def put(self, request: Request, tenant: str, name: str) -> Response:
         """Keep the live version loaded on the hosts that have it, so that no request waits for it."""
         pins.pin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
         return self.show(name)
 
-    @extend_schema(operation_id="unpin_adapter", responses={204: None}, tags=["adapters"])
+    @operation("unpin_adapter", responses={204: None}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str) -> Response:
         """Let hosts evict it when others need the room."""
         pins.unpin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
@@ -73,7 +71,7 @@ class PinView(TenantView):
 
 
 class PinsView(TenantView):
-    @extend_schema(operation_id="list_pins", responses=TenantPinsSerializer, tags=["pins"])
+    @operation("list_pins", responses=TenantPinsSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Adapters and prefixes that the tenant keeps in device memory, and how much of its quota they take."""
         return Response(TenantPinsSerializer(prefixes.tenant_pins(self.principal.tenant)).data)
@@ -82,12 +80,7 @@ class PinsView(TenantView):
 class PrefixesView(TenantView):
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="pin_prefix",
-        request=NewPrefixSerializer,
-        responses={201: PrefixSerializer, 409: ErrorResponseSerializer},
-        tags=["pins"],
-    )
+    @operation("pin_prefix", request=NewPrefixSerializer, responses={201: PrefixSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str) -> Response:
         """Keep the beginning of prompts in the KV cache of the hosts that answer for a model. It is computed in the
         background, at nobody's cost; its text is stored until it is unpinned."""
@@ -106,14 +99,14 @@ class PrefixView(TenantView):
     # The text is written by developers and may be confidential: viewers of usage do not see it.
     needs: ClassVar = {"GET": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="read_pinned_prefix", responses=PrefixTextSerializer, tags=["pins"])
+    @operation("read_pinned_prefix", responses=PrefixTextSerializer)
     def get(self, request: Request, tenant: str, prefix_name: str) -> Response:
         """A pinned prefix with its text."""
         prefix = prefixes.get_prefix(self.principal.tenant, prefix_name)
         shown = PrefixSerializer(prefixes.prefix_details(prefix)).data
         return Response({**shown, "content": prefixes.text_of(prefix)})
 
-    @extend_schema(operation_id="unpin_prefix", responses={204: None}, tags=["pins"])
+    @operation("unpin_prefix", responses={204: None})
     def delete(self, request: Request, tenant: str, prefix_name: str) -> Response:
         """Let hosts evict it, and delete its text."""
         prefix = prefixes.get_prefix(self.principal.tenant, prefix_name)

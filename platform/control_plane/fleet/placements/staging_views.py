@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.core.http.serializers import ErrorResponseSerializer, ProblemSerializer, read_query
+from control_plane.core.http.serializers import CONFLICT, ProblemSerializer, read_query
 from control_plane.fleet.hosts.models import StagingPhase
 from control_plane.fleet.placements import actions
 from control_plane.fleet.placements.queries import WAITS_FOR, staging_page
@@ -58,7 +58,7 @@ class StagingPageSerializer(serializers.Serializer[Any]):
 class StagingView(OperatorView):
     http_method_names = ["get", "options"]
 
-    @extend_schema(operation_id="list_staging", parameters=[StagingQuerySerializer], responses=StagingPageSerializer)
+    @extend_schema("list_staging", parameters=[StagingQuerySerializer], responses=StagingPageSerializer)
     def get(self, request: Request) -> Response:
         """Versions of all tenants on their way to hosts: how far, how often tried, and what went wrong."""
         page = staging_page(**read_query(StagingQuerySerializer, request))
@@ -66,7 +66,7 @@ class StagingView(OperatorView):
 
 
 class RetryView(OperatorView):
-    @extend_schema(operation_id="retry_staging", request=None, responses={202: None, 409: ErrorResponseSerializer})
+    @extend_schema("retry_staging", request=None, responses={202: None} | CONFLICT)
     def post(self, request: Request, placement_id: UUID) -> Response:
         """Try to stage a placement now, without waiting for the pause after a failure."""
         actions.retry_placement(actor=self.actor, placement_id=placement_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -11,21 +12,18 @@ from rest_framework.response import Response
 from control_plane.adapters.registry import queries
 from control_plane.adapters.registry.serializers import AdapterDtypeSerializer, VersionSerializer
 from control_plane.adapters.registry.views import VersionView
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, validated
 from control_plane.fleet.placements import actions
 from control_plane.identity.tenants.roles import Capability
+
+operation = partial(extend_schema, tags=["adapters"])
 
 
 class AdapterDtypeView(VersionView):
     http_method_names = ["put", "options"]
     needs: ClassVar = {"PUT": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="set_adapter_dtype",
-        request=AdapterDtypeSerializer,
-        responses={200: VersionSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("set_adapter_dtype", request=AdapterDtypeSerializer, responses={200: VersionSerializer} | CONFLICT)
     def put(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Set the dtype in which hosts with adapters in FP8 serve this version. Requests that run keep theirs."""
         version = queries.get_version(self.principal.tenant, name, number)
@@ -38,12 +36,7 @@ class RestageView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(
-        operation_id="restage_version",
-        request=None,
-        responses={202: VersionSerializer, 409: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
+    @operation("restage_version", request=None, responses={202: VersionSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Bring this version to every host again."""
         version = queries.get_version(self.principal.tenant, name, number)

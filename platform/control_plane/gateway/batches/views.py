@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from django.http import StreamingHttpResponse
@@ -14,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.core.http.lists import TOTAL, ListQuerySerializer, list_response
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import CONFLICT, read_query, validated
 from control_plane.gateway.batches import actions, files
 from control_plane.gateway.batches.models import ENDPOINTS, Batch, StoredFile
 from control_plane.gateway.batches.serializers import (
@@ -26,6 +27,8 @@ from control_plane.gateway.batches.serializers import (
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["batches"])
+
 USED = Capability.INFER
 _FILES = ("input_file", "output_file", "error_file")
 
@@ -34,12 +37,7 @@ class BatchesView(TenantView):
     parser_classes = (MultiPartParser,)
     needs: ClassVar = {"GET": Capability.VIEW, "POST": USED}
 
-    @extend_schema(
-        operation_id="list_tenant_batches",
-        parameters=[ListQuerySerializer, TOTAL],
-        responses=BatchSerializer(many=True),
-        tags=["batches"],
-    )
+    @operation("list_tenant_batches", parameters=[ListQuerySerializer, TOTAL], responses=BatchSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List batches, newest first; `search` matches the input file's name."""
         query = read_query(ListQuerySerializer, request)
@@ -47,11 +45,10 @@ class BatchesView(TenantView):
         matches = batches.filter(input_file__name__icontains=query["search"]) if query["search"] else batches
         return list_response(BatchSerializer, matches, query)
 
-    @extend_schema(
-        operation_id="create_tenant_batch",
+    @operation(
+        "create_tenant_batch",
         request={"multipart/form-data": NewBatchSerializer},
-        responses={201: BatchSerializer, 409: ErrorResponseSerializer},
-        tags=["batches"],
+        responses={201: BatchSerializer} | CONFLICT,
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Upload a file of requests and create a batch, which runs within a day, whenever no other request waits."""
@@ -69,14 +66,14 @@ class BatchesView(TenantView):
 
 
 class BatchView(TenantView):
-    @extend_schema(operation_id="read_tenant_batch", responses=BatchSerializer, tags=["batches"])
+    @operation("read_tenant_batch", responses=BatchSerializer)
     def get(self, request: Request, tenant: str, batch_id: str) -> Response:
         """Return a batch with its progress."""
         return Response(BatchSerializer(actions.get_batch(self.principal.tenant, batch_id)).data)
 
 
 class BatchErrorsView(TenantView):
-    @extend_schema(operation_id="list_batch_errors", responses=LineErrorSerializer(many=True), tags=["batches"])
+    @operation("list_batch_errors", responses=LineErrorSerializer(many=True))
     def get(self, request: Request, tenant: str, batch_id: str) -> Response:
         """List why a batch failed: the lines of its file that are not valid requests, at most a hundred."""
         return Response(LineErrorSerializer(actions.get_batch(self.principal.tenant, batch_id).errors, many=True).data)
@@ -85,24 +82,14 @@ class BatchErrorsView(TenantView):
 class CancelView(TenantView):
     needs: ClassVar = {"POST": USED}
 
-    @extend_schema(
-        operation_id="cancel_tenant_batch",
-        request=None,
-        responses={200: BatchSerializer, 409: ErrorResponseSerializer},
-        tags=["batches"],
-    )
+    @operation("cancel_tenant_batch", request=None, responses={200: BatchSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str, batch_id: str) -> Response:
         """Cancel a batch. Results that exist are kept, and are in the output file; the other requests never run."""
         return Response(BatchSerializer(actions.cancel_batch(acting=self.principal, name=batch_id)).data)
 
 
 class FilesView(TenantView):
-    @extend_schema(
-        operation_id="list_tenant_files",
-        parameters=[ListQuerySerializer, TOTAL],
-        responses=StoredFileSerializer(many=True),
-        tags=["batches"],
-    )
+    @operation("list_tenant_files", parameters=[ListQuerySerializer, TOTAL], responses=StoredFileSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List files, newest first: uploads, and files that batches wrote."""
         query = read_query(ListQuerySerializer, request)
@@ -113,9 +100,7 @@ class FilesView(TenantView):
 class FileView(TenantView):
     needs: ClassVar = {"DELETE": USED}
 
-    @extend_schema(
-        operation_id="delete_tenant_file", responses={204: None, 409: ErrorResponseSerializer}, tags=["batches"]
-    )
+    @operation("delete_tenant_file", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str, file_id: str) -> Response:
         """Delete a file before it expires."""
         files.delete_file(acting=self.principal, name=file_id)
@@ -125,11 +110,7 @@ class FileView(TenantView):
 class FileContentView(TenantView):
     needs: ClassVar = {"GET": USED}
 
-    @extend_schema(
-        operation_id="download_file",
-        responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY)},
-        tags=["batches"],
-    )
+    @operation("download_file", responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY)})
     def get(self, request: Request, tenant: str, file_id: str) -> HttpResponseBase:
         """Download a file. It may hold prompts and answers, so the caller needs the permission to infer."""
         file = files.get_file(self.principal.tenant, file_id)

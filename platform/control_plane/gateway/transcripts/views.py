@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -19,18 +20,18 @@ from control_plane.gateway.transcripts.serializers import (
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["requests"])
+
 
 class RecordingView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TRANSCRIPTS}
 
-    @extend_schema(operation_id="read_recording", responses=RecordingSerializer, tags=["requests"])
+    @operation("read_recording", responses=RecordingSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Return whether prompts and answers of this tenant's requests are stored. Every member may read this."""
         return Response(RecordingSerializer(recording_of(self.principal.tenant)).data)
 
-    @extend_schema(
-        operation_id="set_recording", request=RecordingSerializer, responses=RecordingSerializer, tags=["requests"]
-    )
+    @operation("set_recording", request=RecordingSerializer, responses=RecordingSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Turn recording on or off. The change takes effect within a second; stored transcripts stay for `days`."""
         body = validated(RecordingSerializer, request.data)
@@ -41,19 +42,14 @@ class TranscriptsView(TenantView):
     http_method_names = ["get", "delete", "options"]
     needs: ClassVar = {"GET": Capability.READ_TRANSCRIPTS, "DELETE": Capability.WRITE_TRANSCRIPTS}
 
-    @extend_schema(
-        operation_id="find_transcripts",
-        parameters=[TranscriptsQuerySerializer],
-        responses=TranscriptSerializer(many=True),
-        tags=["requests"],
-    )
+    @operation("find_transcripts", parameters=[TranscriptsQuerySerializer], responses=TranscriptSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """Return prompt and answer of one request; an empty list if they were not stored."""
         query = read_query(TranscriptsQuerySerializer, request)
         transcript = find_transcript(self.principal.tenant, query["request"])
         return Response(TranscriptSerializer([transcript] if transcript else [], many=True).data)
 
-    @extend_schema(operation_id="delete_transcripts", responses={204: None}, tags=["requests"])
+    @operation("delete_transcripts", responses={204: None})
     def delete(self, request: Request, tenant: str) -> Response:
         """Delete every stored prompt and answer now."""
         actions.delete_transcripts(acting=self.principal)
@@ -63,7 +59,7 @@ class TranscriptsView(TenantView):
 class TranscriptView(TenantView):
     needs: ClassVar = {"GET": Capability.READ_TRANSCRIPTS}
 
-    @extend_schema(operation_id="read_transcript", responses=TranscriptSerializer, tags=["requests"])
+    @operation("read_transcript", responses=TranscriptSerializer)
     def get(self, request: Request, tenant: str, request_id: str) -> Response:
         """Return prompt and answer of one request; 404 if they were not stored."""
         return Response(TranscriptSerializer(transcript_of(self.principal.tenant, request_id)).data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
@@ -12,9 +13,11 @@ from control_plane.identity.accounts import sign_ins
 from control_plane.identity.accounts.serializers import DeviceSerializer
 from control_plane.identity.accounts.views import PersonView
 
+operation = partial(extend_schema, tags=["session"])
+
 
 class SessionsView(PersonView):
-    @extend_schema(operation_id="list_sessions", responses=DeviceSerializer(many=True), tags=["session"])
+    @operation("list_sessions", responses=DeviceSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List one's sessions, the last used first."""
         current_key = request._request.session.session_key
@@ -31,7 +34,7 @@ class SessionsView(PersonView):
         ]
         return Response(DeviceSerializer(rows, many=True).data)
 
-    @extend_schema(operation_id="end_other_sessions", responses={204: None}, tags=["session"])
+    @operation("end_other_sessions", responses={204: None})
     def delete(self, request: Request) -> Response:
         """Sign out everywhere else. Websockets of those sessions close."""
         sign_ins.end_others(self.person, request._request.session.session_key)
@@ -39,7 +42,7 @@ class SessionsView(PersonView):
 
 
 class OneSessionView(PersonView):
-    @extend_schema(operation_id="end_session", responses={204: None}, tags=["session"])
+    @operation("end_session", responses={204: None})
     def delete(self, request: Request, session_id: UUID) -> Response:
         """Sign one device out. Its websockets close."""
         sign_ins.end_one(self.person, session_id)

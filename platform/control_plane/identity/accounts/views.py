@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest
@@ -31,6 +32,8 @@ from control_plane.identity.accounts.serializers import (
     SessionSerializer,
 )
 from control_plane.identity.tenants.models import Membership
+
+operation = partial(extend_schema, tags=["session"])
 
 
 class CountedView(ApiView):
@@ -66,7 +69,7 @@ class PersonView(CountedView):
 
 
 class SessionView(PublicView):
-    @extend_schema(operation_id="read_session", responses=SessionSerializer, tags=["session"], auth=[])
+    @operation("read_session", responses=SessionSerializer, auth=[])
     def get(self, request: Request) -> Response:
         """Read the session: the signed-in person, and the CSRF token to send. Always 200."""
         refusal = REFUSAL.read(request._request)
@@ -75,9 +78,7 @@ class SessionView(PublicView):
             REFUSAL.forget(response)
         return response
 
-    @extend_schema(
-        operation_id="log_in", request=LoginSerializer, responses=SessionSerializer, tags=["session"], auth=[]
-    )
+    @operation("log_in", request=LoginSerializer, responses=SessionSerializer, auth=[])
     def post(self, request: Request) -> Response:
         """Log in. If the person has a second factor, the session starts with POST /api/session/second-factor."""
         enforce_csrf(request._request)
@@ -92,7 +93,7 @@ class SessionView(PublicView):
         response.data = session_state(request._request, awaited=pending.begin(response, user))
         return response
 
-    @extend_schema(operation_id="log_out", request=None, responses={200: SessionSerializer}, tags=["session"], auth=[])
+    @operation("log_out", request=None, responses={200: SessionSerializer}, auth=[])
     def delete(self, request: Request) -> Response:
         """Log out."""
         enforce_csrf(request._request)
@@ -106,9 +107,7 @@ class SessionView(PublicView):
 class PasswordView(PersonView):
     counted_as = "password"
 
-    @extend_schema(
-        operation_id="change_password", request=ChangePasswordSerializer, responses=SessionSerializer, tags=["session"]
-    )
+    @operation("change_password", request=ChangePasswordSerializer, responses=SessionSerializer)
     def post(self, request: Request) -> Response:
         """Change one's password. All other sessions of the person end."""
         body = validated(ChangePasswordSerializer, request.data)
@@ -120,13 +119,7 @@ class PasswordView(PersonView):
 class ForgotPasswordView(PublicView):
     counted_as = "password"
 
-    @extend_schema(
-        operation_id="forgot_password",
-        request=ForgotPasswordSerializer,
-        responses={202: None},
-        tags=["session"],
-        auth=[],
-    )
+    @operation("forgot_password", request=ForgotPasswordSerializer, responses={202: None}, auth=[])
     def post(self, request: Request) -> Response:
         """Mail a link for choosing a new password. The answer is the same if there is no such account."""
         enforce_csrf(request._request)
@@ -139,9 +132,7 @@ class ForgotPasswordView(PublicView):
 class ResetPasswordView(PublicView):
     counted_as = "password"
 
-    @extend_schema(
-        operation_id="reset_password", request=ResetPasswordSerializer, responses={204: None}, tags=["session"], auth=[]
-    )
+    @operation("reset_password", request=ResetPasswordSerializer, responses={204: None}, auth=[])
     def post(self, request: Request) -> Response:
         """Choose a new password with a link's token. All sessions of the person end."""
         enforce_csrf(request._request)
@@ -151,7 +142,7 @@ class ResetPasswordView(PublicView):
 
 
 class ProfileView(PersonView):
-    @extend_schema(operation_id="change_name", request=ProfileSerializer, responses=SessionSerializer, tags=["session"])
+    @operation("change_name", request=ProfileSerializer, responses=SessionSerializer)
     def put(self, request: Request) -> Response:
         """Change the name that other members see."""
         body = validated(ProfileSerializer, request.data)

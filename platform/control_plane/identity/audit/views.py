@@ -28,13 +28,13 @@ from control_plane.identity.audit.serializers import (
 )
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["audit"])
+
 
 class AuditView(TenantView):
     needs: ClassVar = {"GET": Capability.READ_AUDIT}
 
-    @extend_schema(
-        operation_id="list_audit", parameters=[AuditFiltersSerializer], responses=AuditPageSerializer, tags=["audit"]
-    )
+    @operation("list_audit", parameters=[AuditFiltersSerializer], responses=AuditPageSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """List who changed what in this tenant, newest first."""
         return _page(partial(of_tenant, self.principal.tenant), _filters(AuditFiltersSerializer, request))
@@ -43,7 +43,7 @@ class AuditView(TenantView):
 class AuditCsvView(TenantView):
     needs: ClassVar = {"GET": Capability.READ_AUDIT}
 
-    @extend_schema(operation_id="read_audit_csv", parameters=[AuditMatchSerializer], responses=CSV, tags=["audit"])
+    @operation("read_audit_csv", parameters=[AuditMatchSerializer], responses=CSV)
     def get(self, request: Request, tenant: str) -> HttpResponseBase:
         """Read the whole log as CSV, newest first."""
         rows = of_tenant(self.principal.tenant, Filters(**_filters(AuditMatchSerializer, request)))
@@ -51,16 +51,14 @@ class AuditCsvView(TenantView):
 
 
 class OperatorAuditView(OperatorView):
-    @extend_schema(
-        operation_id="list_operator_audit", parameters=[OperatorAuditFiltersSerializer], responses=AuditPageSerializer
-    )
+    @extend_schema("list_operator_audit", parameters=[OperatorAuditFiltersSerializer], responses=AuditPageSerializer)
     def get(self, request: Request) -> Response:
         """List who changed what in all tenants, and who signed in."""
         return _page(of_everybody, _filters(OperatorAuditFiltersSerializer, request))
 
 
 class OperatorAuditCsvView(OperatorView):
-    @extend_schema(operation_id="read_operator_audit_csv", parameters=[OperatorAuditMatchSerializer], responses=CSV)
+    @extend_schema("read_operator_audit_csv", parameters=[OperatorAuditMatchSerializer], responses=CSV)
     def get(self, request: Request) -> HttpResponseBase:
         """Read the whole log of all tenants as CSV, newest first."""
         rows = of_everybody(Filters(**_filters(OperatorAuditMatchSerializer, request)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.core.http.lists import TOTAL, list_response
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import CONFLICT, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.keys import actions
 from control_plane.identity.keys.models import ApiKey
@@ -26,16 +27,13 @@ from control_plane.identity.keys.serializers import (
 )
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["keys"])
+
 
 class KeysView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_KEYS}
 
-    @extend_schema(
-        operation_id="list_keys",
-        parameters=[KeyListQuerySerializer, TOTAL],
-        responses=ApiKeySerializer(many=True),
-        tags=["keys"],
-    )
+    @operation("list_keys", parameters=[KeyListQuerySerializer, TOTAL], responses=ApiKeySerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the tenant's keys, by default newest first and with revoked ones, all or a part. Secrets are never shown
         again."""
@@ -44,9 +42,7 @@ class KeysView(TenantView):
         keys = find_keys(self.principal.tenant, query["search"], **only)
         return list_response(ApiKeySerializer, keys, query)
 
-    @extend_schema(
-        operation_id="create_key", request=NewApiKeySerializer, responses={201: CreatedApiKeySerializer}, tags=["keys"]
-    )
+    @operation("create_key", request=NewApiKeySerializer, responses={201: CreatedApiKeySerializer})
     def post(self, request: Request, tenant: str) -> Response:
         """Create a key. The answer contains its secret, this once."""
         body = validated(NewApiKeySerializer, request.data)
@@ -56,12 +52,7 @@ class KeysView(TenantView):
 class KeyView(TenantView):
     needs: ClassVar = {"PATCH": Capability.WRITE_KEYS, "DELETE": Capability.WRITE_KEYS}
 
-    @extend_schema(
-        operation_id="change_key",
-        request=ChangeApiKeySerializer,
-        responses={200: ApiKeySerializer, 409: ErrorResponseSerializer},
-        tags=["keys"],
-    )
+    @operation("change_key", request=ChangeApiKeySerializer, responses={200: ApiKeySerializer} | CONFLICT)
     def patch(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Change a key's name, scopes or expiry. Its secret stays valid."""
         key = get_key(self.principal.tenant, key_id)
@@ -70,7 +61,7 @@ class KeyView(TenantView):
         changed = actions.change_key(acting=self.principal, key=key, **{**now, **body})
         return Response(ApiKeySerializer(changed).data)
 
-    @extend_schema(operation_id="revoke_key", responses={204: None}, tags=["keys"])
+    @operation("revoke_key", responses={204: None})
     def delete(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Revoke a key. It stops working at once, and its sockets close."""
         actions.revoke_key(acting=self.principal, key=get_key(self.principal.tenant, key_id))
@@ -80,12 +71,7 @@ class KeyView(TenantView):
 class RotationView(TenantView):
     needs: ClassVar = {"POST": Capability.WRITE_KEYS}
 
-    @extend_schema(
-        operation_id="rotate_key",
-        request=RotateApiKeySerializer,
-        responses={200: CreatedApiKeySerializer, 409: ErrorResponseSerializer},
-        tags=["keys"],
-    )
+    @operation("rotate_key", request=RotateApiKeySerializer, responses={200: CreatedApiKeySerializer} | CONFLICT)
     def post(self, request: Request, tenant: str, key_id: UUID) -> Response:
         """Give a key a new secret, shown this once. The old one is accepted for `grace_s` more seconds."""
         key = get_key(self.principal.tenant, key_id)

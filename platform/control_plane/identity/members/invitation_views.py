@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.core.errors import LorikeetError
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, NOT_FOUND, validated
 from control_plane.identity.access.principal import session_user
 from control_plane.identity.accounts.actions import start_session
 from control_plane.identity.accounts.auth import enforce_csrf
@@ -21,15 +23,16 @@ from control_plane.identity.members.serializers import (
     InvitationTokenSerializer,
 )
 
+operation = partial(extend_schema, tags=["members"])
+
 
 class OfferView(PublicView):
     counted_as = "invitation"
 
-    @extend_schema(
-        operation_id="read_invitation",
+    @operation(
+        "read_invitation",
         request=InvitationTokenSerializer,
-        responses={200: InvitationDetailsSerializer, 404: ErrorResponseSerializer},
-        tags=["members"],
+        responses={200: InvitationDetailsSerializer} | NOT_FOUND,
         auth=[],
     )
     def post(self, request: Request) -> Response:
@@ -45,11 +48,10 @@ class OfferView(PublicView):
 class AcceptView(PublicView):
     counted_as = "invitation"
 
-    @extend_schema(
-        operation_id="accept_invitation",
+    @operation(
+        "accept_invitation",
         request=AcceptInvitationSerializer,
-        responses={200: SessionSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
-        tags=["members"],
+        responses={200: SessionSerializer} | NOT_FOUND | CONFLICT,
         auth=[],
     )
     def post(self, request: Request) -> Response:

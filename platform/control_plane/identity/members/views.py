@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from rest_framework.response import Response
 
 from control_plane.core.errors import NotFoundError
 from control_plane.core.http.lists import TOTAL, ListQuerySerializer, list_response
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import CONFLICT, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.accounts.attempts import MAILS, count_account
 from control_plane.identity.members import invitations, memberships
@@ -28,14 +29,11 @@ from control_plane.identity.members.serializers import (
 from control_plane.identity.tenants.models import Invitation
 from control_plane.identity.tenants.roles import Capability, Role
 
+operation = partial(extend_schema, tags=["members"])
+
 
 class MembersView(TenantView):
-    @extend_schema(
-        operation_id="list_members",
-        parameters=[MemberListQuerySerializer, TOTAL],
-        responses=MemberSerializer(many=True),
-        tags=["members"],
-    )
+    @operation("list_members", parameters=[MemberListQuerySerializer, TOTAL], responses=MemberSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the tenant's members and their roles, all or a part."""
         query = read_query(MemberListQuerySerializer, request)
@@ -46,12 +44,7 @@ class MembersView(TenantView):
 class MemberView(TenantView):
     needs: ClassVar = {"PATCH": Capability.WRITE_MEMBERS, "DELETE": Capability.WRITE_MEMBERS}
 
-    @extend_schema(
-        operation_id="change_role",
-        request=NewRoleSerializer,
-        responses={200: MemberSerializer, 409: ErrorResponseSerializer},
-        tags=["members"],
-    )
+    @operation("change_role", request=NewRoleSerializer, responses={200: MemberSerializer} | CONFLICT)
     def patch(self, request: Request, tenant: str, user_id: UUID) -> Response:
         """Give a member another role, which applies from their next request on."""
         body = validated(NewRoleSerializer, request.data)
@@ -59,7 +52,7 @@ class MemberView(TenantView):
         changed = memberships.change_role(acting=self.principal, user_id=user_id, role=role)
         return Response(MemberSerializer(changed).data)
 
-    @extend_schema(operation_id="remove_member", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
+    @operation("remove_member", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
         """Remove a member. Their open sockets close; keys that they created stay."""
         memberships.remove_member(acting=self.principal, user_id=user_id)
@@ -69,7 +62,7 @@ class MemberView(TenantView):
 class MembershipView(TenantView):
     needs: ClassVar = {"DELETE": Capability.BE_MEMBER}
 
-    @extend_schema(operation_id="leave_tenant", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
+    @operation("leave_tenant", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str) -> Response:
         """Remove the caller from the tenant's members."""
         memberships.leave_tenant(acting=self.principal)
@@ -79,24 +72,14 @@ class MembershipView(TenantView):
 class InvitationsView(TenantView):
     needs: ClassVar = {"GET": Capability.WRITE_MEMBERS, "POST": Capability.WRITE_MEMBERS}
 
-    @extend_schema(
-        operation_id="list_invitations",
-        parameters=[ListQuerySerializer, TOTAL],
-        responses=InvitationSerializer(many=True),
-        tags=["members"],
-    )
+    @operation("list_invitations", parameters=[ListQuerySerializer, TOTAL], responses=InvitationSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """List the invitations that are not accepted or revoked, expired ones included, newest first, all or a part."""
         query = read_query(ListQuerySerializer, request)
         invited = find_invitations(self.principal.tenant, query["search"])
         return list_response(InvitationSerializer, invited, query)
 
-    @extend_schema(
-        operation_id="invite",
-        request=NewInvitationSerializer,
-        responses={201: CreatedInvitationSerializer, 409: ErrorResponseSerializer},
-        tags=["members"],
-    )
+    @operation("invite", request=NewInvitationSerializer, responses={201: CreatedInvitationSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str) -> Response:
         """Invite a person by e-mail. The answer contains the link, this once."""
         body = validated(NewInvitationSerializer, request.data)
@@ -108,9 +91,7 @@ class InvitationsView(TenantView):
 class InvitationView(TenantView):
     needs: ClassVar = {"DELETE": Capability.WRITE_MEMBERS}
 
-    @extend_schema(
-        operation_id="revoke_invitation", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"]
-    )
+    @operation("revoke_invitation", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str, invitation_id: UUID) -> Response:
         """Revoke an invitation. Its link stops working."""
         invitation = Invitation.objects.for_tenant(self.principal.tenant).filter(pk=invitation_id).first()

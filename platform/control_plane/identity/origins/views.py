@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -15,21 +16,18 @@ from control_plane.identity.origins.queries import origins_of
 from control_plane.identity.origins.serializers import AllowedOriginsSerializer
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["keys"])
+
 
 class OriginsView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TENANT}
 
-    @extend_schema(operation_id="read_allowed_origins", responses=AllowedOriginsSerializer, tags=["keys"])
+    @operation("read_allowed_origins", responses=AllowedOriginsSerializer)
     def get(self, request: Request, tenant: str) -> Response:
         """Read the origins of web pages that may call inference with this tenant's keys."""
         return Response({"origins": origins_of(self.principal.tenant)})
 
-    @extend_schema(
-        operation_id="set_allowed_origins",
-        request=AllowedOriginsSerializer,
-        responses=AllowedOriginsSerializer,
-        tags=["keys"],
-    )
+    @operation("set_allowed_origins", request=AllowedOriginsSerializer, responses=AllowedOriginsSerializer)
     def put(self, request: Request, tenant: str) -> Response:
         """Allow exactly these origins, within a second.
 

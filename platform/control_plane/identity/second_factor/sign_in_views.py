@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -10,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.core.errors import LorikeetError
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, validated
 from control_plane.identity.access.principal import session_user
 from control_plane.identity.accounts import confirmation, pending
 from control_plane.identity.accounts.actions import start_session
@@ -29,6 +30,8 @@ from control_plane.identity.second_factor.serializers import (
     SecondFactorSerializer,
 )
 
+operation = partial(extend_schema, tags=["session"])
+
 
 class OneProofError(LorikeetError):
     def __init__(self, names: str) -> None:
@@ -38,16 +41,15 @@ class OneProofError(LorikeetError):
 class SecondStepView(PublicView):
     counted_as = "second-factor"
 
-    @extend_schema(operation_id="read_second_factor_methods", responses=MethodsSerializer, tags=["session"], auth=[])
+    @operation("read_second_factor_methods", responses=MethodsSerializer, auth=[])
     def get(self, request: Request) -> Response:
         """Read which second factors the sign-in of this browser can be completed with."""
         return Response(_methods(request, pending.require(request._request).user))
 
-    @extend_schema(
-        operation_id="log_in_with_second_factor",
+    @operation(
+        "log_in_with_second_factor",
         request=SecondFactorSerializer,
-        responses={200: SessionSerializer, 409: ErrorResponseSerializer},
-        tags=["session"],
+        responses={200: SessionSerializer} | CONFLICT,
         auth=[],
     )
     def post(self, request: Request) -> Response:
@@ -66,13 +68,7 @@ class SecondStepView(PublicView):
 class PasskeyRequestView(PublicView):
     counted_as = "second-factor"
 
-    @extend_schema(
-        operation_id="request_passkey",
-        request=None,
-        responses={200: OpenApiTypes.OBJECT, 409: ErrorResponseSerializer},
-        tags=["session"],
-        auth=[],
-    )
+    @operation("request_passkey", request=None, responses={200: OpenApiTypes.OBJECT} | CONFLICT, auth=[])
     def post(self, request: Request) -> Response:
         """Make the options of navigator.credentials.get, to complete a log-in or to confirm one's identity."""
         enforce_csrf(request._request)
@@ -89,16 +85,13 @@ class PasskeyRequestView(PublicView):
 class ConfirmationView(PersonView):
     counted_as = "second-factor"
 
-    @extend_schema(operation_id="read_confirmation_methods", responses=MethodsSerializer, tags=["session"])
+    @operation("read_confirmation_methods", responses=MethodsSerializer)
     def get(self, request: Request) -> Response:
         """Read what confirms that it is you."""
         return Response(_methods(request, self.person))
 
-    @extend_schema(
-        operation_id="confirm_identity",
-        request=IdentityConfirmationSerializer,
-        responses={200: SessionSerializer, 409: ErrorResponseSerializer},
-        tags=["session"],
+    @operation(
+        "confirm_identity", request=IdentityConfirmationSerializer, responses={200: SessionSerializer} | CONFLICT
     )
     def post(self, request: Request) -> Response:
         """Confirm that it is you, for ten minutes, by the second factor, or by the password if there is none."""

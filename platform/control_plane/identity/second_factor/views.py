@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, NOT_FOUND, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.accounts.confirmation import is_recent, require_recent
 from control_plane.identity.accounts.views import PersonView
@@ -33,11 +34,13 @@ from control_plane.identity.second_factor.serializers import (
 from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["session"])
+
 _SECRET = {"Cache-Control": "no-store"}
 
 
 class SecondFactorsView(PersonView):
-    @extend_schema(operation_id="read_second_factors", responses=SecondFactorsSerializer, tags=["session"])
+    @operation("read_second_factors", responses=SecondFactorsSerializer)
     def get(self, request: Request) -> Response:
         """Read one's second factors."""
         factors = second_factors_of(self.person)
@@ -63,9 +66,7 @@ class ConfirmedView(PersonView):
 
 
 class AppView(ConfirmedView):
-    @extend_schema(
-        operation_id="set_up_authenticator_app", request=None, responses={201: AppSetupSerializer}, tags=["session"]
-    )
+    @operation("set_up_authenticator_app", request=None, responses={201: AppSetupSerializer})
     def post(self, request: Request) -> Response:
         """Make the secret of an authenticator app. An app in use stays in use until the new one is confirmed."""
         setup = actions.begin_app(user=self.person)
@@ -73,11 +74,7 @@ class AppView(ConfirmedView):
             {"secret": setup.secret, "uri": setup.uri, "qr": qr_rows(setup.uri)}, status=201, headers=_SECRET
         )
 
-    @extend_schema(
-        operation_id="remove_authenticator_app",
-        responses={204: None, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
-        tags=["session"],
-    )
+    @operation("remove_authenticator_app", responses={204: None} | NOT_FOUND | CONFLICT)
     def delete(self, request: Request) -> Response:
         """Remove the authenticator app."""
         actions.remove_app(user=self.person)
@@ -85,12 +82,7 @@ class AppView(ConfirmedView):
 
 
 class AppConfirmationView(ConfirmedView):
-    @extend_schema(
-        operation_id="confirm_authenticator_app",
-        request=CodeSerializer,
-        responses={200: RecoveryCodesSerializer, 409: ErrorResponseSerializer},
-        tags=["session"],
-    )
+    @operation("confirm_authenticator_app", request=CodeSerializer, responses={200: RecoveryCodesSerializer} | CONFLICT)
     def post(self, request: Request) -> Response:
         """Put the new app in use with a code that it shows. With the first second factor, other sessions end."""
         body = validated(CodeSerializer, request.data)
@@ -98,12 +90,7 @@ class AppConfirmationView(ConfirmedView):
 
 
 class PasskeyOptionsView(ConfirmedView):
-    @extend_schema(
-        operation_id="begin_passkey",
-        request=None,
-        responses={200: OpenApiTypes.OBJECT, 409: ErrorResponseSerializer},
-        tags=["session"],
-    )
+    @operation("begin_passkey", request=None, responses={200: OpenApiTypes.OBJECT} | CONFLICT)
     def post(self, request: Request) -> Response:
         """Make the options of navigator.credentials.create, for a new passkey."""
         rp = passkeys.require_relying_party(request._request)
@@ -115,12 +102,7 @@ class PasskeyOptionsView(ConfirmedView):
 
 
 class PasskeysView(ConfirmedView):
-    @extend_schema(
-        operation_id="add_passkey",
-        request=NewPasskeySerializer,
-        responses={201: AddedPasskeySerializer, 409: ErrorResponseSerializer},
-        tags=["session"],
-    )
+    @operation("add_passkey", request=NewPasskeySerializer, responses={201: AddedPasskeySerializer} | CONFLICT)
     def post(self, request: Request) -> Response:
         """Add a passkey. With the first second factor, other sessions end."""
         body = validated(NewPasskeySerializer, request.data)
@@ -132,7 +114,7 @@ class PasskeysView(ConfirmedView):
 
 
 class OnePasskeyView(ConfirmedView):
-    @extend_schema(operation_id="remove_passkey", responses={204: None, 409: ErrorResponseSerializer}, tags=["session"])
+    @operation("remove_passkey", responses={204: None} | CONFLICT)
     def delete(self, request: Request, passkey_id: UUID) -> Response:
         """Remove a passkey."""
         actions.remove_passkey(user=self.person, passkey_id=passkey_id)
@@ -140,12 +122,7 @@ class OnePasskeyView(ConfirmedView):
 
 
 class RecoveryCodesView(ConfirmedView):
-    @extend_schema(
-        operation_id="replace_recovery_codes",
-        request=None,
-        responses={201: RecoveryCodesSerializer, 409: ErrorResponseSerializer},
-        tags=["session"],
-    )
+    @operation("replace_recovery_codes", request=None, responses={201: RecoveryCodesSerializer} | CONFLICT)
     def post(self, request: Request) -> Response:
         """Make new recovery codes. The earlier ones end."""
         return _recovery_codes(actions.replace_recovery_codes(user=self.person), status=201)
@@ -158,15 +135,15 @@ def _recovery_codes(codes: Sequence[str] | None, status: int = 200) -> Response:
 class SecurityView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TENANT}
 
-    @extend_schema(operation_id="read_tenant_security", responses=SecuritySerializer, tags=["members"])
+    @operation("read_tenant_security", responses=SecuritySerializer, tags=["members"])
     def get(self, request: Request, tenant: str) -> Response:
         """Read whether members must have a second factor."""
         return Response(_security(self.principal.tenant))
 
-    @extend_schema(
-        operation_id="set_tenant_security",
+    @operation(
+        "set_tenant_security",
         request=RequirementSerializer,
-        responses={200: SecuritySerializer, 409: ErrorResponseSerializer},
+        responses={200: SecuritySerializer} | CONFLICT,
         tags=["members"],
     )
     def put(self, request: Request, tenant: str) -> Response:

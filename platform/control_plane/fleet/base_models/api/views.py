@@ -5,7 +5,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.core.errors import NotFoundError
-from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.core.http.serializers import CONFLICT, NOT_FOUND, validated
 from control_plane.fleet.base_models.actions import (
     approve_base_model,
     describe_host,
@@ -30,7 +30,7 @@ from control_plane.identity.access.operator import OperatorView
 class OperatorBaseModelView(OperatorView):
     http_method_names = ["get", "put", "options"]
 
-    @extend_schema(operation_id="read_base_model", responses={200: BaseModelSerializer, 404: ErrorResponseSerializer})
+    @extend_schema("read_base_model", responses={200: BaseModelSerializer} | NOT_FOUND)
     def get(self, request: Request) -> Response:
         """The base model that was approved first, and who decided that. `GET base-models` lists all."""
         row = BaseModel.objects.filter(withdrawn_at=None).first()
@@ -43,9 +43,7 @@ class OperatorBaseModelView(OperatorView):
         return Response(BaseModelSerializer(row).data)
 
     @extend_schema(
-        operation_id="set_base_model",
-        request=NewBaseModelSerializer,
-        responses={200: BaseModelSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        "set_base_model", request=NewBaseModelSerializer, responses={200: BaseModelSerializer} | NOT_FOUND | CONFLICT
     )
     def put(self, request: Request) -> Response:
         """Serve the base model of a host from now on, and no other. Hosts of others go into quarantine."""
@@ -59,15 +57,15 @@ class OperatorBaseModelView(OperatorView):
 class OperatorBaseModelsView(OperatorView):
     http_method_names = ["get", "post", "options"]
 
-    @extend_schema(operation_id="list_base_models", responses=ListedBaseModelSerializer(many=True))
+    @extend_schema("list_base_models", responses=ListedBaseModelSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Base models that are served, those that hosts have and nobody approved, and those that were withdrawn."""
         return Response(base_models())
 
     @extend_schema(
-        operation_id="approve_base_model",
+        "approve_base_model",
         request=ApprovedBaseModelSerializer,
-        responses={200: BaseModelSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        responses={200: BaseModelSerializer} | NOT_FOUND | CONFLICT,
     )
     def post(self, request: Request) -> Response:
         """Serve the base model of a host from now on, beside the others."""
@@ -80,9 +78,7 @@ class OperatorBaseModelsView(OperatorView):
 
 class OperatorServedBaseModelView(OperatorView):
     @extend_schema(
-        operation_id="change_base_model",
-        request=BaseModelChangeSerializer,
-        responses={200: BaseModelSerializer, 409: ErrorResponseSerializer},
+        "change_base_model", request=BaseModelChangeSerializer, responses={200: BaseModelSerializer} | CONFLICT
     )
     def patch(self, request: Request, digest: str) -> Response:
         """Rename a served base model, or set after which time without requests it needs no host."""
@@ -95,7 +91,7 @@ class OperatorServedBaseModelView(OperatorView):
             row = set_sleep(actor=self.actor, digest=digest, after_s=body["sleeps_after_s"])
         return Response(BaseModelSerializer(row).data)
 
-    @extend_schema(operation_id="withdraw_base_model", responses={204: None, 409: ErrorResponseSerializer})
+    @extend_schema("withdraw_base_model", responses={204: None} | CONFLICT)
     def delete(self, request: Request, digest: str) -> Response:
         """Withdraw a base model: its hosts go into quarantine, and its adapters cannot be called."""
         withdraw_base_model(actor=self.actor, digest=digest)

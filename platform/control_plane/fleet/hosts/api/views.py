@@ -1,5 +1,6 @@
 """Views of engine hosts, for tenants and operators."""
 
+from functools import partial
 from typing import ClassVar
 
 from drf_spectacular.utils import extend_schema
@@ -7,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.adapters.registry.queries import get_version
-from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.core.http.serializers import CONFLICT, read_query, validated
 from control_plane.fleet.hosts.actions import restart_host, set_service
 from control_plane.fleet.hosts.api.cold_starts import tiers_of
 from control_plane.fleet.hosts.api.page_maps import pages_for, pages_for_operator
@@ -26,21 +27,18 @@ from control_plane.identity.access.operator import OperatorView
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
+operation = partial(extend_schema, tags=["hosts"])
+
 
 class HostsView(TenantView):
-    @extend_schema(operation_id="list_hosts", responses=HostSerializer(many=True), tags=["hosts"])
+    @operation("list_hosts", responses=HostSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
         """Engine hosts with load, memory pages, and which of the tenant's adapters they hold."""
         return Response(hosts_for(self.principal.tenant))
 
 
 class HostPagesView(TenantView):
-    @extend_schema(
-        operation_id="read_host_pages",
-        parameters=[PageMapQuerySerializer],
-        responses=HostPagesSerializer,
-        tags=["hosts"],
-    )
+    @operation("read_host_pages", parameters=[PageMapQuerySerializer], responses=HostPagesSerializer)
     def get(self, request: Request, tenant: str, host_name: str) -> Response:
         """The owner of each page of a host's pool: the tenant's own by adapter, others' only as taken."""
         query = read_query(PageMapQuerySerializer, request)
@@ -48,9 +46,7 @@ class HostPagesView(TenantView):
 
 
 class OperatorHostPagesView(OperatorView):
-    @extend_schema(
-        operation_id="read_all_host_pages", parameters=[PageMapQuerySerializer], responses=HostPagesSerializer
-    )
+    @extend_schema("read_all_host_pages", parameters=[PageMapQuerySerializer], responses=HostPagesSerializer)
     def get(self, request: Request, host_name: str) -> Response:
         """The owner of each page of a host's pool, of all tenants."""
         query = read_query(PageMapQuerySerializer, request)
@@ -58,14 +54,14 @@ class OperatorHostPagesView(OperatorView):
 
 
 class OperatorHostsView(OperatorView):
-    @extend_schema(operation_id="list_all_hosts", responses=OperatorHostSerializer(many=True))
+    @extend_schema("list_all_hosts", responses=OperatorHostSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Engine hosts with the adapters of all tenants."""
         return Response(hosts_for_operator())
 
 
 class OperatorHostServiceView(OperatorView):
-    @extend_schema(operation_id="set_host_service", request=WantedServiceSerializer, responses=WantedServiceSerializer)
+    @extend_schema("set_host_service", request=WantedServiceSerializer, responses=WantedServiceSerializer)
     def put(self, request: Request, host_name: str) -> Response:
         """Cordon a host (nothing new goes there), drain it (its engine takes nothing from anybody), or end either.
         Requests that run there go on to their end."""
@@ -75,11 +71,7 @@ class OperatorHostServiceView(OperatorView):
 
 
 class OperatorHostRestartView(OperatorView):
-    @extend_schema(
-        operation_id="restart_host",
-        request=RestartSerializer,
-        responses={202: RestartSerializer, 409: ErrorResponseSerializer},
-    )
+    @extend_schema("restart_host", request=RestartSerializer, responses={202: RestartSerializer} | CONFLICT)
     def post(self, request: Request, host_name: str) -> Response:
         """Have a host's engine drain and end, to be started anew by what supervises it. `GET hosts` says how far it
         is. Answers that were cut off go on at other hosts, or when it is back."""
@@ -91,7 +83,7 @@ class OperatorHostRestartView(OperatorView):
 class TiersView(TenantView):
     needs: ClassVar = {"GET": Capability.VIEW}
 
-    @extend_schema(operation_id="read_version_tiers", responses=VersionTierSerializer(many=True), tags=["adapters"])
+    @operation("read_version_tiers", responses=VersionTierSerializer(many=True), tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
         """Read on which tier of each host the version is, and how long a request would wait for it from each."""
         return Response(tiers_of(get_version(self.principal.tenant, name, number)))
