@@ -1,6 +1,6 @@
 import createClient from "openapi-fetch";
 import { errorFrom, unreachable } from "./errors";
-import type { paths } from "./schema";
+import type { Operations } from "./schema";
 
 let csrfToken = "";
 
@@ -13,7 +13,7 @@ export const csrfHeader = (): Record<string, string> => ({ "X-CSRFToken": csrfTo
 
 const READ_ONLY = new Set(["GET", "HEAD", "OPTIONS"]);
 
-const client = createClient<paths>({
+const client = createClient({
   baseUrl: globalThis.location.origin,
   // `fetch` is resolved on each call so that tests can replace it.
   fetch: (request) => globalThis.fetch(request),
@@ -27,34 +27,13 @@ client.use({
   onError: ({ error }) => (error instanceof DOMException && error.name === "AbortError" ? undefined : unreachable()),
 });
 
-type Method = "get" | "put" | "post" | "patch" | "delete";
-
 /** A method and an address of the API, such as "GET /api/tenants/{tenant}/hosts". */
-type Route = {
-  [P in keyof paths]: { [M in Method]: undefined extends paths[P][M] ? never : `${Uppercase<M>} ${P}` }[Method];
-}[keyof paths];
-
-type Operation<R extends Route> = R extends `${infer M} ${infer P extends keyof paths}`
-  ? paths[P][Lowercase<M> & keyof paths[P]]
-  : never;
-
-type Parameter<O, In extends string> = O extends { parameters: { [I in In]: infer T } } ? T : unknown;
-type Query<O> = O extends { parameters: { query: infer T } }
-  ? { query: T }
-  : O extends { parameters: { query?: infer T } }
-    ? { query?: T }
-    : unknown;
-type Content<T> = T extends { content: infer C } ? C[keyof C] : undefined;
-type Body<O> = O extends { requestBody: infer T }
-  ? { body: Content<T> }
-  : O extends { requestBody?: infer T }
-    ? { body?: Content<T> }
-    : unknown;
+type Route = keyof Operations;
 
 /** The parameters of the address, `query` and `body` of a request. */
-type Input<O> = Parameter<O, "path"> & Query<O> & Body<O>;
-type Inputs<O> = Record<never, never> extends Input<O> ? [input?: Input<O>] : [input: Input<O>];
-type Answer<O> = O extends { responses: infer R } ? Content<R[keyof R & (200 | 201 | 202 | 204)]> : never;
+type Input<R extends Route> = Operations[R]["input"];
+type Inputs<R extends Route> = Record<never, never> extends Input<R> ? [input?: Input<R>] : [input: Input<R>];
+type Answer<R extends Route> = Operations[R] extends { answer: infer T } ? T : undefined;
 
 /** Sends a request, and returns its answer, or throws the error. A file makes the body a form. */
 async function send(route: string, { query, body, ...path }: Record<string, object | undefined> = {}) {
@@ -86,15 +65,12 @@ export const request = (async (route: string, input?: Record<string, object>) =>
   R extends Route,
 >(
   route: R,
-  ...input: Inputs<Operation<R>>
-) => Promise<Answer<Operation<R>>>;
+  ...input: Inputs<R>
+) => Promise<Answer<R>>;
 
 /** Returns one page of a list, and the number of its rows on all pages. */
 export const requestPage = (async (route: string, input: Record<string, object>) => {
   const { data, response } = await send(route, input);
   const counted = response.headers.get("X-Total-Count");
   return { rows: data, total: counted === null ? (data as unknown[]).length : Number(counted) };
-}) as <R extends Route>(
-  route: R,
-  ...input: Inputs<Operation<R>>
-) => Promise<{ rows: Answer<Operation<R>>; total: number }>;
+}) as <R extends Route>(route: R, ...input: Inputs<R>) => Promise<{ rows: Answer<R>; total: number }>;

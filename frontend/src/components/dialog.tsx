@@ -55,13 +55,19 @@ export function Dialog(props: DialogProps) {
   );
 }
 
+/** The state of a mutation that a dialog shows. */
+interface Write {
+  error: unknown;
+  isPending: boolean;
+}
+
 interface FormDialogProps extends DialogProps {
   /** Called on submit; the browser does not send the form. */
   onSubmit: (event: FormEvent<HTMLFormElement>) => unknown;
-  error: unknown;
+  /** The mutation that the form starts: its error is shown, and the button waits for it. */
+  write: Write;
   /** The label of the button that submits the form. */
   action: string;
-  busy: boolean;
   disabled?: boolean;
   /** Other buttons, left of Cancel. */
   buttons?: ReactNode;
@@ -72,8 +78,8 @@ interface FormDialogProps extends DialogProps {
 }
 
 /** A dialog around a form: the error, the fields, and the buttons Cancel and `action`. */
-export function FormDialog({ onSubmit, error, children, formClassName, result, ...props }: FormDialogProps) {
-  const { action, busy, disabled, buttons, testId, ...dialog } = props;
+export function FormDialog({ onSubmit, write, children, formClassName, result, ...props }: FormDialogProps) {
+  const { action, disabled, buttons, testId, ...dialog } = props;
   if (result)
     return (
       <Dialog {...dialog} keepOpen title={result.title} description={undefined} className="max-w-2xl!">
@@ -93,12 +99,12 @@ export function FormDialog({ onSubmit, error, children, formClassName, result, .
           void onSubmit(event);
         }}
       >
-        <ErrorNotice error={error} className="col-span-full" />
+        <ErrorNotice error={write.error} className="col-span-full" />
         {children}
         <div className="col-span-full flex justify-end gap-2">
           {buttons}
           <Button onClick={dialog.onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={busy} disabled={disabled} data-testid={testId}>
+          <Button type="submit" variant="primary" busy={write.isPending} disabled={disabled} data-testid={testId}>
             {action}
           </Button>
         </div>
@@ -124,12 +130,12 @@ interface ConfirmProps {
   title: string;
   description: ReactNode;
   action: string;
-  busy?: boolean;
+  /** The mutation that the action starts: its error is shown, and the button waits for it. */
+  write?: Write;
   /** The action destroys nothing and can be undone: its button is not red. */
   harmless?: boolean;
   /** True until the required input is entered. */
   disabled?: boolean;
-  error?: unknown;
   onConfirm: () => void;
   children?: ReactNode;
 }
@@ -158,19 +164,7 @@ export function useFocusBefore(otherwise?: RefObject<HTMLElement | null>) {
 
 /** Asks before an action, which is one that cannot be undone unless it is `harmless`. The focus starts on Cancel. */
 export function Confirm(props: ConfirmProps) {
-  const {
-    open = true,
-    onClose,
-    title,
-    description,
-    action,
-    busy,
-    harmless,
-    disabled,
-    error,
-    onConfirm,
-    children,
-  } = props;
+  const { open = true, onClose, title, description, action, write, harmless, disabled, onConfirm, children } = props;
   const focus = useFocusBefore();
   return (
     <Alert.Root open={open} onOpenChange={(next) => !next && onClose()}>
@@ -180,12 +174,17 @@ export function Confirm(props: ConfirmProps) {
           <Alert.Title className="text-lg font-semibold tracking-tight">{title}</Alert.Title>
           <Alert.Description className="mt-1.5 text-sm text-ink-2">{description}</Alert.Description>
           {children}
-          <ErrorNotice error={error} className="mt-3" />
+          <ErrorNotice error={write?.error} className="mt-3" />
           <div className="mt-5 flex justify-end gap-2">
             <Alert.Cancel asChild>
               <Button>Cancel</Button>
             </Alert.Cancel>
-            <Button variant={harmless ? "primary" : "danger"} busy={busy} disabled={disabled} onClick={onConfirm}>
+            <Button
+              variant={harmless ? "primary" : "danger"}
+              busy={write?.isPending}
+              disabled={disabled}
+              onClick={onConfirm}
+            >
               {action}
             </Button>
           </div>

@@ -1,27 +1,19 @@
 import { ArrowDown, ArrowUp } from "lucide-react";
-import type { ReactNode } from "react";
 import { cn } from "@/lib/cn";
 import { Th } from "./table";
 
 interface SortThProps<Column extends string> {
+  label: string;
   column: Column;
   /** The field that the list is sorted by; a leading minus means descending. */
   sort: Column | `-${Column}`;
   onSort: (sort: Column | `-${Column}`) => void;
   align?: "right";
   className?: string;
-  children: ReactNode;
 }
 
 /** A column header that sorts the list on the server: ascending first, then descending. */
-export function SortTh<Column extends string>({
-  column,
-  sort,
-  onSort,
-  align,
-  className,
-  children,
-}: SortThProps<Column>) {
+export function SortTh<Column extends string>({ label, column, sort, onSort, align, className }: SortThProps<Column>) {
   const down = sort === `-${column}`;
   const active = down || sort === column;
   const Arrow = down ? ArrowDown : ArrowUp;
@@ -35,7 +27,7 @@ export function SortTh<Column extends string>({
         onClick={() => onSort(active && !down ? `-${column}` : column)}
         className="inline-flex items-center gap-1 rounded hover:text-ink"
       >
-        {children}
+        {label}
         {active && <Arrow className="size-3" aria-hidden />}
       </button>
     </Th>

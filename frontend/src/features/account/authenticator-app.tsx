@@ -21,9 +21,8 @@ export function AppSetupDialog({ setup, onClose }: { setup: AppSetup; onClose: (
       onClose={onClose}
       title="Set up an authenticator app"
       description="Scan the QR code with an app such as Google Authenticator, 1Password or Bitwarden."
-      error={confirm.error}
+      write={confirm}
       action="Finish"
-      busy={confirm.isPending}
       disabled={!code.trim()}
       testId="app-finish"
       keepOpen

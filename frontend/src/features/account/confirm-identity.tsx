@@ -51,9 +51,8 @@ function ByPassword({ onConfirmed, onClose }: ConfirmIdentityProps) {
       onClose={onClose}
       title={TITLE}
       description="Enter your password to continue. You will not be asked again for ten minutes."
-      error={confirm.error}
+      write={confirm}
       action="Continue"
-      busy={confirm.isPending}
       disabled={!password}
       testId="confirm-identity"
       onSubmit={() => confirm.mutate(password, { onSuccess: onConfirmed })}
@@ -83,9 +82,8 @@ function BySecondFactor({ passkeys, onConfirmed, onClose }: ConfirmIdentityProps
       onClose={onClose}
       title={TITLE}
       description="Show your second factor to continue. You will not be asked again for ten minutes."
-      error={confirm.error ?? passkey.error}
+      write={{ error: confirm.error ?? passkey.error, isPending: confirm.isPending }}
       action="Continue"
-      busy={confirm.isPending}
       disabled={!code.trim()}
       testId="confirm-identity"
       onSubmit={() => confirm.mutate(code.trim(), { onSuccess: onConfirmed })}

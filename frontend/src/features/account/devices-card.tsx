@@ -60,7 +60,7 @@ export function DevicesCard() {
         title="Sign out everywhere else?"
         description={`Ends ${plural(others, "other session")} immediately, and cancels what runs in ${others === 1 ? "its" : "their"} consoles. This device stays signed in. API keys are not affected.`}
         action="Sign out"
-        busy={end.isPending}
+        write={{ error: null, isPending: end.isPending }}
         onConfirm={() => end.mutate(null, { onSettled: () => setAsking(false) })}
       />
     </Card>

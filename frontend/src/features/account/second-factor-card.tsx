@@ -132,8 +132,7 @@ function App({ app, run }: ActionProps & { app: SecondFactors["app"] }) {
         title="Remove the authenticator app?"
         description="Its codes will no longer be accepted. If it is your only second factor, your recovery codes end too, and your password signs you in alone."
         action="Remove"
-        error={remove.error}
-        busy={remove.isPending}
+        write={remove}
         onConfirm={() => remove.mutate(undefined, { onSuccess: () => setRemoving(false) })}
       />
     </>
@@ -189,8 +188,7 @@ function Passkeys({ factors, run }: ActionProps & { factors: SecondFactors }) {
         title={`Remove the passkey ${removed?.name ?? ""}?`}
         description="It will no longer sign you in here. Remove it from your device or password manager too. If it is your only second factor, your recovery codes end too, and your password signs you in alone."
         action="Remove"
-        error={remove.error}
-        busy={remove.isPending}
+        write={remove}
         onConfirm={() => removed && remove.mutate(removed.id, { onSuccess: () => setRemoved(null) })}
       />
     </>
@@ -206,9 +204,8 @@ function AddPasskey({ onClose }: { onClose: () => void }) {
       onClose={onClose}
       title="Add a passkey"
       description="Your browser asks which device or password manager keeps the passkey."
-      error={add.error}
+      write={add}
       action="Continue"
-      busy={add.isPending}
       disabled={!name.trim()}
       testId="passkey-continue"
       result={codes.length > 0 && { title: "Save your recovery codes", content: <RecoveryCodes codes={codes} /> }}
@@ -265,8 +262,7 @@ function Codes({ left, run }: ActionProps & { left: number }) {
         title="Create new recovery codes?"
         description="The codes that you saved before will no longer work."
         action="Create new codes"
-        error={replace.error}
-        busy={replace.isPending}
+        write={replace}
         onConfirm={() =>
           replace.mutate(undefined, {
             onSuccess: (answer) => {

@@ -116,8 +116,7 @@ function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void })
       title={`Archive ${name}?`}
       description="The adapter can no longer be called. It is removed from all hosts, and its name becomes available. You can restore it for a limited time; after that it is deleted. Its usage stays in the ledger."
       action="Archive adapter"
-      error={archive.error}
-      busy={archive.isPending}
+      write={archive}
       onConfirm={() => archive.mutate(undefined)}
     />
   );

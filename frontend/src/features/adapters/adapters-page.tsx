@@ -158,22 +158,14 @@ function AdapterTable({ adapters, sort, onSort }: TableProps) {
     <Table
       label="Adapters"
       columns={[
-        <SortTh column="name" {...header}>
-          Name
-        </SortTh>,
+        <SortTh label="Name" column="name" {...header} />,
         "Status",
         "Live",
-        <SortTh column="rank" align="right" className="max-sm:hidden" {...header}>
-          Rank
-        </SortTh>,
+        <SortTh label="Rank" column="rank" align="right" className="max-sm:hidden" {...header} />,
         ["Targets", "max-md:hidden"],
-        <SortTh column="bytes" align="right" className="max-md:hidden" {...header}>
-          Size
-        </SortTh>,
+        <SortTh label="Size" column="bytes" align="right" className="max-md:hidden" {...header} />,
         ["Base model", "max-xl:hidden"],
-        <SortTh column="created_at" align="right" className="max-md:hidden" {...header}>
-          Created
-        </SortTh>,
+        <SortTh label="Created" column="created_at" align="right" className="max-md:hidden" {...header} />,
       ]}
     >
       {adapters.map((adapter) => (

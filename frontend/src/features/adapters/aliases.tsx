@@ -118,8 +118,7 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
           title={`Remove ${adapter.name}@${alias.name}?`}
           description="Requests that use this alias are refused from now on. The version is kept."
           action="Remove alias"
-          error={remove.error}
-          busy={remove.isPending}
+          write={remove}
           onConfirm={() =>
             remove.mutate(alias.name, { onSuccess: () => toast.good(`Removed ${adapter.name}@${alias.name}`) })
           }
@@ -152,9 +151,8 @@ function NewAlias({ adapter, onClose }: { adapter: Adapter; onClose: () => void 
       onClose={onClose}
       title="Point an alias at a version"
       description="An existing alias is moved and its canary ends."
-      error={set.error}
+      write={set}
       action="Set alias"
-      busy={set.isPending}
       disabled={alias === ""}
       onSubmit={() => set.mutate({ alias, version }, toastThen(`${adapter.name}@${alias} is v${version}`, onClose))}
     >

@@ -189,9 +189,8 @@ export function StartCanary({ adapter, alias, versions, onClose }: StartProps) {
       title={`Canary for ${adapter.name}@${alias.name}`}
       description={`A share of requests goes to another version; the rest goes to v${alias.version}.`}
 
-      error={set.error}
+      write={set}
       action="Start canary"
-      busy={set.isPending}
       onSubmit={() => set.mutate({ alias: alias.name, version, percent }, { onSuccess: onClose })}
     >
       <Field label="Version">

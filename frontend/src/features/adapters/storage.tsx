@@ -182,8 +182,7 @@ function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
           title={`Delete ${adapter.name} for good?`}
           description="All its versions are deleted. Its usage stays in the ledger. This cannot be undone."
           action="Delete adapter"
-          error={remove.error}
-          busy={remove.isPending}
+          write={remove}
           onConfirm={() => remove.mutate(adapter.id, { onSuccess: () => toast.good(`Deleted ${adapter.name}`) })}
         />
       )}

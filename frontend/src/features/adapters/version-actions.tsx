@@ -69,8 +69,7 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
           title={`Archive ${adapter.name}@${name}?`}
           description="The version can no longer be called. It is removed from all hosts and does not count against limits. You can restore it for a limited time; after that it is deleted."
           action="Archive version"
-          error={archive.error}
-          busy={archive.isPending}
+          write={archive}
           onConfirm={() => archive.mutate(version.number, { onSuccess: close })}
         />
       )}
@@ -80,8 +79,7 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
           title={`Delete ${adapter.name}@${name} for good?`}
           description="Its files are deleted unless another version has the same content. Its usage stays in the ledger. This cannot be undone."
           action="Delete version"
-          error={remove.error}
-          busy={remove.isPending}
+          write={remove}
           onConfirm={() => remove.mutate(version.number, { onSuccess: removed })}
         />
       )}

@@ -257,8 +257,7 @@ function Cancel({ batch }: { batch: Batch }) {
         title="Cancel this batch?"
         description="Requests that have run are billed and included in the results. The remaining requests do not run and are listed in the error file."
         action="Cancel batch"
-        error={cancel.error}
-        busy={cancel.isPending}
+        write={cancel}
         onConfirm={confirm}
       />
     </>

@@ -79,8 +79,7 @@ function Actions({ file }: { file: StoredFile }) {
         title={`Delete ${file.name}?`}
         description="This cannot be undone. A file used by a running batch is kept until the batch ends."
         action="Delete file"
-        error={removeFile.error}
-        busy={removeFile.isPending}
+        write={removeFile}
         onConfirm={() => removeFile.mutate(file.id, { onSuccess: () => setAsking(false) })}
       />
     </span>

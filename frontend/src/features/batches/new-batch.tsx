@@ -39,10 +39,8 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
       onClose={onClose}
       title="New batch"
       description="Requests run within one day, after all other requests."
-      error={error}
+      write={{ error, isPending: create.isPending }}
       action="Start batch"
-
-      busy={create.isPending}
       disabled={!file || !key}
       testId="batch-submit"
 

@@ -95,9 +95,8 @@ function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {
       onClose={onClose}
       title={`Budgets of ${whose}`}
       description="Leave an amount empty for no budget. The maximum cost of a request is reserved while it runs. Changes take effect within two seconds."
-      error={set.error}
+      write={set}
       action="Save"
-      busy={set.isPending}
       testId="budgets-save"
       formClassName="gap-5"
       onSubmit={submit}

@@ -123,9 +123,8 @@ export function EvaluateDialog({ subject, onClose }: { subject: Subject; onClose
       onClose={onClose}
       title="Evaluate"
       description="Sends prompts with expected answers to this version, the live version and the base model."
-      error={error ?? actions.start.error}
+      write={{ error: error ?? actions.start.error, isPending: actions.addSet.isPending || actions.start.isPending }}
       action="Evaluate"
-      busy={actions.addSet.isPending || actions.start.isPending}
       disabled={!complete}
       onSubmit={() =>
         made().then(
@@ -157,9 +156,11 @@ export function RuleDialog({
       onClose={onClose}
       title="Promotion rule"
       description={`The score that a version needs before it can become live or a canary. New versions of ${adapter} are evaluated automatically.`}
-      error={error ?? actions.setRule.error ?? actions.removeRule.error}
+      write={{
+        error: error ?? actions.setRule.error ?? actions.removeRule.error,
+        isPending: actions.addSet.isPending || actions.setRule.isPending,
+      }}
       action="Set rule"
-      busy={actions.addSet.isPending || actions.setRule.isPending}
       disabled={!complete || Number.isNaN(least)}
       buttons={
         rule && (

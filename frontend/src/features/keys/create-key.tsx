@@ -43,9 +43,8 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
     <FormDialog
       onClose={onClose}
       title="Create an API key"
-      error={create.error}
+      write={create}
       action="Create key"
-      busy={create.isPending}
       testId="key-create"
       onSubmit={submit}
       result={create.data && { title: "Your new key", content: <KeySecret created={create.data} /> }}

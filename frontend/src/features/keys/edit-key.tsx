@@ -44,9 +44,8 @@ export function EditKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => vo
       onClose={onClose}
       title={`Edit ${apiKey.name}`}
       description="The secret does not change. New permissions take effect immediately."
-      error={change.error}
+      write={change}
       action="Save"
-      busy={change.isPending}
       onSubmit={submit}
     >
       <Field label="Name" error={form.formState.errors.name?.message}>

@@ -132,25 +132,17 @@ function KeyTable({ keys, revoked, ...header }: KeyTableProps) {
       <Table
         label="API keys"
         columns={[
-          <SortTh column="name" {...header}>
-            Name
-          </SortTh>,
+          <SortTh label="Name" column="name" {...header} />,
           ["Key", "hidden lg:table-cell"],
           ["State", "hidden sm:table-cell"],
           ["Permissions", "hidden xl:table-cell"],
-          <SortTh column="last_used_at" className="hidden lg:table-cell" {...header}>
-            Last used
-          </SortTh>,
+          <SortTh label="Last used" column="last_used_at" className="hidden lg:table-cell" {...header} />,
           revoked ? (
             ["Revoked", "hidden xl:table-cell"]
           ) : (
-            <SortTh column="expires_at" className="hidden xl:table-cell" {...header}>
-              Expires
-            </SortTh>
+            <SortTh label="Expires" column="expires_at" className="hidden xl:table-cell" {...header} />
           ),
-          <SortTh column="created_at" className="hidden xl:table-cell" {...header}>
-            Created
-          </SortTh>,
+          <SortTh label="Created" column="created_at" className="hidden xl:table-cell" {...header} />,
           <HiddenTh label="Actions" />,
         ]}
       >
@@ -237,8 +229,7 @@ function Revoke({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
       title={`Revoke ${apiKey.name}?`}
       description="Requests from every application that uses this key are refused immediately. This cannot be undone."
       action="Revoke key"
-      error={revoke.error}
-      busy={revoke.isPending}
+      write={revoke}
       onConfirm={confirm}
     />
   );

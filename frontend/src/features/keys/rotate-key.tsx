@@ -22,9 +22,8 @@ export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => 
       onClose={onClose}
       title={`Rotate ${apiKey.name}`}
       description="The key gets a new secret and keeps its name, permissions, limits and usage."
-      error={rotate.error}
+      write={rotate}
       action="Rotate"
-      busy={rotate.isPending}
       testId="rotate-submit"
       onSubmit={() => rotate.mutate({ id: apiKey.id, grace_s: grace })}
       result={rotate.data && { title: `New secret of ${apiKey.name}`, content: <KeySecret created={rotate.data} /> }}

@@ -103,9 +103,8 @@ function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onCl
       onClose={onClose}
       title={`Limits of ${whose}`}
       description="Leave a field empty for no limit. Changes take effect within two seconds and do not affect running requests."
-      error={set.error}
+      write={set}
       action="Save"
-      busy={set.isPending}
       testId="limits-save"
       onSubmit={submit}
     >

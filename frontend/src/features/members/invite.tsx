@@ -38,9 +38,8 @@ export function Invite({ title, invite, roles, defaultRole, onClose }: InvitePro
           ? "Lorikeet sends a link by e-mail. It is valid for one week."
           : "You get a link to pass on, because no mail server is set up. It is valid for one week."
       }
-      error={invite.error}
+      write={invite}
       action={sends_mail ? "Send invitation" : "Create invitation"}
-      busy={invite.isPending}
       testId="invite-submit"
       onSubmit={submit}
       result={

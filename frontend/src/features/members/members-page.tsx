@@ -116,16 +116,10 @@ function MemberTable({ members, ...header }: { members: Member[]; sort: Sort; on
       <Table
         label="Members"
         columns={[
-          <SortTh column="email" {...header}>
-            Person
-          </SortTh>,
-          <SortTh column="role" {...header}>
-            Role
-          </SortTh>,
+          <SortTh label="Person" column="email" {...header} />,
+          <SortTh label="Role" column="role" {...header} />,
           ["Permissions", "hidden xl:table-cell"],
-          <SortTh column="joined_at" align="right" className="hidden lg:table-cell" {...header}>
-            Joined
-          </SortTh>,
+          <SortTh label="Joined" column="joined_at" align="right" className="hidden lg:table-cell" {...header} />,
           <HiddenTh label="Actions" />,
         ]}
       >
@@ -213,8 +207,7 @@ function Remove({ member, you, onClose }: { member: Member; you: boolean; onClos
           : "Their sessions in this tenant end immediately. API keys that they created belong to the tenant and keep working; revoke them if necessary."
       }
       action={you ? "Leave" : "Remove"}
-      error={error}
-      busy={remove.isPending || leave.isPending}
+      write={{ error, isPending: remove.isPending || leave.isPending }}
       onConfirm={() =>
         you ? leave.mutate(undefined, { onSuccess: done }) : remove.mutate(member.id, { onSuccess: done })
       }

@@ -173,8 +173,7 @@ function Decide({ host, current, others, onClose }: DecideProps) {
             : "This installation will serve this model. Hosts with another base model go into quarantine."
       }
       action="Serve this model"
-      error={decide.error}
-      busy={decide.isPending}
+      write={decide}
       onConfirm={confirm}
     >
       {isOther && (

@@ -163,8 +163,7 @@ function Approve({ base, onClose }: StepProps) {
       description={`It is listed with the other models, and ${base.hosts.join(", ")} receives its adapters and requests.`}
       action="Approve"
       harmless
-      error={approve.error}
-      busy={approve.isPending}
+      write={approve}
       disabled={name.trim() === ""}
       onConfirm={() => approve.mutate({ host, name: name.trim() }, done(`${name.trim()} is served`, onClose))}
     >
@@ -184,8 +183,7 @@ function Rename({ base, onClose }: StepProps) {
       title={`Rename ${base.name}?`}
       description="The new name takes effect immediately for all tenants. Requests that use the old name fail."
       action="Rename"
-      error={rename.error}
-      busy={rename.isPending}
+      write={rename}
       disabled={name.trim() === ""}
       onConfirm={() => rename.mutate({ digest: base.digest, name: name.trim() }, done("Renamed", onClose))}
     >
@@ -208,8 +206,7 @@ function Sleep({ base, onClose }: StepProps) {
       description="A sleeping base model needs no host, so your autoscaler may stop all of them. A request wakes it and waits until a host has started."
       action="Save"
       harmless
-      error={change.error}
-      busy={change.isPending}
+      write={change}
       onConfirm={() =>
         change.mutate({ digest: base.digest, sleeps_after_s: Math.round(minutes * 60) }, done("Saved", onClose))
       }
@@ -241,8 +238,7 @@ function Withdraw({ base, onClose }: StepProps) {
       title={`Withdraw ${base.name}?`}
       description={`Its hosts go into quarantine, and its ${number(base.adapters)} adapters can no longer be called. Approve it again to undo this.`}
       action="Withdraw"
-      error={withdraw.error}
-      busy={withdraw.isPending}
+      write={withdraw}
       onConfirm={() => withdraw.mutate(base.digest, done(`${base.name} is no longer served`, onClose))}
     />
   );

@@ -31,9 +31,8 @@ export function CreateTenant({ onClose }: { onClose: () => void }) {
           ? "The first owner receives an invitation by e-mail and completes the setup."
           : "You get an invitation link for the first owner to pass on, because no mail server is set up."
       }
-      error={create.error}
+      write={create}
       action="Create"
-      busy={create.isPending}
       testId="tenant-create"
       onSubmit={submit}
       result={

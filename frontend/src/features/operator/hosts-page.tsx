@@ -334,8 +334,7 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
       description={CONSEQUENCES[service]}
       action={ACTIONS[service]}
       harmless={service === "serving"}
-      error={set.error}
-      busy={set.isPending}
+      write={set}
       onConfirm={confirm}
     >
       {last && (

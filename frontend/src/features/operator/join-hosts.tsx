@@ -28,9 +28,8 @@ export function AddHost({ onClose }: { onClose: () => void }) {
       onClose={onClose}
       title="Add a host"
       description="Creates a token that one machine can use once to join."
-      error={create.error}
+      write={create}
       action="Create token"
-      busy={create.isPending}
       onSubmit={() => create.mutate({ host: host.trim(), expires_s: seconds })}
       result={create.data && { title: "Start its engine", content: <JoinCommand made={create.data} /> }}
     >
@@ -102,8 +101,7 @@ function Withdraw({ token, onClose }: { token: JoinToken; onClose: () => void })
       title="Revoke this token?"
       description={`The machine that would use it${token.host && ` as ${token.host}`} cannot join and needs a new token. ${token.created_by} created it; it is valid until ${fullTime(token.expires_at)}.`}
       action="Revoke"
-      error={withdraw.error}
-      busy={withdraw.isPending}
+      write={withdraw}
       onConfirm={confirm}
     />
   );
@@ -147,8 +145,7 @@ export function RevokeDialog({
           : "Its credential becomes invalid and its requests continue on other hosts. It can return only with a new join token for its name. To take it out of service temporarily, drain it instead."
       }
       action={revoked ? "Remove" : "Revoke"}
-      error={change.error}
-      busy={change.isPending}
+      write={change}
       onConfirm={confirm}
     >
       {isUsed(host) && !others.some(isUsed) && (

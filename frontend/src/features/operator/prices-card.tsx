@@ -157,8 +157,7 @@ function End({ version, onClose }: { version: PriceVersion; onClose: () => void 
       title={`End the prices of ${version.base_model}?`}
       description="From that day the general prices apply. Earlier usage keeps its price."
       action="End its prices"
-      error={end.error}
-      busy={end.isPending}
+      write={end}
       disabled={!day}
       onConfirm={() =>
         end.mutate({ base_model_digest: version.base_model_digest!, effective_on: day }, { onSuccess: onClose })
@@ -270,9 +269,8 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
       onClose={onClose}
       title="Publish prices"
       description="Published prices cannot be changed, only replaced by a later price list."
-      error={publish.error}
+      write={publish}
       action="Publish"
-      busy={publish.isPending}
       onSubmit={submit}
     >
       <div className="field-pairs">

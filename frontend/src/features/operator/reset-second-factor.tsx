@@ -29,8 +29,7 @@ export function ResetSecondFactor({ tenant, person }: { tenant: string; person: 
         title={`Reset the second factor of ${person.name || person.email}?`}
         description="Removes their authenticator app, passkeys and recovery codes, in all of their tenants, and signs them out. Their password then signs them in alone, so first make sure that the request came from them."
         action="Reset"
-        error={reset.error}
-        busy={reset.isPending}
+        write={reset}
         onConfirm={() => reset.mutate(person.id, toastThen(`Reset the second factor of ${person.email}`, close))}
       />
     </>

@@ -33,8 +33,7 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
       title={`Restart ${host.name}?`}
       description="The engine stops accepting requests, finishes running ones and exits. Its supervisor (make run, Docker, Kubernetes, systemd) starts it again, and it reloads its adapters. Its service state (serving, cordoned or drained) does not change."
       action="Restart"
-      error={restart.error}
-      busy={restart.isPending}
+      write={restart}
       onConfirm={confirm}
     >
       <div className="mt-4">

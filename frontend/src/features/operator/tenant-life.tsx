@@ -55,8 +55,7 @@ function Rename({ tenant, onClose }: StepProps) {
       description={`Only the display name changes. ${tenant.slug} remains in addresses, in the API and on statements.`}
       action="Rename"
       harmless
-      error={rename.error}
-      busy={rename.isPending}
+      write={rename}
       disabled={name.trim() === "" || name.length > 120}
       onConfirm={() => rename.mutate({ name }, done("Renamed", onClose))}
     >
@@ -78,8 +77,7 @@ function Suspend({ tenant, onClose }: StepProps) {
       title={`Suspend ${tenant.name}?`}
       description={`Within a second its ${plural(tenant.keys, "API key")} are refused with 403, its websockets are closed, and its ${plural(tenant.members, "member")} can only read. Running requests finish and are billed. You can end the suspension at any time.`}
       action="Suspend"
-      error={suspend.error}
-      busy={suspend.isPending}
+      write={suspend}
       disabled={reason.trim() === ""}
       onConfirm={() => suspend.mutate({ reason }, done(`Suspended ${tenant.name}`, onClose))}
     >
@@ -108,8 +106,7 @@ function Resume({ tenant, onClose }: StepProps) {
       description="Its API keys and the permissions of its members work again within a second."
       action="End suspension"
       harmless
-      error={resume.error}
-      busy={resume.isPending}
+      write={resume}
       onConfirm={() => resume.mutate(undefined, done(`${tenant.name} is active again`, onClose))}
     />
   );
@@ -131,8 +128,7 @@ function Delete({ tenant, onClose }: StepProps) {
         </>
       }
       action="Delete for good"
-      error={remove.error}
-      busy={remove.isPending}
+      write={remove}
       disabled={typed !== tenant.slug}
       onConfirm={() => remove.mutate(undefined, done(`Deleted ${tenant.name}`, onClose))}
     >

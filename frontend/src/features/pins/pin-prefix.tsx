@@ -49,9 +49,8 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
       title="Pin a prefix"
       description="The text is stored until you unpin it. Computing it is free of charge; its memory counts against the tenant’s quota."
       className="max-w-2xl!"
-      error={pin.error}
+      write={pin}
       action="Pin prefix"
-      busy={pin.isPending}
       onSubmit={submit}
     >
       <div className="field-pairs">

@@ -240,8 +240,7 @@ function Unpin({ name, onClose }: { name: string; onClose: () => void }) {
       title={`Unpin ${name}?`}
       description="The stored text is deleted, and hosts may evict the prefix. Requests that start with it still work, but compute it again."
       action="Unpin"
-      error={unpin.error}
-      busy={unpin.isPending}
+      write={unpin}
       onConfirm={confirm}
     />
   );

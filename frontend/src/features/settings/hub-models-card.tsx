@@ -1,15 +1,13 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { type SyntheticEvent, useState } from "react";
 import { request } from "@/api/client";
-import type { components } from "@/api/schema";
+import type { HubModels } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { useCan, useTenant } from "@/features/session/queries";
-
-type HubModels = components["schemas"]["HubModels"];
 
 const hubModelsQuery = (tenant: string) =>
   queryOptions({

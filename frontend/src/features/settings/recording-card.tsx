@@ -113,8 +113,7 @@ function DeleteAll() {
         title="Delete every prompt and answer?"
         description="Deletes all stored text of this tenant's requests. Usage and timings are kept. The setting for new requests does not change."
         action="Delete all text"
-        error={remove.error}
-        busy={remove.isPending}
+        write={remove}
         onConfirm={confirm}
       />
     </>

@@ -108,8 +108,7 @@ function Choose({ required, without }: { required: boolean; without: number }) {
               : `${plural(without, "member")} without a second factor can do nothing else until they set one up. What they are doing now is interrupted.`
         }
         action={required ? "Make optional" : "Require"}
-        error={set.error}
-        busy={set.isPending}
+        write={set}
         onConfirm={() =>
           set.mutate(!required, {
             onSuccess: () => {

@@ -59,9 +59,8 @@ export function EditObjectives({ slo, set, onClose }: Props) {
       onClose={onClose}
       title="Objectives"
       description="Objectives are sent with every request. A host that cannot start a request in time may refuse it early and say when to retry."
-      error={set.error}
+      write={set}
       action="Save"
-      busy={set.isPending}
       testId="slo-save"
       onSubmit={submit}
     >

@@ -50,7 +50,7 @@ export function BucketKeysSection() {
           title={`Remove keys of ${removing}?`}
           description="Imports from the bucket are refused, including queued ones, until keys are added again. The removed keys cannot be recovered."
           action="Remove"
-          busy={remove.isPending}
+          write={{ error: null, isPending: remove.isPending }}
           onConfirm={forget}
         />
       )}

@@ -130,7 +130,7 @@ function HubToken() {
           title="Remove the Hub token?"
           description="Private repositories cannot be imported or followed until a token is added again. The removed token cannot be recovered."
           action="Remove"
-          busy={keep.isPending}
+          write={{ error: null, isPending: keep.isPending }}
           onConfirm={() => change(null)}
         />
       )}

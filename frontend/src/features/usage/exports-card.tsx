@@ -166,10 +166,8 @@ function NewExport({ onClose }: { onClose: () => void }) {
       onClose={onClose}
       title="New export"
       description="A gzip-compressed CSV of usage by adapter version, key and outcome."
-      error={error}
+      write={{ error, isPending: request.isPending || schedule.isPending }}
       action={time === "week" || time === "month" ? "Schedule" : "Export"}
-
-      busy={request.isPending || schedule.isPending}
       testId="export-submit"
 
       onSubmit={() => {

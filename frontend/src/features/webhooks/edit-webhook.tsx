@@ -69,10 +69,8 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
     <FormDialog
       onClose={onClose}
       title={webhook ? "Edit webhook" : "Add a webhook"}
-      error={error}
+      write={{ error, isPending: create.isPending || change.isPending }}
       action={webhook ? "Save" : "Add webhook"}
-
-      busy={create.isPending || change.isPending}
       testId="webhook-submit"
       onSubmit={submit}
     >

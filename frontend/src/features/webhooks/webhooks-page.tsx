@@ -123,8 +123,7 @@ function Rotate({ webhook, onClose }: { webhook: Webhook; onClose: () => void })
       title="Rotate the secret?"
       description="For one day, messages are signed with both secrets, so that your server can switch without missing a message."
       action="Rotate secret"
-      error={rotate.error}
-      busy={rotate.isPending}
+      write={rotate}
       onConfirm={() => rotate.mutate(webhook.id)}
     />
   );
@@ -138,8 +137,7 @@ function Delete({ webhook, onClose }: { webhook: Webhook; onClose: () => void })
       title="Delete this webhook?"
       description={`${webhook.url} receives no more messages, and its delivery log is deleted.`}
       action="Delete webhook"
-      error={remove.error}
-      busy={remove.isPending}
+      write={remove}
       onConfirm={() => remove.mutate(webhook.id, { onSuccess: onClose })}
     />
   );
