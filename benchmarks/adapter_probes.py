@@ -27,7 +27,7 @@ from lora_engine.server.session import ClientSession
 from lora_engine.wire import engine_pb2 as pb
 
 DEMO = Path(__file__).parents[1] / "demo"
-BUSY, TOKENS = 8, 400
+BUSY = 8
 PATIENCE_S = 60.0
 
 
@@ -51,17 +51,17 @@ async def probe(host: HostServer, digest: str) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-async def busy(host: HostServer, name: str) -> float:
+async def busy(host: HostServer, name: str, tokens: int = 400) -> float:
     """Return the milliseconds between tokens of requests that run at the same time."""
     for number in range(BUSY):
-        sampling = pb.Sampling(max_tokens=TOKENS, ignore_eos=True)
+        sampling = pb.Sampling(max_tokens=tokens, ignore_eos=True)
         host.requests.submit(
             ClientSession(), pb.Submit(request_id=f"{name}{number}", text="Once", tenant="a", sampling=sampling)
         )
     began = time.perf_counter()
     while not host.requests.idle:
         await asyncio.sleep(0.002)
-    return 1000 * (time.perf_counter() - began) / TOKENS
+    return 1000 * (time.perf_counter() - began) / tokens
 
 
 async def measure(folder: Path) -> dict[str, Any]:

@@ -15,34 +15,18 @@ import os
 import resource
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from adapter_probes import DEMO, PATIENCE_S, busy, stage
 from rows import append, parser_of
 
 from lora_engine.config import EngineConfig
 from lora_engine.model.loading import load_model
-from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.server.host import HostServer
 from lora_engine.server.process import build_host
-from lora_engine.server.session import ClientSession
 from lora_engine.wire import engine_pb2 as pb
-
-DEMO = Path(__file__).parents[1] / "demo"
-BUSY = 8
-PATIENCE_S = 60.0
-
-
-async def stage(host: HostServer, folder: Path) -> str:
-    files = folder_digests(folder)
-    request = pb.StageAdapterRequest(
-        digest=adapter_digest(files), source_uri=folder.resolve().as_uri(), file_digests=files
-    )
-    events = [event async for event in host.staging.stage(request)]
-    assert events[-1].phase == pb.StageEvent.READY, events[-1]
-    return request.digest
 
 
 async def compared(host: HostServer, digest: str) -> pb.AdapterEffect:
@@ -53,19 +37,6 @@ async def compared(host: HostServer, digest: str) -> pb.AdapterEffect:
         await asyncio.sleep(0.01)
 
 
-async def busy(host: HostServer, name: str, tokens: int) -> float:
-    """Return the milliseconds between tokens of requests that run at the same time."""
-    for number in range(BUSY):
-        sampling = pb.Sampling(max_tokens=tokens, ignore_eos=True)
-        host.requests.submit(
-            ClientSession(), pb.Submit(request_id=f"{name}{number}", text="Once", tenant="a", sampling=sampling)
-        )
-    began = time.perf_counter()
-    while not host.requests.idle:
-        await asyncio.sleep(0.002)
-    return 1000 * (time.perf_counter() - began) / tokens
-
-
 async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     config = EngineConfig(
         model=arguments.model, data_dir=folder, device=arguments.device, quantization=arguments.quantization
@@ -73,7 +44,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
     host = build_host(config, load_model(config))
     host.start()
     try:
-        digests = [await stage(host, adapter) for adapter in sorted(arguments.adapters.iterdir())]
+        digests = [(await stage(host, adapter))[0] for adapter in sorted(arguments.adapters.iterdir())]
         effects = [await compared(host, digest) for digest in digests]
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         await busy(host, "warm", arguments.tokens)

@@ -338,6 +338,23 @@ def lose_rank(platform: Platform, number: int, rank: int) -> dict[str, float]:
     return {"at": begun, **phases}
 
 
+def outcomes(platform: Platform, load: Load, before: Counter[str]) -> dict[str, Any]:
+    """Return how the requests of a load ended, and what the ledger has of them."""
+    with suppress(AssertionError):
+        eventually(lambda: platform.billed() - before == load.usage, 20, what="the ledger")
+    billed = platform.billed() - before
+    return {
+        "requests": sum(load.ends.values()),
+        "failed_before_an_answer": load.ends["failed"],
+        "broke_off": load.ends["broke off"],
+        "other_texts": sum(sum(texts.values()) - max(texts.values(), default=0) for texts in load.texts.values()),
+        "codes": dict(load.codes),
+        "ledger_is_exact": billed == load.usage,
+        "billed": dict(billed),
+        "reported": dict(load.usage),
+    }
+
+
 def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> dict[str, Any]:
     name, _, rank = case.split("-")
     number = signal.SIGKILL if name == "kill" else signal.SIGSTOP
@@ -353,18 +370,8 @@ def measure_ranks(platform: Platform, case: str, args: argparse.Namespace) -> di
             resumed = load.first_token_after(at + phases["listens_s"])
             rounds.append({**phases, "goes_on_s": resumed - at})
             starts.append(platform.engines[0].last_start())
-    with suppress(AssertionError):
-        eventually(lambda: platform.billed() - before == load.usage, 20, what="the ledger")
-    billed = platform.billed() - before
     return {
-        "requests": sum(load.ends.values()),
-        "failed_before_an_answer": load.ends["failed"],
-        "broke_off": load.ends["broke off"],
-        "other_texts": sum(sum(texts.values()) - max(texts.values(), default=0) for texts in load.texts.values()),
-        "codes": dict(load.codes),
-        "ledger_is_exact": billed == load.usage,
-        "billed": dict(billed),
-        "reported": dict(load.usage),
+        **outcomes(platform, load, before),
         "longest_pause_s": round(load.longest_pause_s, 1),
         "rounds": [{key: round(value, 2) for key, value in each.items()} for each in rounds],
         "starts": starts,
@@ -387,18 +394,8 @@ def measure(platform: Platform, case: str, args: argparse.Namespace) -> dict[str
         time.sleep(3)
         CASES[case](platform, args)
     eventually(platform.ready, 120, what="all hosts")
-    with suppress(AssertionError):
-        eventually(lambda: platform.billed() - before == load.usage, 20, what="the ledger")
-    billed = platform.billed() - before
     return {
-        "requests": sum(load.ends.values()),
-        "failed_before_an_answer": load.ends["failed"],
-        "broke_off": load.ends["broke off"],
-        "other_texts": sum(sum(texts.values()) - max(texts.values(), default=0) for texts in load.texts.values()),
-        "codes": dict(load.codes),
-        "ledger_is_exact": billed == load.usage,
-        "billed": dict(billed),
-        "reported": dict(load.usage),
+        **outcomes(platform, load, before),
         "longest_s": round(load.longest_s, 1),
         "longest_pause_s": round(load.longest_pause_s, 2),
         "seconds": round(time.monotonic() - begun),

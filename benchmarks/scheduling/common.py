@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
+import sys
 from collections.abc import Iterable, Sequence
-from datetime import date
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,10 @@ from lora_engine.request import GenerationRequest, SamplingParams, Slo
 from lora_engine.simulation import Machine, SimulatedAdapter, SimulatedEnd, SimulatedEngine, StepTimes
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import rows  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results" / "scheduling.jsonl"
 PLOTS = ROOT / "docs" / "images" / "scheduling"
 
@@ -69,35 +73,30 @@ def percentile(values: Iterable[float], q: float) -> float:
     return float(np.percentile(list(values), q))
 
 
-def commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip()
+def row(workload: str, case: str, metric: str, value: float, unit: str, **settings: Any) -> rows.Row:
+    model, gpu, gpus = (settings.pop(name, none) for name, none in (("model", "simulated"), ("gpu", None), ("gpus", 0)))
+    made = rows.row(workload, case, metric, value, unit, settings, model=model, digits=6)
+    return {**made, "gpu": gpu, "gpus": gpus}
 
 
-def row(workload: str, case: str, metric: str, value: float, unit: str, **settings: Any) -> dict[str, Any]:
-    return {
-        "workload": workload,
-        "model": settings.pop("model", "simulated"),
-        "system": "lorikeet",
-        "case": case,
-        "metric": metric,
-        "value": round(value, 6),
-        "unit": unit,
-        "floor": None,
-        "gpu": settings.pop("gpu", None),
-        "gpus": settings.pop("gpus", 0),
-        "commit": commit(),
-        "date": date.today().isoformat(),
-        "settings": settings,
-    }
+def slowed(times: StepTimes) -> StepTimes:
+    """Return the step times of a machine at half the speed."""
+    return replace(times, step=2 * times.step, sequence=2 * times.sequence, prompt_token=2 * times.prompt_token)
 
 
-def write(rows: list[dict[str, Any]], path: Path | None = None) -> None:
+def run_until(engine: SimulatedEngine, now: float) -> None:
+    while engine.has_work() and engine.clock.now < now:
+        engine.step()
+    if not engine.has_work():
+        engine.clock.now = max(engine.clock.now, now)
+
+
+def write(entries: list[dict[str, Any]], path: Path | None = None) -> None:
     """Append rows to a file (None: that of all scheduling benchmarks), and print them."""
     path = path or RESULTS
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        for entry in rows:
+        for entry in entries:
             file.write(json.dumps(entry) + "\n")
             print(
                 f"{entry['workload']:14} {entry['case']:44} {entry['metric']:34} {entry['value']:10.4g} {entry['unit']}"

@@ -37,11 +37,7 @@ class Host:
     """A simulated engine, and the heartbeats that it sends."""
 
     def __init__(self, slow: bool, on_disk: float, rnd: random.Random) -> None:
-        times = common.H200
-        if slow:
-            times = replace(
-                times, step=2 * times.step, sequence=2 * times.sequence, prompt_token=2 * times.prompt_token
-            )
+        times = common.slowed(common.H200) if slow else common.H200
         loras = [
             replace(lora, on_disk=rnd.random() < on_disk)
             for lora in common.adapters(ADAPTERS, ranks=(16,), pages_per_rank=1.0)
@@ -58,11 +54,7 @@ class Host:
         self._digests = [lora.digest for lora in loras]
 
     def until(self, now: float) -> None:
-        engine = self.engine
-        while engine.has_work() and engine.clock.now < now:
-            engine.step()
-        if not engine.has_work():
-            engine.clock.now = max(engine.clock.now, now)
+        common.run_until(self.engine, now)
 
     def status(self) -> pb.HostStatus:
         core = self.engine.core

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import random
 from collections import deque
-from dataclasses import replace
 from typing import Any
 
 import common
@@ -30,11 +29,7 @@ RATES = {"light": 4.5, "heavy": 18.0}  # per second, over all hosts: more than t
 
 class Host:
     def __init__(self, slow: bool) -> None:
-        times = common.A10G
-        if slow:
-            times = replace(
-                times, step=2 * times.step, sequence=2 * times.sequence, prompt_token=2 * times.prompt_token
-            )
+        times = common.slowed(common.A10G) if slow else common.A10G
         self.engine = SimulatedEngine(
             common.machine(times, POOL),
             order="fair",

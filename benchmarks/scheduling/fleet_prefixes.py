@@ -50,7 +50,7 @@ class Conversation:
         """Return the next request of the conversation: all tokens so far, and a new question."""
         self.tokens += [self.number + 2] * max(8, round(rnd.expovariate(1 / QUESTION)))
         answer = max(8, min(600, round(rnd.expovariate(1 / ANSWER))))
-        name = f"{self.number}-{self.turn}"
+        name = f"{self.number}-{self.questions}"
         sampling = SamplingParams(max_tokens=answer, ignore_eos=True)
         return GenerationRequest(name, [*self.tokens], sampling, self.adapter, tenant=self.tenant)
 
@@ -72,11 +72,7 @@ class Host:
         self._seen = 0
 
     def until(self, now: float) -> None:
-        engine = self.engine
-        while engine.has_work() and engine.clock.now < now:
-            engine.step()
-        if not engine.has_work():
-            engine.clock.now = max(engine.clock.now, now)
+        common.run_until(self.engine, now)
 
     def take_ended(self) -> list[SimulatedEnd]:
         """Return the requests that ended since the last call."""

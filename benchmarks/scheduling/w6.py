@@ -161,11 +161,7 @@ class Host:
     """A simulated engine, and the heartbeats that it sends."""
 
     def __init__(self, digests: list[str], slow: bool = False) -> None:
-        times = common.H200
-        if slow:
-            times = replace(
-                times, step=2 * times.step, sequence=2 * times.sequence, prompt_token=2 * times.prompt_token
-            )
+        times = common.slowed(common.H200) if slow else common.H200
         loras = [SimulatedAdapter(digest, 16, 16) for digest in digests]
         self.engine = SimulatedEngine(
             common.machine(times, 16 * common.H200_PAGES, loras, copy_page_s=COPY_PAGE_S, disk_s=DISK_S),
