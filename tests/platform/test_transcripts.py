@@ -199,7 +199,7 @@ def test_calls_and_reasoning_are_a_part_of_the_text() -> None:
 def test_a_row_is_bounded(acme: Any) -> None:
     long = taking(acme, chat=chat("first", "x" * MAX_KEPT, "last"))
     for _ in range(3):
-        long.add(0, "y" * 20_000)
+        long.add([Chunk(0, "y" * 20_000, 1)])
     row = long.transcript()
     assert row.cut
     # The end of what was asked, the beginning of what was answered.
@@ -211,8 +211,8 @@ def test_a_row_is_bounded(acme: Any) -> None:
 
 def test_choices_by_their_number(acme: Any) -> None:
     several = taking(acme, text="t", sampling=pb.Sampling(n=3))
-    several.add(2, "c")
-    several.add(0, "a")
+    several.add([Chunk(2, "c", 1)])
+    several.add([Chunk(0, "a", 1)])
     assert several.transcript().answers == ["a", "", "c"]
 
 

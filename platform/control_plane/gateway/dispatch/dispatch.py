@@ -35,6 +35,7 @@ from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.dispatch.retry_policy import RetryPolicy
 from control_plane.gateway.dispatch.runtime import Runtime
 from control_plane.gateway.dispatch.settlement import EngineAttempt, Settlement
+from control_plane.gateway.recording.transcripts import TranscriptBuffer
 from control_plane.gateway.recording.usage import RequestContext
 from lora_engine.wire import engine_pb2 as pb
 
@@ -75,6 +76,7 @@ class Dispatch:
         self._checks: AnswerChecks | None = None
         if schemas is not None:
             self._checks = AnswerChecks(schemas, runtime.constraint_checks, str(admission.principal.tenant.pk))
+        self.transcript: TranscriptBuffer | None = None  # receives the text, for tenants that record it
         self._tried: list[str] = []  # the host of each attempt
         self._moves = 0
         self._moves_to = ""  # the host that is to continue the request
@@ -123,6 +125,8 @@ class Dispatch:
                 await self._checks.add(ready)
             if self._context.streamed:
                 self._settlement.received += sum(chunk.tokens for chunk in ready)
+            if self.transcript is not None:
+                self.transcript.add(ready)
             return ready
 
     def abort(self) -> None:
@@ -137,6 +141,8 @@ class Dispatch:
         self._stopping = True
         self._attempt.stream.close()
         self._record_checks()
+        if self.transcript is not None:
+            self._runtime.transcripts.put(self.transcript)
 
     def give_up(self, failure: HostError) -> None:
         """Fail this prompt, because another prompt of the same request failed."""

@@ -35,7 +35,7 @@ from control_plane.gateway.dispatch.rate_limits import (
     refused,
 )
 from control_plane.gateway.dispatch.runtime import Runtime
-from control_plane.gateway.recording.transcripts import OutputStream
+from control_plane.gateway.recording.transcripts import TranscriptBuffer
 from control_plane.gateway.recording.usage import RequestContext, Settled
 from lora_engine.wire import engine_pb2 as pb
 
@@ -92,9 +92,8 @@ class Generation:
         self.ignored = list(params.ignored)
         self.schemas = CheckedSchemas()
         self.reserved = RequestReservations()
-        self._streams: list[OutputStream] = []
+        self._dispatches: list[Dispatch] = []  # one for each prompt
         self._reads: dict[asyncio.Future[list[Chunk]], int] = {}  # pending reads of several prompts: prompt index
-        self._dispatches: list[Dispatch] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,17 +105,17 @@ class Generation:
         """Abort everything that still runs. Idempotent."""
         for read in self._reads:
             read.cancel()
-        for stream in self._streams:
-            stream.close()
+        for dispatch in self._dispatches:
+            dispatch.close()
 
     def abort(self) -> None:
         """Ask for an early end; iterate further for the output made until then."""
-        for stream in self._streams:
-            stream.abort()
+        for dispatch in self._dispatches:
+            dispatch.abort()
 
     @property
     def usages(self) -> list[pb.UsageRecord]:
-        return [stream.usage for stream in self._streams if stream.usage is not None]
+        return [dispatch.usage for dispatch in self._dispatches if dispatch.usage is not None]
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -140,10 +139,9 @@ class Generation:
         else:
             self.schemas.answer = requested.constraint.text
 
-    def add(self, dispatch: Dispatch, stream: OutputStream) -> None:
-        """Add one prompt. `stream` is the dispatch itself, or a recorder around it."""
+    def add(self, dispatch: Dispatch) -> None:
+        """Add one prompt, which was sent."""
         self._dispatches.append(dispatch)
-        self._streams.append(stream)
 
     def retract(self) -> None:
         """Drop the request without recording usage: it was refused after admission."""
@@ -154,12 +152,12 @@ class Generation:
 
     def __aiter__(self) -> AsyncIterator[list[Chunk]]:
         # A single prompt, which is nearly every request, needs none of the tasks that merging costs.
-        return aiter(self._streams[0]) if len(self._streams) == 1 else self._merged()
+        return self._dispatches[0] if len(self._dispatches) == 1 else self._merged()
 
     async def _merged(self) -> AsyncIterator[list[Chunk]]:
         reads = self._reads
-        for index, stream in enumerate(self._streams):
-            reads[asyncio.ensure_future(_next(stream))] = index
+        for index, dispatch in enumerate(self._dispatches):
+            reads[asyncio.ensure_future(_next(dispatch))] = index
         try:
             while reads:
                 done, _ = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
@@ -167,7 +165,7 @@ class Generation:
                     index = reads.pop(read)
                     if chunks := read.result():
                         yield self._renumbered(chunks, index)
-                        reads[asyncio.ensure_future(_next(self._streams[index]))] = index
+                        reads[asyncio.ensure_future(_next(self._dispatches[index]))] = index
         except HostError as failure:
             for dispatch in self._dispatches:
                 dispatch.give_up(failure)
@@ -180,8 +178,8 @@ class Generation:
         return chunks
 
 
-async def _next(stream: OutputStream) -> list[Chunk]:
-    return await anext(stream, [])
+async def _next(dispatch: Dispatch) -> list[Chunk]:
+    return await anext(dispatch, [])
 
 
 async def begin(
@@ -237,10 +235,9 @@ async def begin(
             dispatch = Dispatch(runtime, admission, context, submit, generation.reserved)
             # Further prompts follow the first, whose output is not read before all are sent.
             await dispatch.send(admission.hosts, waits=index == 0)
-            stream: OutputStream = dispatch
             if keeps_text:
-                stream = runtime.transcripts.record(dispatch, principal, submit, context.created_at)
-            generation.add(dispatch, stream)
+                dispatch.transcript = TranscriptBuffer(principal, submit, created_at)
+            generation.add(dispatch)
         note_dispatched(request_id)
     except BaseException:
         generation.retract()

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Protocol, Self
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError
 from prometheus_client import Counter
@@ -39,66 +39,24 @@ MAX_WAITING = 16 << 20
 LOST = Counter("lorikeet_transcripts_lost", "Texts that were to be kept and could not be stored.")
 
 
-class OutputStream(Protocol):
-    """A running request, as the gateway reads it."""
-
-    @property
-    def usage(self) -> pb.UsageRecord | None: ...
-
-    def __aiter__(self) -> Self: ...
-
-    async def __anext__(self) -> list[Chunk]: ...
-
-    def abort(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class RecordedStream:
-    """A stream whose text is recorded as it passes, however it ends."""
-
-    def __init__(self, stream: OutputStream, buffer: TranscriptBuffer, writer: TranscriptWriter) -> None:
-        self._stream, self._buffer, self._writer = stream, buffer, writer
-
-    @property
-    def usage(self) -> pb.UsageRecord | None:
-        return self._stream.usage
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> list[Chunk]:
-        chunks = await self._stream.__anext__()
-        for chunk in chunks:
-            self._buffer.add(chunk.choice, text_of(chunk))
-        return chunks
-
-    def abort(self) -> None:
-        self._stream.abort()
-
-    def close(self) -> None:
-        self._stream.close()
-        if not self._buffer.ended:
-            self._buffer.ended = True
-            self._writer.put(self._buffer)
-
-
 class TranscriptBuffer:
     """The text of one request while it grows."""
 
     def __init__(self, principal: Principal, submit: pb.Submit, created_at: datetime) -> None:
-        self.ended = False
+        self.is_stored = False  # or about to be
         self._principal, self._request_id, self._created_at = principal, submit.request_id, created_at
         self._prompt, self._cut = bounded(prompt_of(submit))
         self._settings = _kept_settings(submit)
         self._answers: dict[int, str] = dict.fromkeys(range(max(1, submit.sampling.n)), "")
         self._room = MAX_KEPT
 
-    def add(self, choice: int, text: str) -> None:
-        kept = text[: self._room]
-        self._cut |= len(kept) < len(text)
-        self._room -= len(kept)
-        self._answers[choice] = self._answers.get(choice, "") + kept
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            text = text_of(chunk)
+            kept = text[: self._room]
+            self._cut |= len(kept) < len(text)
+            self._room -= len(kept)
+            self._answers[chunk.choice] = self._answers.get(chunk.choice, "") + kept
 
     @property
     def size(self) -> int:
@@ -131,11 +89,11 @@ class TranscriptWriter:
     async def close(self) -> None:
         await self._flusher.close()
 
-    def record(self, stream: OutputStream, principal: Principal, submit: pb.Submit, at: datetime) -> RecordedStream:
-        """Return ``stream`` wrapped so that its text is recorded."""
-        return RecordedStream(stream, TranscriptBuffer(principal, submit, at), self)
-
     def put(self, buffer: TranscriptBuffer) -> None:
+        """Store the text of a request that has ended. Idempotent."""
+        if buffer.is_stored:
+            return
+        buffer.is_stored = True
         if self._size + buffer.size > MAX_WAITING:
             LOST.inc()
             return
