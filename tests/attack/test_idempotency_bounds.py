@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from control_plane.gateway.dispatch.idempotency_store import (
     RedisStore,
     StoredAnswer,
 )
-from control_plane.gateway.openai.sse import EventStream
+from control_plane.gateway.openai.sse import EventStreamResponse
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 ROOM = AnswerLimits(seconds=60, answers=4, bytes=1000)
@@ -245,17 +245,19 @@ class Writer:
         return b"[DONE]"
 
 
-async def stream_of(chunks: list[list[str]], claim: Claim) -> EventStream:
+async def stream_of(chunks: list[list[str]], claim: Claim) -> EventStreamResponse:
     async def batches() -> AsyncIterator[list[str]]:
         for chunk in chunks:
             yield chunk
 
     class Generation:
+        headers: dict[str, str] = {}
+
         def close(self) -> None:
             pass
 
     parts: Any = (Generation(), batches(), Writer(), ["first"])
-    stream = EventStream(*parts)
+    stream = EventStreamResponse(*parts)
     stream.keep_under(claim)
     return stream
 
@@ -265,7 +267,12 @@ async def test_a_stream_gathers_no_more_than_is_kept(size: int, is_kept: bool) -
     store = MemoryStore()
     owner, claim = await claimed(store)
     stream = await stream_of([["x" * size], ["y"]], claim)
-    sent = [data async for data in stream]
+    sent: list[bytes] = []
+
+    async def send(message: Mapping[str, Any]) -> None:
+        sent.append(message.get("body", b""))
+
+    await stream.send(send)
     assert sum(map(len, stream._sent)) <= MAX_BYTES
     await stream.aclose()
     await owner.close()

@@ -36,11 +36,10 @@ from control_plane.core.http.request_log import TENANT
 from control_plane.gateway.dispatch.errors import ApiError, too_large
 from control_plane.gateway.openai import cors
 from control_plane.gateway.openai.callers import Authentication, GatewayRequest, identify
-from control_plane.gateway.openai.sse import EventStreamResponse
+from control_plane.gateway.openai.sse import EventStreamResponse, Send
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 PREFIX = "/v1/"
 FILES = "/v1/files"
 LORAX = ("/generate", "/generate_stream")
@@ -140,9 +139,9 @@ class GatewayHandler(ASGIHandler):
             await super().send_response(response, send)
             return
         try:
-            await _send_events(response, send)
+            await response.send(send)
         finally:
-            await response.events.aclose()
+            await response.aclose()
 
     async def read_body(  # type: ignore[override]
         self, receive: Receive, reservation: BodyReservation, declared: int | None, limit: int
@@ -188,15 +187,6 @@ def _with_model(body: BytesIO, model: str) -> BytesIO:
     if not isinstance(fields, dict) or fields.get("model"):
         return body
     return BytesIO(json.dumps({**fields, "model": model}).encode())
-
-
-async def _send_events(response: EventStreamResponse, send: Send) -> None:
-    """Send a stream without the generators that Django wraps around each part, which cost time per token."""
-    headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    async for data in response.events:
-        await send({"type": "http.response.body", "body": data, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def body_limit(scope: Scope) -> int:

@@ -26,7 +26,7 @@ from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.prompt_parts import PromptParts
 from control_plane.gateway.openai.response_writers import ChatShape, CompletionShape, Shape
-from control_plane.gateway.openai.sse import EventStream, EventStreamResponse, EventWriter
+from control_plane.gateway.openai.sse import EventStreamResponse, EventWriter
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.identity.tenants.roles import Capability
 
@@ -111,7 +111,7 @@ class IdempotentAnswer:
     def keep(self, response: HttpResponseBase) -> HttpResponseBase:
         """Keep the response under the key, and return it."""
         if self._claim is not None and isinstance(response, EventStreamResponse):
-            response.events.keep_under(self._claim)
+            response.keep_under(self._claim)
         elif self._claim is not None and isinstance(response, HttpResponse):
             self._claim.keep(response["Content-Type"], response.content)
         return response
@@ -144,4 +144,4 @@ async def stream(generation: Generation, writer: EventWriter) -> HttpResponseBas
     except BaseException:
         generation.close()
         raise
-    return EventStreamResponse(EventStream(generation, batches, writer, first))
+    return EventStreamResponse(generation, batches, writer, first)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
 
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.fleet.transport.errors import HostError
@@ -14,6 +14,7 @@ from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.dispatch.generation import Generation
 from control_plane.gateway.dispatch.idempotency import MAX_BYTES, Claim
 
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
@@ -31,82 +32,68 @@ class EventWriter(Protocol):
     def end(self) -> bytes: ...
 
 
-class EventStream:
-    """The events of one answer. Closing it, however early, aborts the generation."""
+class EventStreamResponse(HttpResponseBase):
+    """A response with the events of one answer. Closing it, however early, aborts the generation.
+
+    It sends itself: the generators that Django wraps around a stream cost time for every token, and do not pass a close
+    on to it.
+    """
+
+    streaming = True
 
     def __init__(
         self, generation: Generation, batches: AsyncIterator[list[Chunk]], writer: EventWriter, first: list[Chunk]
     ) -> None:
-        self._generation, self._batches, self._writer = generation, batches, writer
-        self._first: list[Chunk] | None = first
-        self._ended = False
+        super().__init__(content_type=CONTENT_TYPE)
+        self["Cache-Control"] = "no-cache"
+        self["X-Accel-Buffering"] = "no"
+        for name, value in generation.headers.items():
+            self[name] = value
+        self._generation, self._batches, self._writer, self._first = generation, batches, writer, first
         self._claim: Claim | None = None
         self._sent: list[bytes] = []
         self._sent_bytes = 0
 
-    def __aiter__(self) -> EventStream:
-        return self
-
     def keep_under(self, claim: Claim) -> None:
         """Keep what is sent under an idempotency key; only an answer that is complete is kept."""
-        self._claim, self._sent = claim, []
+        self._claim = claim
 
-    async def __anext__(self) -> bytes:
-        if self._ended:
-            raise StopAsyncIteration
-        try:
-            chunks = self._first if self._first is not None else await anext(self._batches, [])
-        except HostError as failure:
-            self._ended = True
-            return self._writer.error(errors.from_failure(failure))
-        self._first = None
-        if not chunks:
-            await self._writer.settle()
-            return self._end()
-        data = self._writer.write(chunks)
-        if self._claim is not None:
+    async def send(self, send: Send) -> None:
+        """Send everything up to the last event, which is an error if the generation fails."""
+        headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in self.items()]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        chunks, self._first = self._first, []
+        while chunks:
+            data = self._writer.write(chunks)
             self._gather(data)
-        return data
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            try:
+                chunks = await anext(self._batches, [])
+            except HostError as failure:
+                data = self._writer.error(errors.from_failure(failure))
+                break
+        else:
+            await self._writer.settle()
+            data = self._writer.end()
+            self._keep_answer(data)
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _gather(self, data: bytes) -> None:
+        if self._claim is None:
+            return
         self._sent_bytes += len(data)
         if self._sent_bytes <= MAX_BYTES:
             self._sent.append(data)
         else:
             self._sent.clear()  # too large to keep; the claim is released at the end
 
-    def _end(self) -> bytes:
-        self._ended = True
-        data = self._writer.end()
-        if self._claim is not None:
-            self._gather(data)
-            if self._sent_bytes <= MAX_BYTES:
-                self._claim.keep(CONTENT_TYPE, b"".join(self._sent))
-        return data
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._generation.headers
+    def _keep_answer(self, end: bytes) -> None:
+        self._gather(end)
+        if self._claim is not None and self._sent_bytes <= MAX_BYTES:
+            self._claim.keep(CONTENT_TYPE, b"".join(self._sent))
 
     async def aclose(self) -> None:
         self._generation.close()
         if self._claim is not None:
             self._claim.release()
-
-
-class EventStreamResponse(StreamingHttpResponse):
-    """A response whose stream is passed to the server itself.
-
-    The generators that Django would wrap around it cost time for every token, and do not pass a close on to it.
-    """
-
-    def __init__(self, events: EventStream) -> None:
-        super().__init__(events, content_type=CONTENT_TYPE)
-        self.events = events
-        self["Cache-Control"] = "no-cache"
-        self["X-Accel-Buffering"] = "no"
-        for name, value in events.headers.items():
-            self[name] = value
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self.events
