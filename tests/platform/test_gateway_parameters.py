@@ -23,7 +23,7 @@ from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest
-from control_plane.gateway.openai.parameters import UNSUPPORTED, checked
+from control_plane.gateway.openai.parameters import UNSUPPORTED, read_parameters
 from control_plane.gateway.openai.response_models import ChatCompletionResponse, CompletionResponse
 from control_plane.gateway.openai.tokenizing import DetokenizeResponse, TokenizeResponse
 from control_plane.gateway.openai.unknown_fields import HARMLESS, OF_OTHER_SERVERS
@@ -242,7 +242,7 @@ def test_every_parameter_of_openai_and_vllm_is_known(kind: type[BaseModel]) -> N
     unknown = []
     for name in sorted(names):
         try:
-            read = partial(read_request if kind is ResponsesRequest else checked, kind)
+            read = partial(read_request if kind is ResponsesRequest else read_parameters, kind)
             read({name: object()}, refuse_unknown=True)
         except ApiError as error:
             problems = error.details["problems"] if error.details else [{"param": error.param, "code": error.code}]

@@ -16,16 +16,16 @@ from control_plane.gateway.openai.batch_views import NewBatch
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest
-from control_plane.gateway.openai.parameters import checked, validate
+from control_plane.gateway.openai.parameters import read_parameters, validate
 from control_plane.gateway.openai.tokenizing import DetokenizeRequest, TokenizeRequest
 from control_plane.gateway.openai.validation_texts import GUIDE, KNOWN_ERRORS, PATTERNS
 from control_plane.gateway.responses import request as responses
 
 Json = dict[str, Any]
 READERS: dict[type[BaseModel], Callable[[Json], BaseModel]] = {
-    ChatCompletionRequest: partial(checked, ChatCompletionRequest),
-    CompletionRequest: partial(checked, CompletionRequest),
-    EmbeddingsRequest: partial(checked, EmbeddingsRequest),
+    ChatCompletionRequest: partial(read_parameters, ChatCompletionRequest),
+    CompletionRequest: partial(read_parameters, CompletionRequest),
+    EmbeddingsRequest: partial(read_parameters, EmbeddingsRequest),
     TokenizeRequest: partial(validate, TokenizeRequest),
     DetokenizeRequest: partial(validate, DetokenizeRequest),
     NewBatch: partial(validate, NewBatch),
@@ -182,14 +182,14 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 )  # fmt: skip
 def test_sentences_about_values(fields: Json, param: str, message: str, fix: str) -> None:
     with pytest.raises(ApiError) as caught:
-        checked(ChatCompletionRequest, {"model": "support", "messages": MESSAGES, **fields})
+        read_parameters(ChatCompletionRequest, {"model": "support", "messages": MESSAGES, **fields})
     error = caught.value
     assert (error.param, error.message, error.fix) == (param, f"Invalid value for '{param}': {message}.", fix)
 
 
 def test_a_prompt_of_another_type_may_also_be_an_array() -> None:
     with pytest.raises(ApiError) as caught:
-        checked(CompletionRequest, {"model": "support", "prompt": 5})
+        read_parameters(CompletionRequest, {"model": "support", "prompt": 5})
     assert caught.value.message == "Invalid value for 'prompt': it is 5, not a string or an array."
 
 
@@ -200,5 +200,7 @@ def test_names_in_an_object_of_any_names() -> None:
         )
     assert caught.value.message.startswith("Invalid name in 'metadata': it is 65 characters long")
     with pytest.raises(ApiError) as caught:
-        checked(ChatCompletionRequest, {"model": "support", "messages": MESSAGES, "a b": 1}, refuse_unknown=True)
+        read_parameters(
+            ChatCompletionRequest, {"model": "support", "messages": MESSAGES, "a b": 1}, refuse_unknown=True
+        )
     assert caught.value.message == "Unknown parameter: 'a b'."

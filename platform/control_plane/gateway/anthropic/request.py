@@ -14,7 +14,7 @@ from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai import unknown_fields
 from control_plane.gateway.openai.chat_request import MAX_MESSAGES, MAX_PARTS, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import MAX_STOPS, CacheSalt, StopString, checked, read_parameters
+from control_plane.gateway.openai.parameters import MAX_STOPS, CacheSalt, StopString, read_parameters
 from control_plane.gateway.openai.tools import CalledName, CallId, FunctionName, ToolParameters
 from control_plane.gateway.openai.unions import by_type, known_types, tag
 from control_plane.gateway.openai.unknown_fields import RequestBody
@@ -252,7 +252,7 @@ R = TypeVar("R", bound=RequestBody)
 
 def read_request(kind: type[R], body: Json, *, refuse_unknown: bool = False) -> R:
     """Check ``body``. Raises ``ApiError`` that names every parameter at fault."""
-    return checked(kind, body, HARMLESS, refuse_unknown=refuse_unknown)
+    return read_parameters(kind, body, HARMLESS, refuse_unknown=refuse_unknown)
 
 
 def in_anthropic_terms(error: ApiError) -> ApiError:

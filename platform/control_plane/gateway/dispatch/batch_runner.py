@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from control_plane.billing.usage import request_ids
@@ -30,7 +29,7 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest, whole_embeddings
-from control_plane.gateway.openai.parameters import checked, read_parameters
+from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.response_writers import whole
 from control_plane.gateway.openai.serving import shape_of
 from control_plane.gateway.recording.usage import Settled
@@ -47,11 +46,11 @@ LONGEST_PAUSE_S = 60.0
 # Statuses after which a line is retried: a limit was reached, or hosts or services are full or unavailable.
 PASSING = (402, 429, 503, 507)
 Line = ChatCompletionRequest | CompletionRequest | EmbeddingsRequest
-# The endpoints that a batch may call, each with the function that reads a request body. It raises ``ApiError``.
-READERS: Mapping[str, Callable[..., Line]] = {
-    ApiEndpoint.CHAT: partial(read_parameters, ChatCompletionRequest),
-    ApiEndpoint.COMPLETIONS: partial(read_parameters, CompletionRequest),
-    ApiEndpoint.EMBEDDINGS: partial(checked, EmbeddingsRequest),
+# The endpoints that a batch may call, each with the form of its request bodies.
+BODIES: Mapping[str, type[Line]] = {
+    ApiEndpoint.CHAT: ChatCompletionRequest,
+    ApiEndpoint.COMPLETIONS: CompletionRequest,
+    ApiEndpoint.EMBEDDINGS: EmbeddingsRequest,
 }
 
 
@@ -144,7 +143,7 @@ def checker(endpoint: str, *, refuse_unknown: bool) -> actions.Check:
 
     def check(body: Mapping[str, Any]) -> None:
         try:
-            READERS[endpoint](body, refuse_unknown=refuse_unknown)
+            read_parameters(BODIES[endpoint], body, refuse_unknown=refuse_unknown)
         except ApiError as error:
             param = f"body.{error.param}" if error.param else "body"
             raise LorikeetError(error.code, error.message, error.fix, param=param) from None
@@ -222,7 +221,8 @@ def _request_id(batch: Batch) -> str:
 
 async def _answer(batch: Batch, body: Mapping[str, Any], request_id: str, settled: list[Settled]) -> dict[str, Any]:
     """Answer a body as its endpoint would. Raises the errors that the endpoint would answer with."""
-    request = READERS[batch.endpoint](body, refuse_unknown=await _refuses_unknown(batch))
+    refuse_unknown = await _refuses_unknown(batch)
+    request = read_parameters(BODIES[batch.endpoint], body, refuse_unknown=refuse_unknown)
     admission = await runtime().admission_cache.admission(Principal.of_key(batch.api_key), request.model)
     async with await begin(
         runtime(), admission, request, streamed=False, request_id=request_id, keep=settled.append

@@ -26,7 +26,7 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import admission_of
 from control_plane.gateway.openai.completion_request import TokenPrompt
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import CacheSalt, checked
+from control_plane.gateway.openai.parameters import CacheSalt, read_parameters
 from control_plane.gateway.openai.serving import endpoint, idempotent, refuses_unknown, undispatched
 from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from control_plane.gateway.openai.unknown_fields import RequestBody
@@ -131,7 +131,7 @@ async def embeddings(request: HttpRequest) -> HttpResponseBase:
         refuse_unknown = await refuses_unknown(request)
         with pending.reading():
             body = read_object(request.body, nul=True)
-            params = checked(EmbeddingsRequest, body, refuse_unknown=refuse_unknown)
+            params = read_parameters(EmbeddingsRequest, body, refuse_unknown=refuse_unknown)
         pending.model = params.model
         admission = await admission_of(request, params.model)
         async with idempotent(request, admission) as answer:

@@ -105,7 +105,6 @@ MAX_PROBLEMS = 16
 
 CacheSalt = Annotated[str, Field(min_length=1, max_length=256)]
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
-R = TypeVar("R", bound="Parameters")
 B = TypeVar("B", bound=RequestBody)
 M = TypeVar("M", bound=BaseModel)
 
@@ -227,6 +226,16 @@ class Parameters(ConstraintParameters):
     def stops(self) -> list[str]:
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
+    def require_served_size(self) -> None:
+        most = config.current().request_max_choices
+        if self.total_choices > most:
+            raise invalid(
+                f"The request has {self.total_choices} choices (n for each prompt); the limit is {most}.",
+                "Set a smaller n, or send several requests.",
+                "n",
+                "too_many_choices",
+            )
+
     def prompt_parts(self) -> PromptParts:
         """Return an empty collector of what the engine reports about the prompts."""
         return PromptParts(self.total_choices // self.choices, self.choices, scored=self.scored is not None)
@@ -281,33 +290,22 @@ class Parameters(ConstraintParameters):
         return sampling
 
 
-def read_parameters(kind: type[R], body: Mapping[str, Any], *, refuse_unknown: bool = False) -> R:
-    """Check ``body``. Raises ``ApiError`` that names every parameter at fault."""
-    parameters = checked(kind, body, refuse_unknown=refuse_unknown)
-    most = config.current().request_max_choices
-    if parameters.total_choices > most:
-        raise invalid(
-            f"The request has {parameters.total_choices} choices (n for each prompt); the limit is {most}.",
-            "Set a smaller n, or send several requests.",
-            "n",
-            "too_many_choices",
-        )
-    return parameters
-
-
-def checked(
+def read_parameters(
     kind: type[B], body: Mapping[str, Any], harmless: frozenset[str] = HARMLESS, *, refuse_unknown: bool = False
 ) -> B:
     """Validate ``body``, without harmless parameters. Raises ``ApiError`` that names every parameter at fault.
 
     Other unknown fields are left out, or with ``refuse_unknown`` refused.
     """
-    present = {name: value for name, value in body.items() if value is not None}
-    ignored = [name for name in present if name in harmless and name not in kind.model_fields]
-    values = {name: value for name, value in present.items() if name not in ignored}
-    unserved = [name for name in values if name in _REFUSED and name not in kind.model_fields]
-    problems = [_unsupported(name) for name in unserved if values[name] not in _REFUSED[name]]
-    known = {name: value for name, value in values.items() if name not in unserved}
+    served = kind.model_fields
+    known = {
+        name: value
+        for name, value in body.items()
+        if value is not None and (name in served or not (name in harmless or name in _REFUSED))
+    }
+    others = [name for name, value in body.items() if value is not None and name not in known]
+    ignored = [name for name in others if name in harmless]
+    problems = [_unsupported(name) for name in others if name not in harmless and body[name] not in _REFUSED[name]]
     try:
         model = kind.model_validate(known)
     except ValidationError as error:
@@ -318,6 +316,7 @@ def checked(
     if problems:
         raise together(problems)
     model.note_ignored(ignored, refuses_unknown=refuse_unknown)
+    model.require_served_size()
     return model
 
 

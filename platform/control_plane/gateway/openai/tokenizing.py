@@ -22,7 +22,7 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import MAX_MESSAGES, ChatMessage
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import checked
+from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.prompt_parts import text_of
 from control_plane.gateway.openai.serving import endpoint, refuses_unknown, undispatched
 from control_plane.gateway.openai.unknown_fields import RequestBody
@@ -132,7 +132,7 @@ async def detokenize(request: HttpRequest) -> HttpResponseBase:
 async def _read(kind: type[R], request: HttpRequest, pending: Undispatched) -> R:
     refuse_unknown = await refuses_unknown(request)
     with pending.reading():
-        params = checked(kind, read_object(request.body, nul=True), refuse_unknown=refuse_unknown)
+        params = read_parameters(kind, read_object(request.body, nul=True), refuse_unknown=refuse_unknown)
     pending.model = params.model
     return params
 

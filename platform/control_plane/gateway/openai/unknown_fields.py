@@ -146,6 +146,9 @@ class RequestBody(BaseModel):
         """
         return {}
 
+    def require_served_size(self) -> None:
+        """Raise ``ApiError`` for a request that is larger than the installation serves."""
+
     def in_sent_terms(self, error: ApiError) -> ApiError:
         """Return an engine's error with the names of fields that the client sent."""
         return error

@@ -14,7 +14,7 @@ from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai import unknown_fields
 from control_plane.gateway.openai.chat_request import MAX_MESSAGES, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import MAX_LOGPROBS, CacheSalt, checked, read_parameters
+from control_plane.gateway.openai.parameters import MAX_LOGPROBS, CacheSalt, read_parameters
 from control_plane.gateway.openai.tools import CalledName, functions_only
 from control_plane.gateway.openai.unions import WORD_OR_OBJECT, tag
 from control_plane.gateway.openai.unknown_fields import RequestBody
@@ -217,7 +217,7 @@ def read_request(kind: type[R], body: Json, *, refuse_unknown: bool = False) -> 
     """
     others = set(ResponsesRequest.model_fields) - set(kind.model_fields)
     served = {name: value for name, value in body.items() if name not in others}
-    params = checked(kind, served, HARMLESS, refuse_unknown=refuse_unknown)
+    params = read_parameters(kind, served, HARMLESS, refuse_unknown=refuse_unknown)
     params.note_ignored(name for name in body if name in others)
     return params
 
