@@ -21,9 +21,9 @@ from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.base_models.base_model import ServedBase, served_bases
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch import errors
-from control_plane.gateway.dispatch.admission import Admission, base_of
+from control_plane.gateway.dispatch.admission import base_of
 from control_plane.gateway.dispatch.errors import ApiError
-from control_plane.gateway.dispatch.generation import begin
+from control_plane.gateway.dispatch.generation import Generation, begin
 from control_plane.gateway.dispatch.json_encoding import encode_large
 from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import admission_of, caller_of
@@ -40,7 +40,6 @@ from control_plane.gateway.openai.serving import (
     stream,
     undispatched,
 )
-from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.identity.access.principal import Principal
 
 
@@ -56,7 +55,18 @@ def _generation(kind: type[ChatCompletionRequest | CompletionRequest]) -> View:
             pending.model = params.model
             admission = await admission_of(request, params.model)
             async with idempotent(request, admission) as answer:
-                return answer.stored or answer.keep(await _answer(admission, params, pending))
+                if answer.stored is not None:
+                    return answer.stored
+                request_id = request_ids.make(admission.principal, params.endpoint, streamed=params.stream)
+                set_request_id(request_id)
+                try:
+                    generation = await begin(
+                        runtime(), admission, params, streamed=params.stream, request_id=request_id
+                    )
+                    pending.dispatched()
+                    return answer.keep(await _response(generation, params))
+                except HostError as failure:
+                    raise params.in_sent_terms(errors.from_failure(failure)) from failure
 
     return generate
 
@@ -137,25 +147,15 @@ def _model_json(name: str, created_at: datetime, root: str, base: ServedBase | N
     }
 
 
-async def _answer(
-    admission: Admission,
-    params: ChatCompletionRequest | CompletionRequest,
-    pending: Undispatched,
-) -> HttpResponseBase:
+async def _response(generation: Generation, params: ChatCompletionRequest | CompletionRequest) -> HttpResponseBase:
+    """Return the stream, or the whole answer at its end. Raises the ``HostError`` that ended the generation."""
     prompts = params.prompt_parts()
     shape = shape_of(params, prompts)
-    request_id = request_ids.make(admission.principal, params.endpoint, streamed=params.stream)
-    set_request_id(request_id)
-    try:
-        generation = await begin(runtime(), admission, params, streamed=params.stream, request_id=request_id)
-        pending.dispatched()
-        if params.stream:
-            return await stream(generation, ChunkWriter(generation, shape, params, prompts))
-        async with generation:
-            body = await whole(generation, shape, params, prompts)
-            if params.scored is not None:
-                content = await asyncio.to_thread(encode_large, body)
-                return HttpResponse(content, content_type="application/json", headers=generation.headers)
-            return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
-    except HostError as failure:
-        raise params.in_sent_terms(errors.from_failure(failure)) from failure
+    if params.stream:
+        return await stream(generation, ChunkWriter(generation, shape, params, prompts))
+    async with generation:
+        body = await whole(generation, shape, params, prompts)
+        if params.scored is not None:
+            content = await asyncio.to_thread(encode_large, body)
+            return HttpResponse(content, content_type="application/json", headers=generation.headers)
+        return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
