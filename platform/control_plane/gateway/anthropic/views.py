@@ -5,9 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
-from control_plane.billing.usage import request_ids
 from control_plane.core.http.json_body import read_object
-from control_plane.core.http.request_id import set_request_id
 from control_plane.gateway.anthropic.request import CountTokensRequest, MessagesRequest, read_request
 from control_plane.gateway.anthropic.response_writers import MessageEvents, MessageWriter, error_body
 from control_plane.gateway.dispatch.admission import Admission
@@ -60,10 +58,7 @@ async def message_tokens(request: HttpRequest) -> HttpResponseBase:
 async def _answer(
     admission: Admission, params: MessagesRequest, chat: ChatCompletionRequest, pending: Undispatched
 ) -> HttpResponseBase:
-    request_id = request_ids.make(admission.principal, chat.endpoint, streamed=params.stream)
-    set_request_id(request_id)
-    generation = await begin(runtime(), admission, chat, streamed=params.stream, request_id=request_id)
-    pending.dispatched()
+    generation = await begin(runtime(), admission, chat, streamed=params.stream, pending=pending)
     writer = MessageWriter(generation, params.stop_sequences or ())
     if params.stream:
         return await stream(generation, MessageEvents(writer))

@@ -16,7 +16,7 @@ from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.counters import Details
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core import traces
-from control_plane.core.http.request_id import client_request_id
+from control_plane.core.http.request_id import client_request_id, set_request_id
 from control_plane.core.http.request_log import forget_dispatched, note_dispatched
 from control_plane.core.jobs import clocks
 from control_plane.fleet.transport.coalescing import Chunk
@@ -35,6 +35,7 @@ from control_plane.gateway.dispatch.rate_limits import (
     refused,
 )
 from control_plane.gateway.dispatch.runtime import Runtime
+from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.recording.transcripts import TranscriptBuffer
 from control_plane.gateway.recording.usage import RequestContext, Settled
 from lora_engine.wire import engine_pb2 as pb
@@ -189,16 +190,20 @@ async def begin(
     *,
     streamed: bool,
     request_id: str = "",
+    pending: Undispatched | None = None,
     keep: Callable[[Settled], object] | None = None,
 ) -> Generation:
     """Reserve the request's tokens and cost, and send its prompts to the hosts.
 
-    With ``keep``, which receives the usage, it is a line of a batch, and runs when no other request waits.
+    With ``pending`` it is a request by HTTP, whose answer and errors have its id. With ``keep``, which receives the
+    usage, it is a line of a batch, and runs when no other request waits.
 
     Raises ``ApiError`` or ``LorikeetError`` if limits refuse it, ``HostError``; then nothing is left running.
     """
     principal, endpoint, batch = admission.principal, params.endpoint, keep is not None
     request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
+    if pending is not None:
+        set_request_id(request_id)
     admission = admission.for_request(request_id)
     generation = Generation(admission, params, request_id)
     created_at = clocks.now() - timedelta(seconds=admission.took_s)
@@ -244,6 +249,8 @@ async def begin(
         raise
     finally:
         runtime.sent(generation.reserved)
+    if pending is not None:
+        pending.dispatched()
     return generation
 
 

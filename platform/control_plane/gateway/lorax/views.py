@@ -5,9 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
-from control_plane.billing.usage import request_ids
 from control_plane.core.http.json_body import read_object
-from control_plane.core.http.request_id import set_request_id
 from control_plane.gateway.dispatch.admission import Admission
 from control_plane.gateway.dispatch.generation import begin
 from control_plane.gateway.dispatch.runtime import runtime
@@ -50,10 +48,7 @@ async def _serve(request: HttpRequest, *, streamed: bool | None) -> HttpResponse
 async def _answer(
     admission: Admission, params: LoraxRequest, pending: Undispatched, *, listed: bool
 ) -> HttpResponseBase:
-    request_id = request_ids.make(admission.principal, params.endpoint, streamed=params.stream)
-    set_request_id(request_id)
-    generation = await begin(runtime(), admission, params, streamed=params.stream, request_id=request_id)
-    pending.dispatched()
+    generation = await begin(runtime(), admission, params, streamed=params.stream, pending=pending)
     if params.stream:
         return await stream(generation, TokenWriter(params, generation))
     async with generation:

@@ -12,10 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from pydantic import BaseModel, ConfigDict, Field
 
-from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core.http.json_body import read_object
-from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch import errors
 from control_plane.gateway.dispatch.admission import Admission
@@ -139,11 +137,8 @@ async def embeddings(request: HttpRequest) -> HttpResponseBase:
 
 
 async def _answer(admission: Admission, params: EmbeddingsRequest, pending: Undispatched) -> HttpResponseBase:
-    request_id = request_ids.make(admission.principal, params.endpoint, streamed=False)
-    set_request_id(request_id)
     try:
-        async with await begin(runtime(), admission, params, streamed=False, request_id=request_id) as generation:
-            pending.dispatched()
+        async with await begin(runtime(), admission, params, streamed=False, pending=pending) as generation:
             body = await whole_embeddings(generation, params)
             return HttpResponse(body, content_type="application/json", headers=generation.headers)
     except HostError as failure:

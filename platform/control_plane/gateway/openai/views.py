@@ -13,11 +13,9 @@ from control_plane.adapters.imports.hub_models import find_hub_model
 from control_plane.adapters.imports.hub_policy import HUB_PREFIX
 from control_plane.adapters.registry.resolve import ModelNotFoundError, list_models, resolve_model
 from control_plane.adapters.registry.versions import label_of
-from control_plane.billing.usage import request_ids
 from control_plane.core.db import run_db
 from control_plane.core.http.access import public
 from control_plane.core.http.json_body import read_object
-from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.base_models.base_model import ServedBase, served_bases
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch import errors
@@ -57,13 +55,8 @@ def _generation(kind: type[ChatCompletionRequest | CompletionRequest]) -> View:
             async with idempotent(request, admission) as answer:
                 if answer.stored is not None:
                     return answer.stored
-                request_id = request_ids.make(admission.principal, params.endpoint, streamed=params.stream)
-                set_request_id(request_id)
                 try:
-                    generation = await begin(
-                        runtime(), admission, params, streamed=params.stream, request_id=request_id
-                    )
-                    pending.dispatched()
+                    generation = await begin(runtime(), admission, params, streamed=params.stream, pending=pending)
                     return answer.keep(await _response(generation, params))
                 except HostError as failure:
                     raise params.in_sent_terms(errors.from_failure(failure)) from failure

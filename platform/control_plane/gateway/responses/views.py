@@ -142,8 +142,9 @@ async def _answer(
     try:
         if params.truncation == "auto":
             chat.messages = await fitting(admission, chat)
-        generation = await begin(runtime(), admission, chat, streamed=params.stream, request_id=request_id)
-        pending.dispatched()
+        generation = await begin(
+            runtime(), admission, chat, streamed=params.stream, request_id=request_id, pending=pending
+        )
         writer = ResponseWriter(params, generation)
         keep = partial(_keep, admission.principal.tenant, params, conversation, request_ids.public_part(request_id))
         if params.stream:
@@ -177,8 +178,7 @@ async def _compact(
         tokens, context = await count_chat(admission, chat)
         most = min(SUMMARY_TOKENS, admission.limits.max_output_tokens or SUMMARY_TOKENS, context - tokens)
         chat.max_completion_tokens = max(1, most)
-        generation = await begin(runtime(), admission, chat, streamed=False, request_id=request_id)
-        pending.dispatched()
+        generation = await begin(runtime(), admission, chat, streamed=False, request_id=request_id, pending=pending)
         async with generation:
             [choice] = await gathered(generation, 1)
             body = compacted(generation, conversation, choice)
