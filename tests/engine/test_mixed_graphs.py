@@ -27,6 +27,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.execution.graph_set import GraphSet
+from lora_engine.execution.prompt_reads import PromptReads
 from lora_engine.execution.runner import Logits, Runner
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import MAX_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
@@ -117,9 +118,9 @@ def test_interpreted_mixed_graphs_give_the_same_tokens(folder: Path, monkeypatch
     rows: list[tuple[int, bool]] = []
     forward = runner._forward
 
-    def watch(chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
+    def watch(chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> Logits:
         rows.append((max(len(chunk.drafts) for chunk in chunks), any(chunk.known > 1 for chunk in chunks)))
-        return forward(chunks, merged)
+        return forward(chunks, merged, prompts)
 
     monkeypatch.setattr(runner, "_forward", watch)
     monkeypatch.setattr(Runner, "_forward", None)  # no step runs without a graph

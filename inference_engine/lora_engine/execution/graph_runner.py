@@ -24,6 +24,7 @@ import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.execution.graph_set import GraphSet, free_and_cached
+from lora_engine.execution.prompt_reads import PromptReads
 from lora_engine.execution.runner import Decodes, Logits, Runner, StepMirror, lora_spans, one_token
 from lora_engine.execution.step_inputs import StepInputs, sources
 from lora_engine.memory import PagePool
@@ -343,16 +344,15 @@ class GraphRunner(Runner):
         free, _ = torch.cuda.mem_get_info(device)
         return free_and_cached(free, device.index or 0, torch.cuda.memory_snapshot())
 
-    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
-        """Run the step in a graph, if there is one for it."""
-        if all(map(self._fits_decode, chunks)):
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> Logits:
+        """Run the step in a graph, if there is one for it: none reads hidden states of prompts."""
+        step = None
+        if prompts is None and all(map(self._fits_decode, chunks)):
             step = self._decode_step(chunks, merged)
-        elif merged is None and all(map(self._fits_mixed, chunks)):
+        elif prompts is None and merged is None and all(map(self._fits_mixed, chunks)):
             step = self._mixed_step(chunks)
-        else:
-            step = None
         if step is None:
-            return super()._forward(chunks, merged)
+            return super()._forward(chunks, merged, prompts)
         graph, rows = self.graphs[step.shape], sum(chunk.num_sampled for chunk in chunks)
         greedy = self._all_greedy(chunks)
         if self.mirror is not None:

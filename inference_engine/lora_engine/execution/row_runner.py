@@ -25,14 +25,11 @@ from lora_engine.scheduling.sequence import Chunk
 class RowRunner(Runner):
     """A runner that processes the tokens of a step one after another."""
 
-    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
-        batch = self._batch(chunks, merged)
-        return Logits(self._logits(self._hidden(batch), batch))
-
-    def _read(self, chunks: list[Chunk], rows: int, merged: AdapterSlot | None, prompts: PromptReads) -> Logits:
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> Logits:
         batch = self._batch(chunks, merged, prompts)
         hidden = self._hidden(batch)
-        prompts.take(torch.cat(hidden)[prompts.rows], self.model)
+        if prompts is not None:
+            prompts.take(torch.cat(hidden)[prompts.rows], self.model)
         return Logits(self._logits(hidden, batch))
 
     def _follow(self, batch: StepBatch) -> None:

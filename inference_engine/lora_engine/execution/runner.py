@@ -195,11 +195,7 @@ class Runner:
         ordered = order_chunks(chunks, self._decodes)
         prompts = self._prompt_reads(ordered) if reads else None
         with self._in_step():
-            logits = (
-                self._forward(ordered, merged)
-                if prompts is None
-                else self._read(ordered, sum(chunk.num_sampled for chunk in ordered), merged, prompts)
-            )
+            logits = self._forward(ordered, merged, prompts)
             hidden = self._hidden_states(ordered)
         return Launched([chunk for chunk in ordered if chunk.samples], logits, prompts, hidden)
 
@@ -238,11 +234,16 @@ class Runner:
             return Samples(logits.greedy)
         return sample(logits.values, rows)
 
-    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
-        """Run the model over ordered chunks, without waiting for the device."""
-        batch = self._batch(chunks, merged)
-        plan = self.model.ops.plan(batch, self.pool)
-        return self._head(self.model.hidden(batch.token_ids, batch.logit_rows, plan, None, batch.embeddings), batch)
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> Logits:
+        """Run the model over ordered chunks, without waiting for the device; ``prompts`` get the states they read."""
+        batch = self._batch(chunks, merged, prompts)
+        plan, rows = self.model.ops.plan(batch, self.pool), batch.logit_rows
+        if prompts is None:
+            return self._head(self.model.hidden(batch.token_ids, rows, plan, None, batch.embeddings), batch)
+        wanted = torch.cat((rows, prompts.rows))
+        hidden = self.model.hidden(batch.token_ids, wanted, plan, None, batch.embeddings)
+        prompts.take(hidden[len(rows) :], self.model)
+        return self._head(hidden[: len(rows)], batch)
 
     def _head(self, hidden: torch.Tensor, batch: StepBatch) -> Logits:
         """Compute the logits of ``logit_rows``; with several ranks all take part, unless there are no rows."""
@@ -256,16 +257,7 @@ class Runner:
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks[:-1]])
         return PromptReads(chunks, starts.tolist(), self.pool.data.device)
 
-    def _read(self, chunks: list[Chunk], rows: int, merged: AdapterSlot | None, prompts: PromptReads) -> Logits:
-        """Run ``_forward`` for a step in which hidden states of prompts are read; ``rows`` rows sample."""
-        batch = self._batch(chunks, merged, prompts)
-        wanted = torch.cat((batch.logit_rows, prompts.rows))
-        plan = self.model.ops.plan(batch, self.pool)
-        hidden = self.model.hidden(batch.token_ids, wanted, plan, None, batch.embeddings)
-        prompts.take(hidden[rows:], self.model)
-        return self._head(hidden[:rows], batch)
-
-    def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None = None) -> StepBatch:
+    def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> StepBatch:
         """Build the step's batch and send it to the other ranks; the caller must run it."""
         inputs = StepInputs.of(
             chunks,
