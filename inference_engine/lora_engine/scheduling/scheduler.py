@@ -392,9 +392,12 @@ class Scheduler:
                 return Outcome.FULL
             if not self.prefill_budget.may_start(running):
                 return Outcome.FULL
-            outcome = self._try_to_enter(sequence)
-            while outcome is Outcome.NO_ROOM and self._make_way(sequence, plan):
-                outcome = self._try_to_enter(sequence)
+            while True:
+                outcome = self._bring_adapter(sequence)
+                if outcome is Outcome.STARTED and not self._enter_running(sequence):
+                    outcome = Outcome.NO_ROOM
+                if outcome is not Outcome.NO_ROOM or not self._make_way(sequence, plan):
+                    break
             if outcome is Outcome.STARTED:
                 budget -= self._first_chunk(sequence, plan, budget)
             return outcome
@@ -438,16 +441,6 @@ class Scheduler:
         sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
         self.waiting.served((self._add(plan, sequence, tokens),))
         return tokens
-
-    def _try_to_enter(self, sequence: Sequence) -> Outcome:
-        """Let the sequence run if its adapter is on the device and its pages are free.
-
-        Raises ``RequestError`` if it can never run.
-        """
-        outcome = self._bring_adapter(sequence)
-        if outcome is Outcome.STARTED and not self._enter_running(sequence):
-            outcome = Outcome.NO_ROOM
-        return outcome
 
     def _bring_adapter(self, sequence: Sequence, *, goes_first: bool = False) -> Outcome:
         """Return STARTED if a batch may use the sequence's adapter now; otherwise start its load.

@@ -108,18 +108,30 @@ class EngineLoop:
                 self._sleep(_RETRY_AFTER_ERROR_S)
 
     def _iterate(self) -> None:
+        """Run the commands in the inbox in order, then a step if there is work, and deliver the output of both."""
         self._iterated_at = time.monotonic()
-        output = self._run_commands()
+        output = StepOutput(self._engine.steps)
+        while self._inbox:
+            command = self._inbox.popleft()
+            try:
+                command(output)
+            except Exception:
+                log.exception("a command to the engine failed")
         if self._engine.failure and not self._failed:
             self._failed = True
             self._on_failure(self._engine.failure)
-        busy = self._engine.has_work()
-        if busy:
+        if busy := self._engine.has_work():
             self._iterations, self._in_step = self._iterations + 1, True
             try:
-                self._step(output)
+                produced = self._engine.step()
+            except Exception as cause:
+                log.exception("an engine step failed; its %d requests fail with it", len(self._requests))
+                produced = self._fail_all(cause)
             finally:
                 self._in_step = False
+            output.step = produced.step
+            output.deltas += produced.deltas
+            output.finished += produced.finished
         if output.deltas or output.finished:
             for finished in output.finished:
                 self._requests.pop(finished.request_id, None)
@@ -135,17 +147,6 @@ class EngineLoop:
                 self._wakeup.wait(seconds)
             self._awake = False
 
-    def _run_commands(self) -> StepOutput:
-        """Run the commands in the inbox in order. Their output is sent with the next step's."""
-        output = StepOutput(self._engine.steps)
-        while self._inbox:
-            command = self._inbox.popleft()
-            try:
-                command(output)
-            except Exception:
-                log.exception("a command to the engine failed")
-        return output
-
     def _add(self, request: GenerationRequest, output: StepOutput) -> None:
         try:
             self._engine.add_request(request)
@@ -156,16 +157,6 @@ class EngineLoop:
             output.finished.append(_unfinished(request, "refused", error))
         else:
             self._requests[request.request_id] = request
-
-    def _step(self, output: StepOutput) -> None:
-        try:
-            produced = self._engine.step()
-        except Exception as cause:
-            log.exception("an engine step failed; its %d requests fail with it", len(self._requests))
-            produced = self._fail_all(cause)
-        output.step = produced.step
-        output.deltas += produced.deltas
-        output.finished += produced.finished
 
     def _fail_all(self, cause: Exception) -> StepOutput:
         """End every request with its real usage: it is not known which one made the step fail."""

@@ -51,8 +51,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         session = ClientSession()
         reader = asyncio.create_task(self._read(session, request_iterator))
         try:
-            async for message in session.messages():
-                await context.write(message)
+            await session.send_all(context.write)
             if session.refusal:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, session.refusal)
         finally:

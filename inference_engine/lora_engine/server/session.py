@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 
 from lora_engine.wire import engine_pb2 as pb
 
@@ -65,16 +65,23 @@ class ClientSession:
         self._ending = True
         self._filled.set()
 
-    async def messages(self) -> AsyncIterator[pb.EngineMessage]:
-        """Yield messages to send as they become available."""
+    async def send_all(self, write: Callable[[pb.EngineMessage], Awaitable[object]]) -> None:
+        """Send messages as they become available, until the session ends."""
         while True:
             await self._filled.wait()
             self._filled.clear()
             if self._welcome is not None:
-                message, self._welcome = pb.EngineMessage(welcome=self._welcome), None
-                yield message
+                welcome, self._welcome = self._welcome, None
+                await write(pb.EngineMessage(welcome=welcome))
             if self._pending is not None:
-                yield pb.EngineMessage(step=self._take())
+                step, self._pending = self._pending, None
+                if self._handles:
+                    step.plain.handles.extend(self._handles)
+                    step.plain.texts.extend(self._texts)
+                    step.plain.token_ids.extend(self._token_ids)
+                    self._handles, self._texts, self._token_ids = [], [], []
+                self._with_delta.clear()
+                await write(pb.EngineMessage(step=step))
             if self._ending and not self.requests and self._pending is None:
                 return
 
@@ -84,15 +91,3 @@ class ClientSession:
             self._filled.set()
         self._pending.step = max(step, self._pending.step)
         return self._pending
-
-    def _take(self) -> pb.StepDeltas:
-        step, self._pending = self._pending, None
-        assert step is not None
-        if self._handles:
-            plain = step.plain
-            plain.handles.extend(self._handles)
-            plain.texts.extend(self._texts)
-            plain.token_ids.extend(self._token_ids)
-            self._handles, self._texts, self._token_ids = [], [], []
-        self._with_delta.clear()
-        return step

@@ -91,13 +91,16 @@ async def answers(host: HostServer, requests: Sequence[Request], tokens: int = 8
         host.requests.submit(session, submit)
     session.end_when_idle()
     found: dict[str, list[int]] = {}
+
+    async def take(message: pb.EngineMessage) -> None:
+        for delta in message.step.deltas:
+            found.setdefault(delta.request_id, []).extend(delta.token_ids)
+        for end in message.step.finished:
+            assert (end.usage.outcome, end.error.message) == ("finished", "")
+            assert not end.usage.adapter_digest.endswith("fp8")
+
     async with asyncio.timeout(60):
-        async for message in session.messages():
-            for delta in message.step.deltas:
-                found.setdefault(delta.request_id, []).extend(delta.token_ids)
-            for end in message.step.finished:
-                assert (end.usage.outcome, end.error.message) == ("finished", "")
-                assert not end.usage.adapter_digest.endswith("fp8")
+        await session.send_all(take)
     return [found[name] for name in names]
 
 

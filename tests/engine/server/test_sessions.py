@@ -80,16 +80,18 @@ async def test_tokens_of_requests_with_a_handle_are_told_in_columns(client, host
     assert sum(len(step.plain.handles) for step in steps) > 20
 
 
-def test_what_follows_a_delta_in_a_message_is_one_too():
-    session = ClientSession()
+async def test_what_follows_a_delta_in_a_message_is_one_too():
+    session, sent = ClientSession(), asyncio.Queue[pb.EngineMessage]()
+    sending = asyncio.create_task(session.send_all(sent.put))
     session.add_delta(1, pb.Delta(request_id="a", text="1"), 5)
     assert not session.add_plain(2, 5, "2", 2)
     assert session.add_plain(2, 6, "1", 1) and session.add_plain(3, 6, "2", 2)
     session.add_delta(3, pb.Delta(request_id="b", text="3"), 6)
-    step = session._take()
+    step = (await sent.get()).step
     assert (step.step, list(step.plain.handles), list(step.plain.texts)) == (3, [6, 6], ["1", "2"])
     assert session.add_plain(4, 5, "3", 3) and session.add_plain(4, 6, "4", 4)
-    assert [*session._take().plain.handles] == [5, 6]
+    assert [*(await sent.get()).step.plain.handles] == [5, 6]
+    sending.cancel()
 
 
 async def test_a_chat_by_the_adapters_own_template(client, host):

@@ -222,7 +222,7 @@ class SignedTraffic:
     # Answers.
 
     async def _read(self, session: ClientSession) -> None:
-        async for message in session.messages():
+        async def take(message: pb.EngineMessage) -> None:
             for handle, token in zip(message.step.plain.handles, message.step.plain.token_ids, strict=True):
                 self._by_handle[handle].tokens.append(token)
             for delta in message.step.deltas:
@@ -230,6 +230,8 @@ class SignedTraffic:
             for finished in message.step.finished:
                 self._judge(finished)
             self._refill()
+
+        await session.send_all(take)
 
     def _judge(self, finished: pb.Finished) -> None:
         request = self._open.pop(finished.request_id)
