@@ -208,7 +208,15 @@ class AdapterTiers:
         if packed is not None and artifact.digest not in self._dropped:
             yield _ready(packed)
             return
-        async with aclosing(self._job(artifact, key).watch()) as events:
+        with self._lock:
+            job = self._jobs.get(artifact.digest)
+            if job is None:
+                self._dropped.discard(artifact.digest)
+                for each in variants(artifact.digest):
+                    self._errors.pop(each, None)
+                job = self._jobs[artifact.digest] = StageJob(artifact, key)
+                self._stagers.submit(self._stage, job)
+        async with aclosing(job.watch()) as events:
             async for event in events:
                 yield event
 
@@ -256,17 +264,6 @@ class AdapterTiers:
         self._loaders.shutdown(wait=False, cancel_futures=True)
 
     # The methods below run in the worker threads.
-
-    def _job(self, artifact: Artifact, key: str) -> StageJob:
-        with self._lock:
-            job = self._jobs.get(artifact.digest)
-            if job is None:
-                self._dropped.discard(artifact.digest)
-                for each in variants(artifact.digest):
-                    self._errors.pop(each, None)
-                job = self._jobs[artifact.digest] = StageJob(artifact, key)
-                self._stagers.submit(self._stage, job)
-            return job
 
     def _stage(self, job: StageJob) -> None:
         digest = job.artifact.digest
