@@ -89,8 +89,6 @@ CONFIGS = {
         ExpertsConfig(128, 128, 64, 8, 3),
     ),
 }  # fmt: skip
-# Configurations of decode rows and of prompts whose sums must not depend on the number of pairs.
-INVARIANT_CONFIGS = CONFIGS[_PLAIN][0], CONFIGS[_PLAIN][-1]
 # Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
 _SORTED, _BLOCKS = 64, 16
 # Features of a program that combines the experts of a token.
@@ -491,6 +489,11 @@ def packs_two(x: torch.Tensor) -> bool:
 def config_of(pairs: int, experts: int, form: int = _PLAIN) -> ExpertsConfig:
     """Return the configuration of the products of so many pairs with experts of a ``form_of``."""
     return next(config for config in CONFIGS[form] if pairs <= config.most * experts)
+
+
+def invariant_configs(form: int) -> tuple[ExpertsConfig, ExpertsConfig]:
+    """Return the configurations of decode rows and of prompts for sums that do not depend on the number of pairs."""
+    return CONFIGS[form][0], CONFIGS[form][-1]
 
 
 def least_tokens(experts: int, per_token: int, form: int = _PLAIN) -> list[int]:

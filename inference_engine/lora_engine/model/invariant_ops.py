@@ -20,7 +20,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from lora_kernels.experts import INVARIANT_CONFIGS
+from lora_kernels.experts import form_of, invariant_configs
 from lora_kernels.invariant_decode import invariant_decode
 from lora_kernels.invariant_linear import invariant_linear
 from lora_kernels.kernel_variants import KernelVariant, block_columns
@@ -132,7 +132,7 @@ class InvariantOps(TritonOps):
         out = torch.empty_like(x) if out is None else out
         kv_dim = plan.pool.geometry.kv_dim
         parts = slice(0, plan.num_decode), slice(plan.num_decode, len(x))
-        for rows, config in zip(parts, INVARIANT_CONFIGS, strict=True):
+        for rows, config in zip(parts, invariant_configs(form_of(weights.gate_up)), strict=True):
             if rows.start < rows.stop:
                 # As with adapters on experts: whether there are some depends on the batch.
                 fixed = config._replace(outputs=block_columns(kv_dim, config.outputs))
