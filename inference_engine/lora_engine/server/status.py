@@ -138,8 +138,8 @@ class StatusReader:
         assert self._snapshot is not None
         return self._snapshot
 
-    # A figure of the host's page is a field of ``HostStatus`` in engine.proto with the option ``shown``, an entry in one
-    # of these functions, and a ``Figure`` in the console's host-card.tsx. What lies between is derived from the field.
+    # A figure of the host's page is a field of ``HostStatus`` in engine.proto with the option ``shown``, an entry in
+    # one of these functions, and a ``Figure`` in the console's host-card.tsx. What lies between is derived.
 
     def _load_figures(self) -> Figures:
         return {
