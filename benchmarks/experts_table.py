@@ -19,6 +19,7 @@ from rows import Rows, parser_of
 
 from lora_engine.adapters.experts import MODULES, plan_experts
 from lora_engine.adapters.targets import ExpertShapes
+from lora_engine.memory import PoolGeometry
 from lora_engine.peft_format import DOWN, GATE_UP, ExpertFactor, FactorForm
 from lora_engine.peft_format import ExpertLora as PeftLora
 from lora_kernels.expert_lora import ExpertLora, shrink_experts
@@ -29,6 +30,7 @@ from lora_kernels.tables import SlotTables
 
 EXPERTS, PER_TOKEN, HIDDEN, INNER = 128, 8, 2048, 768
 RANK, KV_DIM, ROWS_PER_PAGE = 16, 512, 32
+GEOMETRY = PoolGeometry(1, ROWS_PER_PAGE // 2, KV_DIM // 128, 128)
 STEPS = (1, 64, 256, 4096)
 
 
@@ -65,8 +67,7 @@ class Adapters:
     def __init__(self, count: int) -> None:
         a, b = ExpertFactor(("a",), FactorForm.ROWS), ExpertFactor(("b",), FactorForm.COLUMNS)
         modules = [PeftLora(0, module, RANK, (1.0,), a, b) for module in (GATE_UP, DOWN)]
-        slots, rows = plan_experts(modules, 0, KV_DIM, ExpertShapes(EXPERTS, HIDDEN, INNER))
-        pages = -(-rows // ROWS_PER_PAGE)
+        (slots,), _, pages = plan_experts([modules], [0], GEOMETRY, ExpertShapes(EXPERTS, HIDDEN, INNER))
         self.pools = [random(count * pages, ROWS_PER_PAGE * KV_DIM) for _ in range(LAYERS)]
         self.tables, self.count = SlotTables(count + 1, 1, pages, "cuda", experts=True), count
         self.num_bytes = EXPERTS * RANK * (2 * HIDDEN + 3 * INNER) * 2

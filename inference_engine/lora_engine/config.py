@@ -42,6 +42,7 @@ class EngineConfig:
     quantization: str = "auto"  # "auto" = weights as in the checkpoint | "fp8" = quantise plain weights too
     kv_cache_dtype: str = "auto"  # "auto" = dtype | "fp8" = E4M3, half the bytes
     adapter_dtype: str = "auto"  # "auto" = dtype | "fp8" = factors of LoRA in E4M3, half the bytes
+    expert_residency: str = "full"  # experts of an adapter in the pool: "full" | "auto" = what fits | most, as a share
     backend: str = "auto"  # "auto" | "torch" | "triton" | "flashinfer" (Triton, with FlashInfer's kernels for prompts)
     deterministic: bool = False  # answers do not depend on other requests
     cuda_graphs: bool = True
@@ -110,6 +111,24 @@ class EngineConfig:
         A step has at most ``max_running`` rows that decode, so with more than half as many some would have no draft.
         """
         return min(self.speculation_max_running, self.max_running // 2)
+
+    @property
+    def resident_experts(self) -> float | None:
+        """The share of an adapter's experts that lie in the pool at most; None: as many as fit, but none need to.
+
+        Raises ``ValueError`` for another ``expert_residency`` than "full", "auto" and a share below 1.
+        """
+        if self.expert_residency in ("full", "auto"):
+            return 1.0 if self.expert_residency == "full" else None
+        try:
+            share = float(self.expert_residency)
+        except ValueError:
+            share = -1.0
+        if not 0.0 <= share < 1.0:
+            raise ValueError(
+                f"unknown expert_residency {self.expert_residency!r}; choose full, auto or a share below 1 like 0.25"
+            )
+        return share
 
     @property
     def max_step_tokens(self) -> int:

@@ -24,6 +24,7 @@ from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
 from .adapters.device_tier import DeviceAdapter, DeviceMirror
 from .adapters.dtypes import content_of
+from .adapters.expert_policy import ExpertReport
 from .adapters.layout import PackedAdapter, TargetShapes
 from .adapters.load_times import LoadTime
 from .adapters.source import AdapterSource
@@ -298,6 +299,11 @@ class Engine:
         model = self.loaded.model
         return model.parallel.sums(model.weights.layers[layer].norms(), model.device)
 
+    def expert_report(self) -> ExpertReport | None:
+        """Return which experts of adapters are in the pool; None if all of them always are."""
+        experts = self.core.device_tier.experts
+        return None if experts is None else experts.report()
+
     def describe(self) -> dict[str, str | int]:
         """Return settings and sizes by their names on the wire, for the host's description and the log of the start."""
         geometry = self.pool.geometry
@@ -321,6 +327,7 @@ class Engine:
             "order": self.config.order,
             "admission": self.config.admission,
             "mode": self.core.merge_policy.name,
+            "expert_residency": self.config.expert_residency,
             "speculation": self.config.speculation if self.core.scheduler.speculation is not None else "off",
             "deterministic": str(self.config.deterministic).lower(),
         }
@@ -554,9 +561,13 @@ class Engine:
                 retry_after_ms=1000,
             )
         max_tokens = 1 if request.prompt_only else params.max_tokens or room
-        if not self.core.scheduler.can_ever_fit(prompt + max_tokens, packed.num_pages if packed else 0):
+        if not self.core.scheduler.can_ever_fit(prompt + max_tokens, self._least_pages(packed)):
             raise too_large_for_host()
         return max_tokens
+
+    def _least_pages(self, packed: PackedAdapter | None) -> int:
+        """Return the pages without which an adapter cannot be used; 0 while that is not known."""
+        return 0 if packed is None else self.core.device_tier.least_pages(packed)
 
     def _vocab_size(self, request: GenerationRequest, packed: PackedAdapter | None) -> int:
         """Return the number of token ids that the request may use: the base's, or the adapter's if it has more.

@@ -119,6 +119,9 @@ class TimedCopies:
         self._free_at = max(self._free_at, self._clock.now) + duration
         return TimedArrival(self._clock, self._free_at, duration)
 
+    def mark(self) -> None:
+        """Return None: the simulated device reads no host memory."""
+
 
 @dataclass(slots=True)
 class TimedArrival:
@@ -160,6 +163,9 @@ class TimedSource:
         packed = self._packed[digest]
         self._copies.next_pages = packed.num_pages
         return packed
+
+    def has(self, packed: PackedAdapter) -> bool:
+        return True
 
     def request_load(self, digest: str) -> None:
         if self._here_at[digest] == float("inf"):

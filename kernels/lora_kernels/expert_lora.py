@@ -3,6 +3,9 @@
 The products with A come first, for all pairs (``shrink_experts``). Those with B are part of the products of the experts
 (``experts.py``), where a program adds them up for each adapter among its pairs before the activation. The pairs of an
 expert are in order of tokens, so an adapter's are adjacent, and a program has few of them.
+
+With ``ResidencyTables``, an expert's rows may lie in page-locked host memory instead, which a program then reads
+through the bus: its address is the pool's plus a distance. Any routing is served, whatever lies in the pool.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import triton.language as tl
 
 from .fp8_tensors import FP8
 from .kernel_variants import block_columns
-from .tables import EXPERT_FIELDS, EXPERT_MODULES, FP8_ROWS, SlotTables
+from .tables import EXPERT_FIELDS, EXPERT_MODULES, FP8_ROWS, HOST_ROWS, HOST_UNIT, SlotTables
 
 # Slots, more than any table has.
 _FAR = tl.constexpr(1 << 30)
 _FIELDS = tl.constexpr(EXPERT_FIELDS)
 _MODULES = tl.constexpr(EXPERT_MODULES)
 _FP8_ROWS = tl.constexpr(FP8_ROWS)
+_HOST_ROWS, _HOST_BITS = tl.constexpr(HOST_ROWS), tl.constexpr(8 * HOST_UNIT)
 # Ranks of a program, and elements of x that it reads at a time.
 _RANKS, _COLUMNS = 16, 256
 # Pairs per expert up to which each pair has programs of its own, which read A again for each.
@@ -48,6 +52,14 @@ class ExpertLora(NamedTuple):
     def pools(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The pool in its dtype, and as FP8 (``FP8_ROWS`` in ``tables``) if any adapter may have that."""
         return self.pool, self.pool.view(FP8) if self.tables.fp8_rows else self.pool
+
+    @property
+    def residency(self) -> tuple[torch.Tensor, ...]:
+        """The tensors of ``ResidencyTables``: rows of slots, places, distances of host memory, and counts."""
+        tables = self.tables.residency
+        if tables is None:
+            return (self.slots,) * 4  # nothing is read
+        return tables.row_of, tables.places, tables.host, tables.counts
 
 
 @triton.jit
@@ -85,23 +97,66 @@ def source_of(entry, MODULE: tl.constexpr):
 
 
 @triton.jit
-def _rows_of(pages_ptr, pool_row, mask, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr):
-    """Return the places of pool rows of an adapter, whose pages begin at ``pages_ptr``."""
-    page = tl.load(pages_ptr + pool_row // ROWS_PER_PAGE, mask=mask, other=0)
-    return page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM
+def first_row(
+    entry, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS: tl.constexpr,
+    RESIDENCY: tl.constexpr,
+):  # fmt: skip
+    """Return the first pool row of an expert's factor, whose fields begin at ``entry``, and where it counts from.
+
+    That is 0 for the adapter's pages, else the distance of host memory in ``HOST_UNIT`` bytes.
+    """
+    first, step = tl.load(entry), tl.load(entry + 1)
+    moved = expert * step
+    host = tl.zeros((), dtype=tl.int64)
+    if RESIDENCY:
+        row = tl.load(row_of_ptr + slot)
+        if (row > 0) & (step > 0):
+            of_layer = row.to(tl.int64) * (slot_stride // (_MODULES * _FIELDS)) + layer
+            moved = tl.load(places_ptr + of_layer * EXPERTS + expert)
+            if moved >= _HOST_ROWS:
+                moved -= _HOST_ROWS
+                host = tl.load(host_ptr + of_layer)
+    return first + moved, host
+
+
+@triton.jit
+def _count(slot, pairs, layer, expert, row_of_ptr, counts_ptr, slot_stride, EXPERTS: tl.constexpr):
+    """Count pairs of an adapter and an expert, if only some of its experts may lie in the pool."""
+    row = tl.load(row_of_ptr + slot)
+    if row > 0:
+        of_layer = row.to(tl.int64) * (slot_stride // (_MODULES * _FIELDS)) + layer
+        tl.atomic_add(counts_ptr + of_layer * EXPERTS + expert, pairs, sem="relaxed")
+
+
+@triton.jit
+def _rows_of(
+    pages_ptr, pool_row, mask, host, UNIT: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
+    RESIDENCY: tl.constexpr,
+):  # fmt: skip
+    """Return the places of pool rows of an adapter, whose pages begin at ``pages_ptr``, or in its ``host`` memory."""
+    if RESIDENCY:
+        page = tl.load(pages_ptr + pool_row // ROWS_PER_PAGE, mask=mask & (host == 0), other=0)
+        places = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM
+        places = tl.where(host == 0, places, host * UNIT + pool_row.to(tl.int64) * KV_DIM)
+    else:
+        page = tl.load(pages_ptr + pool_row // ROWS_PER_PAGE, mask=mask, other=0)
+        places = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM
+    return places
 
 
 @triton.jit
 def _sum_of_pair(
-    x_ptr, pool_ptr, pages_ptr, first, rows, rows_ok, IN: tl.constexpr, KV_DIM: tl.constexpr,
-    ROWS_PER_PAGE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_ptr, pool_ptr, pages_ptr, first, host, rows, rows_ok, IN: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Return the products of rows of A with one row of x, before the sum over columns."""
     PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    UNIT: tl.constexpr = _HOST_BITS // pool_ptr.dtype.element_ty.primitive_bitwidth
     columns = tl.arange(0, BLOCK_K)
     acc = tl.zeros((BLOCK_R, BLOCK_K), dtype=tl.float32)
     for k in range(0, IN, BLOCK_K):
-        at = _rows_of(pages_ptr, first + rows * PER_ROW + k // KV_DIM, rows_ok, KV_DIM, ROWS_PER_PAGE)
+        row = first + rows * PER_ROW + k // KV_DIM
+        at = _rows_of(pages_ptr, row, rows_ok, host, UNIT, KV_DIM, ROWS_PER_PAGE, RESIDENCY)
         ok = k + columns < IN
         a = tl.load(pool_ptr + (at + k % KV_DIM)[:, None] + columns[None, :], mask=rows_ok[:, None] & ok[None, :],
                     other=0.0)  # fmt: skip
@@ -112,15 +167,18 @@ def _sum_of_pair(
 
 @triton.jit
 def _sums_of_block(
-    x_place, pool_ptr, pages_ptr, first, rows, rows_ok, mine, IN: tl.constexpr, KV_DIM: tl.constexpr,
-    ROWS_PER_PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_place, pool_ptr, pages_ptr, first, host, rows, rows_ok, mine, IN: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Return the products of rows of A with rows of x, ``[BLOCK_M, BLOCK_R]``."""
     PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    UNIT: tl.constexpr = _HOST_BITS // pool_ptr.dtype.element_ty.primitive_bitwidth
     columns = tl.arange(0, BLOCK_K)
     acc = tl.zeros((BLOCK_M, BLOCK_R), dtype=tl.float32)
     for k in range(0, IN, BLOCK_K):
-        at = _rows_of(pages_ptr, first + rows * PER_ROW + k // KV_DIM, rows_ok, KV_DIM, ROWS_PER_PAGE)
+        row = first + rows * PER_ROW + k // KV_DIM
+        at = _rows_of(pages_ptr, row, rows_ok, host, UNIT, KV_DIM, ROWS_PER_PAGE, RESIDENCY)
         ok = k + columns < IN
         a = tl.load(pool_ptr + (at + k % KV_DIM)[None, :] + columns[:, None], mask=ok[:, None] & rows_ok[None, :],
                     other=0.0)  # fmt: skip
@@ -131,10 +189,11 @@ def _sums_of_block(
 
 @triton.jit(do_not_specialize=["layer"])
 def _shrink_pairs_kernel(
-    x_ptr, h_ptr, pool_ptr, fp8_pool_ptr, order_ptr, experts_ptr, slots_ptr, pages_ptr, modules_ptr, layer, x_stride,
-    pages_stride, slot_stride, IN: tl.constexpr, PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr,
-    NUM_MODULES: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
-    FP8: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_ptr, h_ptr, pool_ptr, fp8_pool_ptr, order_ptr, experts_ptr, slots_ptr, pages_ptr, modules_ptr, row_of_ptr,
+    places_ptr, host_ptr, counts_ptr, layer, x_stride, pages_stride, slot_stride, IN: tl.constexpr,
+    PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr, NUM_MODULES: tl.constexpr,
+    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr,
+    RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Multiply ``BLOCK_R`` rows of A of a module by one sorted pair's input."""
     place, part = tl.program_id(0), tl.program_id(1)
@@ -144,37 +203,45 @@ def _shrink_pairs_kernel(
     slot = tl.load(slots_ptr + token)
     if slot == 0:
         return
+    expert = tl.load(experts_ptr + pair)
+    if RESIDENCY and FIRST == 0:
+        if part == 0:
+            _count(slot, 1, layer, expert, row_of_ptr, counts_ptr, slot_stride, EXPERTS)
     entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
     rank = tl.load(entry + 4)
     if block * BLOCK_R >= rank:
         return
-    first = tl.load(entry)
     if module == 1:
-        if (first == tl.load(entry - _FIELDS)) & (tl.load(entry - _FIELDS + 4) > 0):
+        if source_of(entry, 1) == 0:
             return
-    first += tl.load(experts_ptr + pair) * tl.load(entry + 1)
+    first, host = first_row(
+        entry, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS, RESIDENCY
+    )
     rows = block * BLOCK_R + tl.arange(0, BLOCK_R)
     rows_ok = rows < rank
     x_row = x_ptr + (token if BY_TOKEN else place.to(tl.int64)) * x_stride
     pages = pages_ptr + slot * pages_stride
     if FP8 > 0 and first >= _FP8_ROWS:
         acc = _sum_of_pair(
-            x_row, fp8_pool_ptr, pages, first - _FP8_ROWS, rows, rows_ok, IN, KV_DIM, ROWS_PER_PAGE * FP8, BLOCK_R,
-            BLOCK_K,
+            x_row, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rows, rows_ok, IN, KV_DIM, ROWS_PER_PAGE * FP8,
+            RESIDENCY, BLOCK_R, BLOCK_K,
         )  # fmt: skip
     else:
-        acc = _sum_of_pair(x_row, pool_ptr, pages, first, rows, rows_ok, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_R, BLOCK_K)
+        acc = _sum_of_pair(
+            x_row, pool_ptr, pages, first, host, rows, rows_ok, IN, KV_DIM, ROWS_PER_PAGE, RESIDENCY, BLOCK_R, BLOCK_K
+        )
     out = h_ptr + (place * NUM_MODULES + module).to(tl.int64) * MAX_RANK + rows
     tl.store(out, tl.sum(acc, axis=1).to(h_ptr.dtype.element_ty), mask=rows_ok)
 
 
 @triton.jit(do_not_specialize=["layer"])
 def _shrink_blocks_kernel(
-    x_ptr, h_ptr, pool_ptr, fp8_pool_ptr, order_ptr, starts_ptr, slots_ptr, pages_ptr, modules_ptr, layer, x_stride,
-    pages_stride, slot_stride, IN: tl.constexpr, PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr,
-    NUM_MODULES: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
-    FP8: tl.constexpr, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    x_ptr, h_ptr, pool_ptr, fp8_pool_ptr, order_ptr, starts_ptr, slots_ptr, pages_ptr, modules_ptr, row_of_ptr,
+    places_ptr, host_ptr, counts_ptr, layer, x_stride, pages_stride, slot_stride, IN: tl.constexpr,
+    PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr, NUM_MODULES: tl.constexpr,
+    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr,
+    RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Multiply A of a module by the inputs of a block of an expert's sorted pairs, for each adapter among them."""
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
@@ -193,26 +260,32 @@ def _shrink_blocks_kernel(
     while slot <= highest:
         mine = slots == slot
         entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
-        rank, first = tl.load(entry + 4), tl.load(entry)
+        rank = tl.load(entry + 4)
         if module == 1:
-            if (first == tl.load(entry - _FIELDS)) & (tl.load(entry - _FIELDS + 4) > 0):
+            if source_of(entry, 1) == 0:
                 rank = 0
         if passed % tl.num_programs(2) != number:
             rank = 0
-        first += expert * tl.load(entry + 1)
+        if RESIDENCY and FIRST == 0:
+            if (module == 0) & (passed % tl.num_programs(2) == number):
+                pairs = tl.sum(mine.to(tl.int32), axis=0)
+                _count(slot, pairs, layer, expert, row_of_ptr, counts_ptr, slot_stride, EXPERTS)
+        first, host = first_row(
+            entry, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS, RESIDENCY
+        )
         for r in range(0, rank, BLOCK_R):
             rows = r + tl.arange(0, BLOCK_R)
             rows_ok = rows < rank
             pages = pages_ptr + slot * pages_stride
             if FP8 > 0 and first >= _FP8_ROWS:
                 acc = _sums_of_block(
-                    x_place, fp8_pool_ptr, pages, first - _FP8_ROWS, rows, rows_ok, mine, IN, KV_DIM,
-                    ROWS_PER_PAGE * FP8, BLOCK_M, BLOCK_R, BLOCK_K,
+                    x_place, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rows, rows_ok, mine, IN, KV_DIM,
+                    ROWS_PER_PAGE * FP8, RESIDENCY, BLOCK_M, BLOCK_R, BLOCK_K,
                 )  # fmt: skip
             else:
                 acc = _sums_of_block(
-                    x_place, pool_ptr, pages, first, rows, rows_ok, mine, IN, KV_DIM, ROWS_PER_PAGE, BLOCK_M, BLOCK_R,
-                    BLOCK_K,
+                    x_place, pool_ptr, pages, first, host, rows, rows_ok, mine, IN, KV_DIM, ROWS_PER_PAGE, RESIDENCY,
+                    BLOCK_M, BLOCK_R, BLOCK_K,
                 )  # fmt: skip
             out = h_ptr + (places.to(tl.int64)[:, None] * NUM_MODULES + module) * MAX_RANK + rows[None, :]
             tl.store(out, acc.to(h_ptr.dtype.element_ty), mask=mine[:, None] & rows_ok[None, :])
@@ -240,17 +313,19 @@ def block_of_pairs(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.con
 
 @triton.jit
 def _part_of_block(
-    h_rows, pool_ptr, pages_ptr, first, rank, column, columns_ok, mine, OUT: tl.constexpr, KV_DIM: tl.constexpr,
-    ROWS_PER_PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    h_rows, pool_ptr, pages_ptr, first, host, rank, column, columns_ok, mine, OUT: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Return ``B^T h`` of an adapter's pairs from output ``column`` on, ``[BLOCK_M, BLOCK_N]``."""
     PER_ROW: tl.constexpr = (OUT + KV_DIM - 1) // KV_DIM
+    UNIT: tl.constexpr = _HOST_BITS // pool_ptr.dtype.element_ty.primitive_bitwidth
     columns = tl.arange(0, BLOCK_N)
     part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for r in range(0, rank, BLOCK_R):
         rows = r + tl.arange(0, BLOCK_R)
         rows_ok = rows < rank
-        at = _rows_of(pages_ptr, first + rows * PER_ROW, rows_ok, KV_DIM, ROWS_PER_PAGE)
+        at = _rows_of(pages_ptr, first + rows * PER_ROW, rows_ok, host, UNIT, KV_DIM, ROWS_PER_PAGE, RESIDENCY)
         b = tl.load(pool_ptr + (at + column % KV_DIM)[:, None] + columns[None, :],
                     mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)  # fmt: skip
         h = tl.load(h_rows[:, None] + rows[None, :], mask=mine[:, None] & rows_ok[None, :], other=0.0)
@@ -260,10 +335,11 @@ def _part_of_block(
 
 @triton.jit
 def add_expert_lora(
-    acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, places, expert,
-    column, columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr, FIRST: tl.constexpr,
-    NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
-    MAX_RANK: tl.constexpr, FP8: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slots,
+    lowest, highest, places, expert, column, columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr,
+    FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
+    EXPERTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Add ``scale * B^T h`` of each pair's adapter to ``acc [BLOCK_M, BLOCK_N]``, from output ``column`` on.
 
@@ -276,18 +352,21 @@ def add_expert_lora(
         rank = tl.load(entry + 4)
         source = source_of(entry, MODULE)
         scale = tl.load(scales_ptr + slot.to(tl.int64) * (slot_stride // _FIELDS) + layer * _MODULES + FIRST + MODULE)
-        first = tl.load(entry + 2) + expert * tl.load(entry + 3) + column // KV_DIM
+        first, host = first_row(
+            entry + 2, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS, RESIDENCY
+        )
+        first += column // KV_DIM
         h_rows = h_ptr + (places.to(tl.int64) * NUM_MODULES + source) * MAX_RANK
         pages = pages_ptr + slot * pages_stride
         if FP8 > 0 and first >= _FP8_ROWS:
             part = _part_of_block(
-                h_rows, fp8_pool_ptr, pages, first - _FP8_ROWS, rank, column, columns_ok, slots == slot, OUT, KV_DIM,
-                ROWS_PER_PAGE * FP8, BLOCK_M, BLOCK_N, BLOCK_R,
+                h_rows, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rank, column, columns_ok, slots == slot, OUT,
+                KV_DIM, ROWS_PER_PAGE * FP8, RESIDENCY, BLOCK_M, BLOCK_N, BLOCK_R,
             )  # fmt: skip
         else:
             part = _part_of_block(
-                h_rows, pool_ptr, pages, first, rank, column, columns_ok, slots == slot, OUT, KV_DIM, ROWS_PER_PAGE,
-                BLOCK_M, BLOCK_N, BLOCK_R,
+                h_rows, pool_ptr, pages, first, host, rank, column, columns_ok, slots == slot, OUT, KV_DIM,
+                ROWS_PER_PAGE, RESIDENCY, BLOCK_M, BLOCK_N, BLOCK_R,
             )  # fmt: skip
         acc += part * scale
         slot = next_slot(slots, slot, highest)
@@ -318,9 +397,10 @@ def shrink_experts(
     common = {
         "IN": inputs, "PER_TOKEN": experts.shape[1], "BY_TOKEN": first == 0,
         "FIRST": first, "NUM_MODULES": modules, "KV_DIM": lora.kv_dim, "ROWS_PER_PAGE": pool.shape[1] // lora.kv_dim,
-        "MAX_RANK": lora.max_rank, "FP8": tables.fp8_rows, "BLOCK_R": _RANKS,
+        "MAX_RANK": lora.max_rank, "FP8": tables.fp8_rows, "RESIDENCY": tables.residency is not None,
+        "EXPERTS": starts.shape[0] - 1, "BLOCK_R": _RANKS,
     }  # fmt: skip
-    tensors = lora.slots, tables.pages, tables.experts, lora.layer
+    tensors = lora.slots, tables.pages, tables.experts, *lora.residency, lora.layer
     strides = x.stride(0), tables.pages.stride(0), tables.experts.stride(0)
     if by_pair and pairs <= _FEW * (starts.shape[0] - 1):
         grid = pairs, modules * triton.cdiv(lora.max_rank, _RANKS)
@@ -329,7 +409,7 @@ def shrink_experts(
     count = starts.shape[0] - 1
     blocks, few = pairs // pairs_a_block + min(pairs, count), pairs_a_block == 16
     _shrink_blocks_kernel[(blocks, modules, _ADAPTERS if few else 1)](
-        x, h, *lora.pools, order, starts, *tensors, *strides, EXPERTS=count, EXPERTS_PAD=triton.next_power_of_2(count),
+        x, h, *lora.pools, order, starts, *tensors, *strides, EXPERTS_PAD=triton.next_power_of_2(count),
         BLOCK_M=pairs_a_block, BLOCK_K=min(columns, 256 if few else 64), num_warps=4 if pairs_a_block < 128 else 8,
         **common,
     )  # fmt: skip

@@ -312,11 +312,11 @@ def _by_pair(acc, scale_ptr, matrix, n, n_ok, OUT: tl.constexpr, SCALES: tl.cons
 @triton.jit(do_not_specialize=["layer"])
 def _gate_up_kernel(
     x_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, out_ptr, x_stride, h_ptr, pool_ptr, fp8_pool_ptr,
-    slots_ptr, pages_ptr, modules_ptr, scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr,
-    HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr, SILU: tl.constexpr,
-    SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
-    FP8: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
+    slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride, slot_stride,
+    INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr,
+    SILU: tl.constexpr, SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
+    MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
@@ -361,14 +361,14 @@ def _gate_up_kernel(
         up += tl.load(bias_place + INNER, mask=n_ok, other=0.0).to(tl.float32)[None, :]
     if MAX_RANK > 0:
         gate = add_expert_lora(
-            gate, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows,
-            expert, column, n_ok, layer, pages_stride, slot_stride, 0, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK,
-            FP8, BLOCK_M, BLOCK_N, 16,
+            gate, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
+            slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 0, 2, INNER,
+            KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
         )  # fmt: skip
         up = add_expert_lora(
-            up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows, expert,
-            column, n_ok, layer, pages_stride, slot_stride, 1, 0, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8,
-            BLOCK_M, BLOCK_N, 16,
+            up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
+            slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 1, 0, 2, INNER,
+            KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
         )  # fmt: skip
     if LIMIT > 0:
         gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
@@ -386,11 +386,11 @@ def _gate_up_kernel(
 @triton.jit(do_not_specialize=["layer"])
 def _down_kernel(
     inner_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, h_ptr, pool_ptr, fp8_pool_ptr,
-    slots_ptr, pages_ptr, modules_ptr, scales_ptr, layer, pages_stride, slot_stride, INNER: tl.constexpr,
-    HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr,
+    slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride, slot_stride,
+    INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr,
     EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, SCALES: tl.constexpr,
-    PACKED: tl.constexpr,
+    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr,
+    RESIDENCY: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
@@ -427,9 +427,9 @@ def _down_kernel(
         acc += tl.load(bias_ptr + expert.to(tl.int64) * HIDDEN + n, mask=n_ok, other=0.0).to(tl.float32)[None, :]
     if MAX_RANK > 0:
         acc = add_expert_lora(
-            acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, slots, lowest, highest, rows,
-            expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN, KV_DIM, ROWS_PER_PAGE,
-            MAX_RANK, FP8, BLOCK_M, BLOCK_N, 16,
+            acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
+            slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN,
+            KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
         )  # fmt: skip
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
     out_place = out_ptr + pairs[:, None] * HIDDEN + n[None, :]
@@ -569,16 +569,17 @@ def grouped_experts(
         "KV_DIM": lora.kv_dim if lora else 1, "ROWS_PER_PAGE": lora.pool.shape[1] // lora.kv_dim if lora else 1,
         "MAX_RANK": lora.max_rank if lora else 0, "SCALES": form,
         "FP8": lora.tables.fp8_rows if lora else 0, "PACKED": packs_two(x),
+        "RESIDENCY": lora is not None and lora.tables.residency is not None,
     }  # fmt: skip
     activated = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)
 
     def adapters(x: torch.Tensor, first: int, modules: int) -> tuple[object, ...]:
         if lora is None:
-            return (x, x, x, x, x, x, x, 0, 0, 0)  # nothing is read
+            return (x,) * 10 + (0, 0, 0)  # nothing is read
         h = shrink_experts(x, lora, routing, first, modules, config.pairs, by_pair=fixed is None)
         tables = lora.tables
-        pointers = h, *lora.pools, lora.slots, tables.pages, tables.experts, tables.expert_scales
+        pointers = h, *lora.pools, lora.slots, tables.pages, tables.experts, tables.expert_scales, *lora.residency[:3]
         return (*pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
 
     _gate_up_kernel[(blocks, triton.cdiv(inner, outputs))](

@@ -29,6 +29,10 @@ FP8_ROWS = 1 << 30
 # rows from one expert's A to the next one's (0: all experts have the same), the same two of B, and the rank.
 EXPERT_MODULES = 3
 EXPERT_FIELDS = 5
+# Added to an expert's place in ``ResidencyTables`` if its rows are read from host memory.
+HOST_ROWS = 1 << 30
+# Bytes in which the distance of host memory from the pool is counted: kernels read as many at once.
+HOST_UNIT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,28 @@ class Group:
     first_target: int
     in_features: int
     out_features: tuple[int, ...]
+
+
+class ResidencyTables:
+    """The tables of adapters of whose experts only some lie in the pool: where each expert's rows are.
+
+    ``row_of [slots]`` is a slot's row in the other tables; 0: all of its experts lie in the pool, at equal distances.
+    ``places [rows, layers, experts]`` are pool rows from the first expert's place in the packed adapter to the place
+    where the expert's rows are now: in the adapter's pages, or, with ``HOST_ROWS`` added, in the packed adapter in host
+    memory. ``host [rows, layers]`` is the distance of that layer there from the layer's pool, in ``HOST_UNIT`` bytes.
+    Kernels read that memory through the bus, so any expert may be routed to at any time. They count the pairs of each
+    expert in ``counts [rows, layers, experts]``.
+    """
+
+    def __init__(self, num_slots: int, rows: int, num_layers: int, experts: int, device: torch.device | str) -> None:
+        self.row_of = torch.zeros(num_slots, dtype=torch.int32, device=device)
+        self.places = torch.zeros(rows, num_layers, experts, dtype=torch.int32, device=device)
+        self.counts = torch.zeros(rows, num_layers, experts, dtype=torch.int32, device=device)
+        self.host = torch.zeros(rows, num_layers, dtype=torch.int64, device=device)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in (self.row_of, self.places, self.counts, self.host))
 
 
 class SlotTables:
@@ -57,12 +83,15 @@ class SlotTables:
         *,
         experts: bool = False,
         fp8_rows: int = 0,
+        residency: ResidencyTables | None = None,
     ) -> None:
         """Create tables without adapters. ``experts``: some layers of the model have experts.
 
         ``fp8_rows``: pool rows of FP8 elements in the bytes of one of the pool's dtype; 0: no adapter is in FP8.
+        ``residency``: where experts lie of which only some are in the pool; None: they always all are.
         """
         self.fp8_rows = fp8_rows
+        self.residency = residency
         self.num_layers = num_layers
         layers = num_layers if experts else 0
         entries = (num_slots, layers, EXPERT_MODULES)
@@ -98,6 +127,27 @@ class SlotTables:
             self.expert_scales[slot] = self._send(experts[1].to(torch.float32))
         elif self.experts.shape[1]:
             self.experts[slot].zero_()
+        if self.residency is not None:
+            self.residency.row_of[slot] = 0
+
+    def write_residency(
+        self, slot: int, row: int, places: torch.Tensor, host: torch.Tensor, pages: Sequence[int]
+    ) -> None:
+        """Tell where the experts of an adapter lie that is described by ``write``, with counts of zero.
+
+        ``places [layers, experts]`` int32 and ``host [layers]`` int64, in ``row`` of ``ResidencyTables``.
+        """
+        assert self.residency is not None, "the tables have no places of experts"
+        self.residency.counts[row].zero_()
+        self.residency.host[row] = self._send(host)
+        self.write_places(slot, row, places, pages)
+        self.residency.row_of[slot] = row
+
+    def write_places(self, slot: int, row: int, places: torch.Tensor, pages: Sequence[int]) -> None:
+        """Change where experts lie, and the pages of their rows, in the order of the current stream."""
+        assert self.residency is not None, "the tables have no places of experts"
+        self.pages[slot, : len(pages)] = self._send(torch.tensor(pages, dtype=torch.int32))
+        self.residency.places[row] = self._send(places)
 
     def _send(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy to the device from pinned memory: a copy from pageable memory makes the host wait for the stream."""

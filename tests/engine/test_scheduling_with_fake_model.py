@@ -149,6 +149,9 @@ class SlowSource:
             return None
         return self.adapters[digest]
 
+    def has(self, packed: PackedAdapter) -> bool:
+        return True
+
     def request_load(self, digest: str) -> None:
         self.asked[digest] = self.asked.get(digest, 0) + 1
 
@@ -166,6 +169,9 @@ class LateCopies:
 
     def start(self, copy: Callable[[], None]) -> LateArrival:
         return LateArrival(copy, self._rnd.randint(0, 4))
+
+    def mark(self) -> None:
+        """Return None: there is no device that reads host memory."""
 
 
 class LateArrival:
@@ -585,7 +591,7 @@ def answer(engine: Engine, name: str, digest: str = "", prompt: int = 1, max_tok
 def loads_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tier, loads = engine.core.device_tier, []
     load = tier.load
-    monkeypatch.setattr(tier, "load", lambda packed: (loads.append(packed.digest), load(packed))[1])
+    monkeypatch.setattr(tier, "load", lambda packed, spare=0: (loads.append(packed.digest), load(packed))[1])
     return loads
 
 

@@ -9,9 +9,11 @@ from lorikeet_testing.compiled import compiler_process
 
 def test_products_use_matrix_instructions_and_nothing_spills() -> None:
     kernels: dict[str, str] = json.loads(compiler_process("compiled_experts"))
-    assert len(kernels) == 44
+    assert len(kernels) == 52
     for name, ptx in kernels.items():
         assert ".local" not in ptx, f"{name} keeps registers in memory"
+        if "in part" not in name:
+            assert "atom.global" not in ptx, name
         if name.startswith(("_gate_up", "_down", "_shrink_blocks")):
             assert "mma" in ptx, name
         if name.startswith(("_gate_up", "_down")):
@@ -21,3 +23,8 @@ def test_products_use_matrix_instructions_and_nothing_spills() -> None:
             assert "cvt.rn.f16x2.e4m3x2" in ptx and "wgmma.mma_async.sync.aligned.m64n" in ptx, name
         if name.endswith("of MXFP4"):  # whose smallest value is none that is normal before it is multiplied
             assert "mul.ftz" not in ptx and "wgmma.mma_async.sync.aligned.m64n" in ptx, name
+    counting = [name for name, ptx in kernels.items() if "atom.global.gpu.relaxed.add" in ptx]
+    assert len(counting) == 2 and all(name.startswith("_shrink") for name in counting)
+    for kind in ("_gate_up_kernel", "_down_kernel", "_shrink_blocks_kernel"):  # rows of host memory as the pool's
+        copies = [{name.endswith("in part"): ptx.count("cp.async.c")} for name, ptx in kernels.items() if kind in name]
+        assert {each[True] for each in copies if True in each} <= {each[False] for each in copies if False in each}

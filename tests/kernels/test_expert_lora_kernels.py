@@ -12,20 +12,26 @@ import torch
 import torch.nn.functional as F
 from lorikeet_testing.ordered_dots import add_in_order
 
+from lora_engine.adapters.expert_residency import ExpertResidency, Move
 from lora_engine.adapters.experts import MODULES, ExpertFactors, plan_experts, read_slot
+from lora_engine.adapters.layout import AdapterLayout, PackedAdapter
 from lora_engine.adapters.targets import ExpertShapes
 from lora_engine.adapters.tensors import factor_rows
+from lora_engine.memory import PagePool, PoolGeometry
 from lora_engine.peft_format import DOWN, GATE, GATE_UP, UP, ExpertFactor, ExpertLora, FactorForm
 from lora_kernels import expert_lora
 from lora_kernels import experts as kernels
 from lora_kernels.expert_lora import ExpertLora as StepLora
 from lora_kernels.experts import ExpertsConfig, config_of, form_of, grouped_experts, invariant_configs, route
-from lora_kernels.tables import FP8_ROWS, SlotTables
+from lora_kernels.tables import FP8_ROWS, ResidencyTables, SlotTables
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 KV_DIM, ROWS_PER_PAGE, LAYER = 32, 8, 1
+GEOMETRY = PoolGeometry(LAYER + 1, ROWS_PER_PAGE // 2, 1, KV_DIM)
+# Packed adapters of which kernels read a part.
+KEPT: list[torch.Tensor] = []
 # Modules of each adapter, with their ranks, and which factor all experts share.
 ADAPTERS: tuple[tuple[tuple[str, int, str], ...], ...] = (
     ((GATE_UP, 5, ""), (DOWN, 16, "")),
@@ -37,35 +43,67 @@ ADAPTERS: tuple[tuple[tuple[str, int, str], ...], ...] = (
 
 
 def place(
-    pool: torch.Tensor, tables: SlotTables, shapes: ExpertShapes, in_fp8: Sequence[int] = ()
+    pool: PagePool, tables: SlotTables, shapes: ExpertShapes, in_fp8: Sequence[int] = (), partial: Sequence[int] = ()
 ) -> list[dict[str, ExpertFactors]]:
-    """Write random adapters into scattered pages, some of them in FP8; return their factors in float64."""
-    free = torch.randperm(len(pool)).tolist()
+    """Write random adapters into scattered pages, some of them in FP8; return their factors in float64.
+
+    Of ``partial`` ones, random experts lie in the pool. What is not to be read there or in host memory is NaN.
+    """
+    free = torch.randperm(pool.num_pages).tolist()
     placed = []
     for slot, modules in enumerate(ADAPTERS, start=1):
         lora = [_lora(module, rank, shared) for module, rank, shared in modules]
         fp8_rows = tables.fp8_rows if slot in in_fp8 else 0
-        slots, rows = plan_experts(lora, 3, KV_DIM, shapes, fp8_rows)
-        pages = [free.pop() for _ in range(-(-rows // ROWS_PER_PAGE))]
-        buffer = torch.full((len(pages) * ROWS_PER_PAGE, KV_DIM), torch.nan, dtype=pool.dtype, device=DEVICE)
+        planned, frames, count = plan_experts([(), lora], [0, 3], GEOMETRY, shapes, fp8_rows)
+        data = torch.full((2, count, pool.geometry.page_elems), torch.nan, dtype=pool.data.dtype)
+        data = data.pin_memory() if DEVICE == "cuda" else data
         entries = torch.zeros(tables.num_layers, len(MODULES), 5, dtype=torch.int32)
         scales = torch.zeros(tables.num_layers, len(MODULES))
         factors = {}
-        for each in slots:
-            read = read_slot(factor_rows(buffer, KV_DIM, fp8=fp8_rows > 0), each)
+        for each in planned[LAYER]:
+            read = read_slot(factor_rows(data[LAYER], KV_DIM, fp8=fp8_rows > 0), each)
             if each.module != UP or modules[0][0] != GATE_UP:  # up has gate's A there
-                read.a.copy_(torch.randn(read.a.shape, device=DEVICE) * 0.3)
-            read.b.copy_(torch.randn(read.b.shape, device=DEVICE) * 0.3)
+                read.a.copy_(torch.randn(read.a.shape) * 0.3)
+            read.b.copy_(torch.randn(read.b.shape) * 0.3)
             entry, first = MODULES.index(each.module), FP8_ROWS if fp8_rows else 0
             starts = first + each.a_row, each.a_step, first + each.b_row, each.b_step
             entries[LAYER, entry] = torch.tensor([*starts, each.rank])
             scales[LAYER, entry] = 0.5 * slot
-            factors[each.module] = ExpertFactors(read.a.double(), read.b.double(), 0.5 * slot)
-        pool[pages] = buffer.view(len(pages), -1)
+            factors[each.module] = ExpertFactors(read.a.to(DEVICE).double(), read.b.to(DEVICE).double(), 0.5 * slot)
         none = torch.zeros(tables.num_layers, tables.modules.shape[2], 5, dtype=torch.int32)
-        tables.write(slot, pages, none, torch.zeros(none.shape[:2]), (entries, scales))
+        described = none, torch.zeros(none.shape[:2]), (entries, scales)
+        if slot not in partial or frames is None:
+            pages = [free.pop() for _ in range(count)]
+            pool.layer(LAYER)[pages] = data[LAYER].to(DEVICE)
+            tables.write(slot, pages, *described)
+        else:
+            layout = AdapterLayout(((), ()), count, experts=planned, fp8_rows=fp8_rows, frames=frames)
+            pages = [free.pop() for _ in range(frames.first_page + random.randint(0, frames.count) * frames.pages)]
+            residency = ExpertResidency(PackedAdapter("", 1, layout, data), GEOMETRY, pages, slot, slot)
+            _place_partly(pool, residency)
+            tables.write(slot, residency.packed_pages, *described)
+            where = residency.places(), residency.host_distances(pool), residency.kernel_pages
+            tables.write_residency(slot, slot, *where)
+            KEPT.append(data)  # kernels read it later
         placed.append(factors)
     return placed
+
+
+def _place_partly(pool: PagePool, residency: ExpertResidency) -> None:
+    """Copy random units into the frames, and take them out of host memory."""
+    frames, data, rows = residency.frames, residency.packed.data[LAYER], pool.layer(LAYER)
+    units = random.sample(range(frames.units[LAYER]), len(residency.pages_of))
+    for frame in residency.pages_of:
+        residency.clear(LAYER, frame)
+    rows[residency.fixed_pages] = data[: frames.first_page].to(DEVICE)
+    data[: frames.first_page] = torch.nan
+    for frame, unit in zip(residency.pages_of, units, strict=True):
+        if random.random() < 0.9:  # others are being copied
+            residency.put(Move(LAYER, unit, frame))
+            start = frames.first_page + unit * frames.pages
+            rows[residency.pages_of[frame]] = data[start : start + frames.pages].to(DEVICE)
+            data[start : start + frames.pages] = torch.nan
+    residency.check()
 
 
 def _lora(module: str, rank: int, shared: str) -> ExpertLora:
@@ -96,6 +134,51 @@ def by_token(
     return out
 
 
+def _memory(experts: int, fp8_rows: int, *, partial: bool = False, pages: int = 700) -> tuple[PagePool, SlotTables]:
+    """Return a pool full of NaN, and tables."""
+    rows = len(ADAPTERS) + 1
+    residency = ResidencyTables(rows, rows, LAYER + 1, experts, DEVICE) if partial else None
+    tables = SlotTables(rows, LAYER + 1, 900, DEVICE, experts=True, fp8_rows=fp8_rows, residency=residency)
+    pool = PagePool(GEOMETRY, pages, DTYPE, torch.device(DEVICE))
+    pool.data.fill_(torch.nan)
+    return pool, tables
+
+
+@pytest.mark.parametrize("in_fp8", [(), (1, 2, 4)], ids=["plain", "some in FP8"])
+@pytest.mark.parametrize(("tokens", "experts", "seed"), [(1, 4, 0), (5, 4, 1), (9, 5, 2), (40, 4, 3), (90, 3, 4)])
+def test_experts_outside_the_pool_are_read_from_host_memory(
+    tokens: int, experts: int, seed: int, in_fp8: tuple[int, ...]
+) -> None:
+    """Random experts of some adapters lie in the pool, and all pairs of these adapters are counted."""
+    random.seed(seed)
+    hidden, inner, partial = 80, 40, (1, 2, 4)
+    shapes = ExpertShapes(experts, hidden, inner)
+    pool, tables = _memory(experts, DTYPE.itemsize if in_fp8 else 0, partial=True)
+    placed = place(pool, tables, shapes, in_fp8, partial)
+    x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
+    gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
+    down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(DTYPE)
+    routing = route(torch.randn(tokens, experts, device=DEVICE), 2, renormalised=True)
+    slots = torch.randint(0, len(ADAPTERS) + 1, (tokens,), dtype=torch.int32, device=DEVICE)
+    slots[0] = 1
+    lora = StepLora(slots, pool.layer(LAYER), tables, LAYER, KV_DIM, 32)
+    run = lambda: grouped_experts(x, gate_up, down, routing, "silu", None, lora)  # noqa: E731
+    got = run()
+    want = by_token(x, (gate_up, down), routing, slots, placed)
+    assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[DTYPE]
+    assert tables.residency is not None
+    for slot in range(1, len(ADAPTERS) + 1):
+        chosen = routing.experts[slots == slot].flatten().long().bincount(minlength=experts)
+        counted = chosen if slot in partial else torch.zeros_like(chosen)
+        assert torch.equal(tables.residency.counts[slot, LAYER].long(), counted)
+    if DEVICE == "cuda":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = run()
+        graph.replay()
+        torch.testing.assert_close(captured, got, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("in_fp8", [(), (1, 2, 4)], ids=["plain", "some in FP8"])
 @pytest.mark.parametrize(
     ("tokens", "experts", "hidden", "inner"), [(1, 4, 48, 40), (9, 5, 64, 75), (90, 3, 80, 33), (260, 3, 32, 16)]
@@ -106,9 +189,7 @@ def test_each_pair_has_its_own_adapter_and_expert(
     """A program for each pair, and blocks of 64 and 128 pairs with several adapters; other pool rows hold NaN."""
     assert config_of(2 * tokens, experts).pairs == {1: 16, 9: 16, 90: 64, 260: 128}[tokens]
     shapes = ExpertShapes(experts, hidden, inner)
-    fp8_rows = DTYPE.itemsize if in_fp8 else 0
-    tables = SlotTables(len(ADAPTERS) + 1, LAYER + 1, 400, DEVICE, experts=True, fp8_rows=fp8_rows)
-    pool = torch.full((600, ROWS_PER_PAGE * KV_DIM), torch.nan, dtype=DTYPE, device=DEVICE)
+    pool, tables = _memory(experts, DTYPE.itemsize if in_fp8 else 0)
     placed = place(pool, tables, shapes, in_fp8)
     x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
     gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
@@ -117,11 +198,11 @@ def test_each_pair_has_its_own_adapter_and_expert(
     slots = torch.randint(0, len(ADAPTERS) + 1, (tokens,), dtype=torch.int32, device=DEVICE)
     slots[0] = 2
     for rank in (32, 64):
-        lora = StepLora(slots, pool, tables, LAYER, KV_DIM, rank)
+        lora = StepLora(slots, pool.layer(LAYER), tables, LAYER, KV_DIM, rank)
         got = grouped_experts(x, gate_up, down, routing, "silu", None, lora)
         want = by_token(x, (gate_up, down), routing, slots, placed)
         assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[DTYPE]
-    none = StepLora(torch.zeros_like(slots), pool, tables, LAYER, KV_DIM, 32)
+    none = StepLora(torch.zeros_like(slots), pool.layer(LAYER), tables, LAYER, KV_DIM, 32)
     plain = grouped_experts(x, gate_up, down, routing, "silu")
     torch.testing.assert_close(grouped_experts(x, gate_up, down, routing, "silu", None, none), plain)
 
@@ -134,8 +215,7 @@ def test_with_a_fixed_configuration_rows_do_not_depend_on_others(
     if DEVICE == "cpu":
         add_in_order(monkeypatch)
     experts, hidden, inner, tokens = 4, 48, 40, 24
-    tables = SlotTables(len(ADAPTERS) + 1, LAYER + 1, 400, DEVICE, experts=True)
-    pool = torch.full((600, ROWS_PER_PAGE * KV_DIM), torch.nan, dtype=DTYPE, device=DEVICE)
+    pool, tables = _memory(experts, 0)
     place(pool, tables, ExpertShapes(experts, hidden, inner))
     x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
     gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
@@ -145,7 +225,7 @@ def test_with_a_fixed_configuration_rows_do_not_depend_on_others(
     fixed = config._replace(outputs=min(config.outputs, KV_DIM))
 
     def mixed(rows: torch.Tensor, *, adapted: bool = True, fixed: ExpertsConfig | None = fixed) -> torch.Tensor:
-        lora = StepLora(slots[rows], pool, tables, LAYER, KV_DIM, 32) if adapted else None
+        lora = StepLora(slots[rows], pool.layer(LAYER), tables, LAYER, KV_DIM, 32) if adapted else None
         routing = route(logits[rows], 2, renormalised=True)
         return grouped_experts(x[rows], gate_up, down, routing, "silu", None, lora, fixed=fixed)
 
@@ -181,8 +261,7 @@ def test_launches_grow_with_the_pairs_and_not_with_adapters_times_experts(monkey
         (kernels, "_down_kernel"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, Counted(getattr(module, name), name))
-    tables = SlotTables(tokens + 1, LAYER + 1, 900, DEVICE, experts=True)
-    pool = torch.full((30_000, ROWS_PER_PAGE * KV_DIM), torch.nan, dtype=DTYPE, device=DEVICE)
+    pool, tables = _memory(experts, 0, pages=30_000)
     placed = place(pool, tables, ExpertShapes(experts, hidden, inner))
     x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
     gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
@@ -192,7 +271,7 @@ def test_launches_grow_with_the_pairs_and_not_with_adapters_times_experts(monkey
     for rows, by_pair in ((16, True), (tokens, False)):
         programs.clear()
         routing = route(torch.randn(rows, experts, device=DEVICE), per_token, renormalised=True)
-        lora = StepLora(slots[:rows], pool, tables, LAYER, KV_DIM, 32)
+        lora = StepLora(slots[:rows], pool.layer(LAYER), tables, LAYER, KV_DIM, 32)
         got = grouped_experts(x[:rows], gate_up, down, routing, "silu", None, lora)
         want = by_token(x[:rows], (gate_up, down), routing, slots[:rows], placed)
         assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[DTYPE]

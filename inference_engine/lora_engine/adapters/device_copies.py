@@ -27,12 +27,18 @@ class DeviceCopies(Protocol):
     def start(self, copy: Callable[[], None]) -> Arrival | None:
         """Run ``copy``; return None if it is complete when this returns."""
 
+    def mark(self) -> Arrival | None:
+        """Return when everything that was launched so far has run; None: it has."""
+
 
 class InlineCopies:
     """A starter for a CPU, where a copy is complete before the call returns."""
 
     def start(self, copy: Callable[[], None]) -> Arrival | None:
         copy()
+        return None
+
+    def mark(self) -> Arrival | None:
         return None
 
 
@@ -52,6 +58,11 @@ class StreamCopies:
             ended = torch.cuda.Event(enable_timing=True)
             ended.record()
         return _StreamArrival(began, ended)
+
+    def mark(self) -> Arrival | None:
+        passed = torch.cuda.Event(enable_timing=True)
+        passed.record()
+        return _StreamArrival(passed, passed)
 
 
 class _StreamArrival:

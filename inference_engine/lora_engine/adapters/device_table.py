@@ -8,9 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from lora_engine.memory.page_pool import PagePool
+from lora_engine.memory.pinned import to_device
 from lora_kernels.tables import ALL_TARGETS, EXPERT_FIELDS, FIRST_TARGETS, FP8_ROWS, MODULE_FIELDS, SlotTables
 
 from .epilogue import EpilogueSlot
+from .expert_policy import CountsReading
+from .expert_residency import ExpertResidency
 from .experts import MODULES
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot
 
@@ -27,10 +31,43 @@ class DeviceTable:
             for first, group in zip(FIRST_TARGETS, TARGET_GROUPS, strict=True)
         ]
         self._free = list(range(tables.pages.shape[0] - 1, 0, -1))
+        residency = tables.residency
+        self._free_rows = list(range(len(residency.places) - 1, 0, -1)) if residency is not None else []
 
     @property
     def full(self) -> bool:
         return not self._free
+
+    @property
+    def residencies_full(self) -> bool:
+        """True if no more adapters can have only some of their experts in the pool."""
+        return not self._free_rows
+
+    def take_residency(self) -> int:
+        """Return an unused row of ``ResidencyTables``, to be filled by ``write_residency``."""
+        return self._free_rows.pop()
+
+    def give_back_residency(self, row: int) -> None:
+        """Free a row of ``ResidencyTables``."""
+        self._free_rows.append(row)
+
+    def write_residency(self, residency: ExpertResidency, pool: PagePool) -> None:
+        """Tell the kernels where the experts lie of an adapter that is described by ``write``."""
+        host, pages = residency.host_distances(pool), residency.kernel_pages
+        self.tables.write_residency(residency.index, residency.row, residency.places(), host, pages)
+
+    def write_places(self, residency: ExpertResidency) -> None:
+        """Tell the kernels where the experts lie now: in other pages, or in host memory."""
+        self.tables.write_places(residency.index, residency.row, residency.places(), residency.kernel_pages)
+
+    def read_counts(self, rows: list[int]) -> CountsReading:
+        """Begin to read, and reset, the kernels' counts of the rows."""
+        assert self.tables.residency is not None, "the tables count nothing"
+        counts = self.tables.residency.counts
+        index = to_device(torch.tensor(rows), counts.device)
+        reading = CountsReading(counts[index])
+        counts[index] = 0
+        return reading
 
     def take(self) -> int:
         """Return an unused index, to be filled by ``write``."""

@@ -16,6 +16,8 @@ from . import epilogue
 from .device_copies import Arrival, DeviceCopies, InlineCopies
 from .embedding_pages import AdapterEmbeddingLayer
 from .epilogue import EpilogueWeights
+from .expert_policy import ExpertFramesOf, ExpertPolicy, ExpertTable, ResidencyMirror
+from .expert_residency import ExpertResidency, write_packed
 from .experts import ExpertFactors, read_slot
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, factor_rows, module_rows
 from .load_times import LoadTimes
@@ -62,12 +64,14 @@ class AdapterSlot(Evictable):
         pool: PagePool,
         group_offsets: GroupOffsets,
         table_index: int = 0,
+        residency: ExpertResidency | None = None,
     ) -> None:
         super().__init__()
         self.digest = packed.digest
         self.rank = packed.rank
         self.num_bytes = packed.num_bytes
         self.pages = pages
+        self.residency = residency  # None: the adapter has all its pages
         self.generation = next(self._generations)
         self.table_index = table_index  # row in the kernels' tables; 0 without tables
         self.delta_correction_index = 0  # row with negated scales, while the adapter is merged into the base weights
@@ -83,12 +87,17 @@ class AdapterSlot(Evictable):
         self.layout = packed.layout
         self.groups = target_groups(packed.layout)
         layers = packed.layout.embedding_layers
-        self.embedding = AdapterEmbeddingLayer(layers.embedding, pool, pages) if layers and layers.embedding else None
-        self.head = AdapterEmbeddingLayer(layers.head, pool, pages) if layers and layers.head else None
+        of_packed = residency.packed_pages if residency is not None else pages
+        self.embedding = (
+            AdapterEmbeddingLayer(layers.embedding, pool, of_packed) if layers and layers.embedding else None
+        )
+        self.head = AdapterEmbeddingLayer(layers.head, pool, of_packed) if layers and layers.head else None
         self.has_epilogues = bool(packed.layout.epilogues)
         self._pool = pool
         self._offsets = group_offsets
-        self._contiguous = pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
+        self._contiguous = (
+            residency is None and pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
+        )
         self._views: dict[int, tuple[GroupWeights | None, ...]] = {}  # by layer; of copies only the latest one
 
     def group(self, layer: int, group: int) -> GroupWeights | None:
@@ -115,9 +124,9 @@ class AdapterSlot(Evictable):
     def experts(self, layer: int) -> dict[str, ExpertFactors]:
         """Return the factors of a layer's experts by module; empty if the adapter does not change them."""
         slots = self.layout.experts[layer] if self.layout.experts else ()
-        pool_rows = self._pool_rows(layer) if slots else None
-        if pool_rows is None:
+        if not slots:
             return {}
+        pool_rows = self._pool_rows(layer) if self.residency is None else self.residency.rows(self._pool, layer)
         rows, dtype = factor_rows(pool_rows, pool_rows.shape[1], fp8=self.layout.fp8_rows > 0), pool_rows.dtype
         read = {slot.module: read_slot(rows, slot) for slot in slots}
         return {module: ExpertFactors(f.a.to(dtype), f.b.to(dtype), f.scale) for module, f in read.items()}
@@ -126,7 +135,7 @@ class AdapterSlot(Evictable):
         """Invalidate the slot before its pages are freed: reading through it raises from now on."""
         if self.refs:
             raise AssertionError(f"adapter {self.digest} is dropped while {self.refs} requests use it")
-        self._views, self.embedding, self.head = {}, None, None
+        self._views, self.embedding, self.head, self.residency = {}, None, None, None
         self.layout = None  # type: ignore[assignment]
 
     def _resolve(self, layer: int) -> tuple[GroupWeights | None, ...]:
@@ -139,11 +148,15 @@ class AdapterSlot(Evictable):
         )
 
     def _pool_rows(self, layer: int) -> torch.Tensor:
-        """Return ``[pool_rows, kv_dim]``: a view of consecutive pages, or a copy of scattered ones."""
+        """Return ``[pool_rows, kv_dim]``: a view of consecutive pages, or a copy of scattered ones.
+
+        Of an adapter without all its pages, the pages before those of experts.
+        """
         data, kv_dim = self._pool.layer(layer), self._pool.geometry.kv_dim
         if self._contiguous:
             return data[self.pages[0] : self.pages[0] + len(self.pages)].view(-1, kv_dim)
-        return data[torch.tensor(self.pages, device=data.device)].view(-1, kv_dim)
+        pages = self.pages if self.residency is None else self.residency.fixed_pages
+        return data[torch.tensor(pages, dtype=torch.int64, device=data.device)].view(-1, kv_dim)
 
     def _group_weights(self, pool_rows: torch.Tensor | None, slots: list[ModuleSlot]) -> GroupWeights | None:
         if not slots or pool_rows is None:
@@ -187,7 +200,7 @@ def group_offsets(shapes: dict[str, tuple[int, int]]) -> GroupOffsets:
     return offsets
 
 
-class AdapterTable(Protocol):
+class AdapterTable(ExpertTable, Protocol):
     """A table in which kernels find adapters; backends that read the slots need none."""
 
     def take(self) -> int:
@@ -201,6 +214,33 @@ class AdapterTable(Protocol):
 
     @property
     def full(self) -> bool: ...
+
+    @property
+    def residencies_full(self) -> bool:
+        """True if ``take_residency`` would fail."""
+
+    def take_residency(self) -> int:
+        """Return a row for an adapter that may have only some of its experts in the pool."""
+
+    def give_back_residency(self, row: int) -> None:
+        """Free the row for use by another adapter."""
+
+    def write_residency(self, residency: ExpertResidency, pool: PagePool) -> None:
+        """Tell the kernels where the experts lie of an adapter that is described by ``write``."""
+
+
+def copy_to_device(packed: PackedAdapter, slot: AdapterSlot, pool: PagePool, table: AdapterTable | None) -> None:
+    """Copy an adapter into its pages, and describe it to the kernels."""
+    if slot.residency is not None:
+        write_packed(pool, slot.residency)
+        if table:
+            table.write(slot.table_index, packed.layout, slot.residency.packed_pages)
+            table.write_residency(slot.residency, pool)
+        return
+    if slot.pages:
+        pool.write_adapter(slot.pages, packed.data)
+    if table:
+        table.write(slot.table_index, packed.layout, slot.pages)
 
 
 @dataclass(slots=True)
@@ -223,7 +263,7 @@ class DeviceAdapter:
     rank: int
 
 
-class DeviceMirror(Protocol):
+class DeviceMirror(ResidencyMirror, Protocol):
     """The other ranks of a tensor-parallel group, whose pools have their parts of the same adapters in equal pages."""
 
     def load(self, slot: AdapterSlot, packed: PackedAdapter) -> Arrival:
@@ -267,7 +307,14 @@ class DeviceTier:
         costs: RestoreCosts | None = None,
         copies: DeviceCopies | None = None,
         mirror: DeviceMirror | None = None,
+        experts: float | None = 1.0,
+        in_host_memory: Callable[[PackedAdapter], bool] = lambda packed: True,
     ) -> None:
+        """Create an empty tier.
+
+        ``experts``: the largest share of an adapter's experts that have pages, below 1; None: as many as fit. The
+        others are read from host memory, so such an adapter is dropped once it is not ``in_host_memory``.
+        """
         self.stats = LoadStats()
         self.load_times = LoadTimes()
         self.idle_pages = 0  # of evictable adapters without a request
@@ -282,6 +329,12 @@ class DeviceTier:
         self._costs = costs or RestoreCosts()
         self._copies = copies or InlineCopies()
         self._mirror = mirror
+        self.experts: ExpertPolicy | None = None  # with ``experts`` of all adapters in the pool
+        if experts is None or experts < 1.0:
+            self.experts = ExpertPolicy(
+                pool, allocator, self._queue, self._costs, self._copies, table, mirror, experts
+            )  # fmt: skip
+        self._in_host_memory = in_host_memory
         # Host memory must not be reused for another adapter while the bus still reads it.
         self._arriving: dict[AdapterSlot, PackedAdapter] = {}
         self._abandoned: list[tuple[Arrival, PackedAdapter]] = []
@@ -318,24 +371,47 @@ class DeviceTier:
         """Predicted seconds until every copy to the device that is under way has ended."""
         return self.copy_seconds(sum(len(slot.pages) for slot in self._arriving))
 
-    def load(self, packed: PackedAdapter) -> AdapterSlot:
+    def pages_wanted(self, packed: PackedAdapter) -> int:
+        """Return the pages with which ``load`` would place an adapter if so many are free."""
+        if self.experts is None or packed.layout.frames is None:
+            return packed.num_pages
+        return self.experts.least_pages(packed) + self.experts.frames(packed) * packed.layout.frames.pages
+
+    def least_pages(self, packed: PackedAdapter) -> int:
+        """Return the pages without which an adapter cannot be loaded."""
+        if self.experts is None or packed.layout.frames is None:
+            return packed.num_pages
+        return self.experts.least_pages(packed)
+
+    def load(self, packed: PackedAdapter, spare: int = 0) -> AdapterSlot:
         """Begin to copy an adapter into the pool. It is idle until acquired, and must be ``ready`` or joined before
         use.
 
-        Raises ``OutOfPages``: free pages first.
+        One on experts, of which only some need pages, leaves ``spare`` pages free. Raises ``OutOfPages``: free pages
+        first.
         """
-        pages = self._allocator.allocate_run(packed.num_pages) if packed.num_pages else []
-        slot = AdapterSlot(packed, pages, self._pool, self._offsets, self._table_row())
+        count, least, residency = self.pages_wanted(packed), self.least_pages(packed), None
+        if self.experts is not None and packed.layout.frames is not None:
+            of_frame = packed.layout.frames.pages
+            count = least + min(count - least, max(0, self._allocator.free - spare - least)) // of_frame * of_frame
+        pages = self._allocator.allocate_run(count) if count else []
+        index = self._table_row()
+        if self.experts is not None and packed.layout.frames is not None:
+            residency = ExpertResidency(packed, self._pool.geometry, pages, index, self._residency_row())
+        slot = AdapterSlot(packed, pages, self._pool, self._offsets, index, residency)
+        if self.experts is not None and residency is not None:
+            self.experts.open(slot.generation, residency, lambda pages: self._pages_changed(slot, pages))
         began = self._clock()
         slot.arrival = self._copies.start(lambda: self._copy(packed, slot))
         if self._mirror is not None:
             slot.arrival = _Arrivals(slot.arrival, self._mirror.load(slot, packed))
+        copied = packed.num_bytes * count // packed.num_pages if packed.num_pages else 0
         if slot.arrival is not None:
             self._arriving[slot] = packed
         else:
-            self.load_times.add(slot.num_bytes, self._clock() - began)
+            self.load_times.add(copied, self._clock() - began)
         self.stats.adapters += 1
-        self.stats.num_bytes += packed.num_bytes
+        self.stats.num_bytes += copied
         self._slots[packed.digest] = slot
         self._becomes_idle(slot)
         return slot
@@ -357,6 +433,7 @@ class DeviceTier:
             self._count_idle(slot, -1)
         slot.refs += 1
         slot.uses += 1
+        self._update_experts(slot)
 
     def release(self, slot: AdapterSlot) -> None:
         slot.refs -= 1
@@ -413,7 +490,10 @@ class DeviceTier:
 
     def drop(self, slot: AdapterSlot) -> None:
         """Free an idle adapter's pages."""
+        residency = slot.residency
         slot.close()
+        if residency is not None:
+            self._drop_experts(slot, residency)
         if slot.arrival is not None:  # others must not write to these pages before the copy is complete
             slot.arrival.join()
             self._abandoned.append((slot.arrival, self._arriving.pop(slot)))
@@ -427,10 +507,7 @@ class DeviceTier:
         self._allocator.release(slot.pages)
 
     def _copy(self, packed: PackedAdapter, slot: AdapterSlot) -> None:
-        if slot.pages:
-            self._pool.write_adapter(slot.pages, packed.data)
-        if self._table:
-            self._table.write(slot.table_index, packed.layout, slot.pages)
+        copy_to_device(packed, slot, self._pool, self._table)
 
     def _arrived(self, slot: AdapterSlot, arrival: Arrival) -> None:
         seconds = arrival.seconds()
@@ -442,17 +519,68 @@ class DeviceTier:
             self._costs.adapter_page += 0.1 * (seconds / len(slot.pages) - self._costs.adapter_page)
         slot.arrival = None
         del self._arriving[slot]
+        self._update_experts(slot)
 
     def collect_arrivals(self) -> None:
-        """Update the adapters whose copies are complete."""
+        """Update the adapters whose copies are complete, and choose which experts have pages; between two steps."""
         for slot in list(self._arriving):
             self.ready(slot)
+        if self.experts is not None:
+            for slot in [s for s in self._slots.values() if s.residency and not s.refs and not s.arrival]:
+                if slot.residency is not None and not self._in_host_memory(slot.residency.packed):
+                    self.drop(slot)  # its memory there is another's to use
+            self.experts.step()
         self._abandoned = [(arrival, packed) for arrival, packed in self._abandoned if not arrival.done()]
 
     def _becomes_idle(self, slot: AdapterSlot) -> None:
         slot.last_used = self._clock()
         self._count_idle(slot, 1)
         self.offer(slot)
+        self._update_experts(slot)
+
+    def _update_experts(self, slot: AdapterSlot) -> None:
+        """Tell the policy of experts whether an adapter is in use."""
+        if self.experts is not None and slot.residency is not None:
+            state = {"in_use": slot.refs > 0, "pinned": slot.pinned, "arrived": slot.arrival is None}
+            self.experts.set_state(slot.generation, **state)
+
+    def _drop_experts(self, slot: AdapterSlot, residency: ExpertResidency) -> None:
+        """Forget an adapter on experts, whose host memory launched steps may still read."""
+        assert self.experts is not None
+        for reader in (self.experts.close(slot.generation), self._copies.mark()):
+            if reader is not None:
+                self._abandoned.append((reader, residency.packed))
+        if self._table:
+            self._table.give_back_residency(residency.row)
+
+    def _pages_changed(self, slot: AdapterSlot, pages: list[int]) -> None:
+        if not slot.refs:
+            raise AssertionError(f"the pages of the idle adapter {slot.digest} change")
+        slot.pages = pages
+
+    @property
+    def evictable_pages(self) -> int:
+        """Number of pages of experts that running adapters can do without."""
+        return 0 if self.experts is None else self.experts.evictable_pages
+
+    def kept_pages(self, slot: AdapterSlot) -> int:
+        """Return how many pages of a running adapter are not among ``evictable_pages``."""
+        if self.experts is None or slot.residency is None or slot.pinned or slot.arrival is not None:
+            return len(slot.pages)
+        return slot.residency.least_pages
+
+    def evict_experts(self, entry: ExpertFramesOf) -> None:
+        """Free pages of the least used experts of a running adapter."""
+        assert self.experts is not None
+        self.experts.evict(entry)
+
+    def _residency_row(self) -> int:
+        if self._table is None:
+            return 0
+        if self._table.residencies_full:  # it has more rows than sequences can run, so some adapter is idle
+            idle = (slot for slot in self._slots.values() if slot.residency is not None and not slot.refs)
+            self.drop(min(idle, key=lambda slot: (slot.pinned, slot.last_used)))
+        return self._table.take_residency()
 
     def _set_pinned(self, slot: AdapterSlot, *, pinned: bool) -> None:
         if slot.pinned == pinned:
@@ -464,6 +592,7 @@ class DeviceTier:
         if not slot.refs:
             self._count_idle(slot, 1)
             self.offer(slot)
+        self._update_experts(slot)
 
     def _count_idle(self, slot: AdapterSlot, sign: int) -> None:
         if slot.pinned:

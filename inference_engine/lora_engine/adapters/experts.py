@@ -1,8 +1,11 @@
 """The LoRA of experts in an adapter's pages.
 
-Experts of a layer have equal sizes, so their rows lie at equal distances: a kernel finds an expert's rows from the
-first one's and the step to the next. A factor that all experts share lies there once, with a step of zero. There is no
-buffer of slots times experts: an adapter takes the pages of its own ranks and modules.
+All rows of an expert lie together, and those of the experts of a layer at equal distances: a kernel finds an expert's
+rows from the first one's and the step to the next. A factor that all experts share lies before them, once, with a step
+of zero. There is no buffer of slots times experts: an adapter takes the pages of its own ranks and modules.
+
+A page has the same id in every layer, so a *frame*, the pages of one or a few adjacent experts, has room for some
+experts of each layer, which need not be the same ones (``expert_residency``).
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from .tensors import factor_rows, pool_rows_per_row, read_tensor
 
 # Modules of an expert, in the order of the kernels' tables.
 MODULES = (GATE, UP, DOWN)
+# Rows of an expert with padding, as a multiple of those without, up to which a frame takes no further expert.
+_MOST_PADDED = 17 / 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,8 @@ class ExpertSlot:
     """The place of a module of every expert of a layer: pool row offsets from the start of the adapter's pages.
 
     A has ``rank`` rows of ``in_features``, B transposed as many of ``out_features``. ``a_step`` and ``b_step`` are the
-    pool rows from one expert's to the next one's; 0: all experts have the same. Gate and up may have the same A.
+    pool rows from one expert's to the next one's; 0: all experts have the same. Gate and up may have the same A. An
+    adapter's steps that are not 0 are equal.
     """
 
     module: str
@@ -54,33 +60,129 @@ class ExpertFactors:
     scale: float
 
 
-def plan_experts(
-    modules: Sequence[ExpertLora], cursor: int, kv_dim: int, shapes: ExpertShapes, fp8_rows: int = 0
-) -> tuple[tuple[ExpertSlot, ...], int]:
-    """Assign pool rows from ``cursor`` on to a layer's modules; return the slots and the next free row.
+@dataclass(frozen=True, slots=True)
+class ExpertFrames:
+    """The division of experts' rows into frames of whole pages, behind an adapter's other modules.
 
-    With ``fp8_rows`` the slots count rows of FP8 elements, see ``AdapterLayout``.
+    A frame has ``pages`` pages and the rows of ``experts`` of the ``of_layer`` experts of a layer, adjacent ones: a
+    *unit*. Experts are ``step`` rows apart. ``first_units``: by layer, the number of its first unit in its layer group,
+    whose layers' units lie behind each other; -1: it has none. ``units``: by layer group, how many it has. Unit n of a
+    layer group lies in frame n of the packed adapter.
     """
-    slots: list[ExpertSlot] = []
-    cursor *= max(1, fp8_rows)
-    for lora in modules:
-        scale = lora.scales[0] if len(lora.scales) == 1 else 1.0  # different ones are multiplied into B
-        ins, outs = (shapes.inner, shapes.hidden) if lora.module == DOWN else (shapes.hidden, shapes.inner)
-        a_step = lora.rank * pool_rows_per_row(ins, kv_dim)
-        b_step = lora.rank * pool_rows_per_row(outs, kv_dim)
-        a_row, cursor = cursor, cursor + a_step * (1 if lora.a.is_shared else shapes.count)
-        for module in (GATE, UP) if lora.module == GATE_UP else (lora.module,):
-            steps = 0 if lora.a.is_shared else a_step, 0 if lora.b.is_shared else b_step
-            slot = ExpertSlot(module, shapes.count, lora.rank, scale, a_row, steps[0], cursor, steps[1], ins, outs)
-            slots.append(slot)
-            cursor += b_step * (1 if lora.b.is_shared else shapes.count)
-    return tuple(slots), -(-cursor // max(1, fp8_rows))
+
+    first_page: int
+    pages: int
+    experts: int
+    of_layer: int
+    step: int
+    first_units: tuple[int, ...]
+    units: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of frames of all experts."""
+        return max(self.units)
 
 
-def expert_rows(shapes: ExpertShapes, rank: int, kv_dim: int) -> int:
-    """Return the pool rows of LoRA of one rank on every module of a layer's experts."""
-    of_hidden, of_inner = pool_rows_per_row(shapes.hidden, kv_dim), pool_rows_per_row(shapes.inner, kv_dim)
-    return shapes.count * rank * len(MODULES) * (of_hidden + of_inner)
+def plan_experts(
+    by_layer: Sequence[Sequence[ExpertLora]],
+    used: Sequence[int],
+    geometry: PoolGeometry,
+    shapes: ExpertShapes,
+    fp8_rows: int = 0,
+) -> tuple[tuple[tuple[ExpertSlot, ...], ...], ExpertFrames | None, int]:
+    """Assign pool rows behind those that are ``used`` of each layer group to the modules of each layer's experts.
+
+    Returns the slots of each layer, the frames (None if experts share all factors), and the pages up to their end. With
+    ``fp8_rows`` the slots count rows of FP8 elements, see ``AdapterLayout``.
+    """
+    per_row, kv_dim = max(1, fp8_rows), geometry.kv_dim
+    cursors = [rows * per_row for rows in used]
+    sizes = {module: (shapes.inner, shapes.hidden) if module == DOWN else (shapes.hidden, shapes.inner)
+             for module in (*MODULES, GATE_UP)}  # fmt: skip
+
+    def rows_of(lora: ExpertLora, side: int) -> int:
+        return lora.rank * pool_rows_per_row(sizes[lora.module][side], kv_dim)
+
+    shared = list[dict[tuple[str, str], int]]()
+    most = 0
+    for layer, modules in enumerate(by_layer):
+        group, places, of_expert = geometry.layer_group(layer), dict[tuple[str, str], int](), 0
+        for lora in modules:
+            for module, side, factor in _factors(lora):
+                rows = rows_of(lora, side)
+                if factor.is_shared:
+                    places[module, "ab"[side]], cursors[group] = cursors[group], cursors[group] + rows
+                else:
+                    of_expert += rows
+        shared.append(places)
+        most = max(most, of_expert)
+    rows_per_page = geometry.rows_per_page * per_row
+    first_page = -(-max(cursors) // rows_per_page)
+    step, each = _aligned(most, rows_per_page, shapes.count) if most else (0, 1)
+    first_units, units = [-1] * len(by_layer), [0] * geometry.num_layer_groups
+    planned = []
+    for layer, modules in enumerate(by_layer):
+        group, slots = geometry.layer_group(layer), list[ExpertSlot]()
+        cursor = start = first_page * rows_per_page + units[group] * each * step
+        for lora in modules:
+            scale = lora.scales[0] if len(lora.scales) == 1 else 1.0  # different ones are multiplied into B
+            ins, outs = sizes[lora.module]
+            places, steps = dict(shared[layer]), {"a": 0, "b": 0}
+            for module, side, factor in _factors(lora):
+                if not factor.is_shared:
+                    steps["ab"[side]] = step
+                    places[module, "ab"[side]], cursor = cursor, cursor + rows_of(lora, side)
+            for module in (GATE, UP) if lora.module == GATE_UP else (lora.module,):
+                a_row = places[GATE, "a"] if lora.module == GATE_UP else places[module, "a"]
+                slots.append(
+                    ExpertSlot(
+                        module, shapes.count, lora.rank, scale, a_row, steps["a"], places[module, "b"], steps["b"], ins,
+                        outs,
+                    )
+                )  # fmt: skip
+        if cursor > start:
+            first_units[layer] = units[group]
+            units[group] += shapes.count // each
+        planned.append(tuple(slots))
+    if not most:
+        return tuple(planned), None, first_page
+    sizes_of = each * step // rows_per_page, each, shapes.count, step
+    frames = ExpertFrames(first_page, *sizes_of, tuple(first_units), tuple(units))
+    return tuple(planned), frames, first_page + frames.count * frames.pages
+
+
+def _factors(lora: ExpertLora) -> Iterator[tuple[str, int, ExpertFactor]]:
+    """Yield the factors in packing order: module, 0 for A or 1 for B, factor. Gate and up in one have one A."""
+    modules = (GATE, UP) if lora.module == GATE_UP else (lora.module,)
+    yield modules[0], 0, lora.a
+    for module in modules:
+        yield module, 1, lora.b
+
+
+def _aligned(rows: int, rows_per_page: int, experts: int) -> tuple[int, int]:
+    """Return the step from expert to expert, of at least ``rows``, and the experts of a frame.
+
+    A frame has the fewest experts whose rows fill its pages almost, so that few rows of a page are lost, and few
+    experts are copied for one.
+    """
+    choices = []
+    each = 1
+    while rows_per_page % each == 0 and experts % each == 0:
+        unit = rows_per_page // each
+        step = -(-rows // unit) * unit
+        if step <= rows * _MOST_PADDED:
+            return step, each
+        choices.append((step, each))
+        each *= 2
+    return min(choices)
+
+
+def expert_rows(shapes: ExpertShapes, rank: int, geometry: PoolGeometry) -> int:
+    """Return the largest number of pool rows of LoRA of one rank on every module of a layer's experts."""
+    of_hidden, of_inner = (pool_rows_per_row(each, geometry.kv_dim) for each in (shapes.hidden, shapes.inner))
+    pages = -(-rank * len(MODULES) * (of_hidden + of_inner) // geometry.rows_per_page)
+    return shapes.count * pages * geometry.rows_per_page
 
 
 def pack_experts(
@@ -155,10 +257,11 @@ def _views(pool_rows: torch.Tensor, slot: ExpertSlot) -> tuple[torch.Tensor, tor
 
 
 def _view(pool_rows: torch.Tensor, row: int, step: int, rank: int, features: int, count: int) -> torch.Tensor:
-    experts, per_row = count if step else 1, pool_rows_per_row(features, pool_rows.shape[1])
-    rows = pool_rows[row : row + experts * rank * per_row]
-    view: torch.Tensor = rows.view(experts, rank, per_row * pool_rows.shape[1])[:, :, :features]
-    return view
+    """Return the rows of a factor of each expert, or of all, as a view ``[experts, rank, features]``."""
+    kv_dim = pool_rows.shape[1]
+    strides = step * kv_dim, pool_rows_per_row(features, kv_dim) * kv_dim, 1
+    start = pool_rows.storage_offset() + row * kv_dim
+    return pool_rows.as_strided((count if step else 1, rank, features), strides, start)
 
 
 def _part(rows: torch.Tensor, rank: int, world: int) -> torch.Tensor:

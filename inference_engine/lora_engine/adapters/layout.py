@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from lora_engine.memory.page_pool import PoolGeometry
-from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
+from lora_engine.peft_format import AdapterManifest, ExpertLora, ModuleLora, SafetensorsFile
 
 from . import epilogue
 from .embedding_pages import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
 from .epilogue import BaseModules, EpilogueSlot, Place
-from .experts import ExpertSlot, pack_experts, plan_experts
+from .experts import ExpertFrames, ExpertSlot, pack_experts, plan_experts
 from .fp8_factors import quantise_factors
 from .host_memory import HostMemory, PageableMemory
 from .taken_out import factors
@@ -61,6 +61,8 @@ class AdapterLayout:
     are any, begin on a new page: the last ``embedding_layer_pages`` are only theirs. With ``invocation_tokens`` the
     adapter acts only from their last occurrence in a prompt on.
 
+    ``frames``: where experts have factors of their own, the frames of their rows.
+
     ``fp8_rows``: the factors of ``layers`` and ``experts`` are in FP8, and their rows are counted in pool rows of FP8
     elements, so many of which lie in one of the pool's dtype; 0: the factors have the pool's dtype.
     """
@@ -73,6 +75,7 @@ class AdapterLayout:
     invocation_tokens: tuple[int, ...] = ()
     experts: tuple[tuple[ExpertSlot, ...], ...] = ()
     fp8_rows: int = 0
+    frames: ExpertFrames | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -118,19 +121,20 @@ def plan_layout(
     for module in manifest.modules:
         by_layer[module.layer][module.target] = module
     vectors, outs = epilogue.vectors_of(manifest), {target: out for target, (_, out) in targets.shapes.items()}
-    layers, epilogues, experts, used = [], [], [], [0] * geometry.num_layer_groups
-    of_experts = [[lora for lora in manifest.experts if lora.layer == layer] for layer in range(geometry.num_layers)]
+    layers, epilogues, used = [], [], [0] * geometry.num_layer_groups
     for layer, modules in enumerate(by_layer):
         group = geometry.layer_group(layer)
         slots, end = plan_layer(modules, geometry.kv_dim, targets, used[group], fp8_rows)
         behind, used[group] = epilogue.plan(vectors.get(layer, {}), end, geometry.kv_dim, outs, targets.biased)
         layers.append(slots)
         epilogues.append(behind)
-        if manifest.experts and targets.experts is not None:
-            sizes = geometry.kv_dim, targets.experts, fp8_rows
-            placed, used[group] = plan_experts(of_experts[layer], used[group], *sizes)
-            experts.append(placed)
-    module_pages = -(-max(used) // geometry.rows_per_page)
+    experts: tuple[tuple[ExpertSlot, ...], ...] = ()
+    frames, module_pages = None, -(-max(used) // geometry.rows_per_page)
+    if manifest.experts and targets.experts is not None:
+        of_experts: list[list[ExpertLora]] = [[] for _ in range(geometry.num_layers)]
+        for lora in manifest.experts:
+            of_experts[lora.layer].append(lora)
+        experts, frames, module_pages = plan_experts(of_experts, used, geometry, targets.experts, fp8_rows)
     planner = EmbeddingLayersPlanner(geometry, module_pages * geometry.rows_per_page)
     embedding_layers = planner.plan(manifest.embedding_layers)
     num_pages = -(-planner.row // geometry.rows_per_page)
@@ -142,8 +146,9 @@ def plan_layout(
         num_pages - module_pages,
         behind_modules,
         manifest.invocation_tokens,
-        tuple(experts),
+        experts,
         fp8_rows,
+        frames,
     )
 
 

@@ -25,7 +25,7 @@ from .delta_norms import Norms, delta_norms
 from .embedding_pages import BaseEmbeddingLayers, against_base
 from .epilogue import BaseModules
 from .host_memory import HostMemory
-from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout
+from .layout import AdapterLayout, PackedAdapter, TargetShapes, pack_adapter, plan_layout
 
 
 class Packer(Protocol):
@@ -67,13 +67,15 @@ class PoolPacker:
         modules: BaseModules | None = None,
         *,
         fp8: bool = False,
+        partial: bool = False,
     ) -> None:
         """Create the packer. Rank 0 of several packs for all of them.
 
         ``embedding_layers`` are the base's, to compare saved rows with; None skips that. ``pool_pages`` is the size of
         the pool, 0 for no limit. ``modules`` are the base's, without which adapters that need them (DoRA, biases,
-        OLoRA) cannot be packed. ``fp8``: factors of LoRA are in FP8.
+        OLoRA) cannot be packed. ``fp8``: factors of LoRA are in FP8. ``partial``: experts may lie outside the pool.
         """
+        self._partial = partial
         self._fp8 = fp8
         self._embedding_layers = embedding_layers
         self._pool_pages = pool_pages
@@ -106,7 +108,10 @@ class PoolPacker:
             raise StageError(error.code, error.message, error.fix) from None
 
     def _require_room(self, manifest: AdapterManifest) -> None:
-        pages = self._pages(manifest)
+        layout = self._layout(manifest)
+        pages = layout.num_pages
+        if self._partial and layout.frames is not None:
+            pages -= layout.frames.count * layout.frames.pages
         if self._pool_pages and pages >= self._pool_pages - 1:
             size, page = pages * self._geometry.page_bytes(self._dtype), self._geometry.page_bytes(self._dtype)
             raise StageError(
@@ -114,15 +119,16 @@ class PoolPacker:
                 f"The adapter takes {size >> 20} MiB on the device, but this host's pool has "
                 f"{self._pool_pages * page >> 20} MiB, for all adapters and requests.",
                 "Train fewer modules (experts, or whole matrices by modules_to_save) or a lower rank, or ask the "
-                "operator for a larger pool (--pool-mb, --gpu-memory-fraction) or --adapter-dtype fp8.",
+                "operator for a larger pool (--pool-mb, --gpu-memory-fraction), --adapter-dtype fp8 or, for experts, "
+                "--expert-residency auto.",
             )
 
-    def _pages(self, manifest: AdapterManifest) -> int:
+    def _layout(self, manifest: AdapterManifest) -> AdapterLayout:
         fp8_rows = self._dtype.itemsize if self._fp8 else 0
-        return plan_layout(manifest, self._geometry, self._targets, fp8_rows).num_pages
+        return plan_layout(manifest, self._geometry, self._targets, fp8_rows)
 
     def num_bytes(self, manifest: AdapterManifest) -> int:
-        pages = self._pages(manifest)
+        pages = self._layout(manifest).num_pages
         return pages * self._geometry.page_bytes(self._dtype) * self._targets.world
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:

@@ -20,6 +20,9 @@ class AdapterSource(Protocol):
     def get(self, digest: str) -> PackedAdapter | None:
         """Return the adapter if it is in host memory now."""
 
+    def has(self, packed: PackedAdapter) -> bool:
+        """Return whether this is the adapter in host memory now; does not count as a use."""
+
     def request_load(self, digest: str) -> None:
         """Start to load a known adapter into host memory; a second call changes nothing."""
 
@@ -44,6 +47,9 @@ class LoadedAdapters:
 
     def get(self, digest: str) -> PackedAdapter | None:
         return self._adapters.get(digest)
+
+    def has(self, packed: PackedAdapter) -> bool:
+        return self._adapters.get(packed.digest) is packed
 
     def request_load(self, digest: str) -> None:
         """Do nothing: known adapters are loaded."""

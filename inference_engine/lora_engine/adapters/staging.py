@@ -163,6 +163,9 @@ class AdapterTiers:
     def get(self, digest: str) -> PackedAdapter | None:
         return self.arena.get(digest)
 
+    def has(self, packed: PackedAdapter) -> bool:
+        return self.arena.peek(packed.digest) is packed
+
     def request_load(self, digest: str) -> None:
         if digest in self._loads or not (is_combined(digest) or self.disk.has(content_of(digest))):
             return  # it is being loaded already, from disk or from the store

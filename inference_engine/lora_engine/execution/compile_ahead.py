@@ -50,8 +50,8 @@ MAX_PROCESSES = 16
 # Pages of the pool on the meta device.
 _PAGES = 4096
 _SETTINGS = (
-    "dtype", "quantization", "kv_cache_dtype", "adapter_dtype", "deterministic", "max_context", "max_running",
-    "page_tokens", "max_lora_rank", "tensor_parallel", "lora_sharding", "fused_sum_mb",
+    "dtype", "quantization", "kv_cache_dtype", "adapter_dtype", "expert_residency", "deterministic", "max_context",
+    "max_running", "page_tokens", "max_lora_rank", "tensor_parallel", "lora_sharding", "fused_sum_mb",
 )  # fmt: skip
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.

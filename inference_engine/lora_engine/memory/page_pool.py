@@ -112,6 +112,16 @@ class PagePool:
             index = torch.tensor(pages, device=self.data.device)
             self.data.index_copy_(1, index, packed.to(self.data.device, non_blocking=True))
 
+    def write_pages(self, group: int, pages: list[int], packed: torch.Tensor) -> None:
+        """Copy rows ``[len(pages), page_elems]``, contiguous ones, into pages of one layer group."""
+        start = 0
+        while start < len(pages):  # a copy of contiguous memory needs no buffer on either side
+            stop = start + 1
+            while stop < len(pages) and pages[stop] == pages[stop - 1] + 1:
+                stop += 1
+            self.data[group, pages[start] : pages[stop - 1] + 1].copy_(packed[start:stop], non_blocking=True)
+            start = stop
+
     @torch.inference_mode()
     def copy_pages(self, source: list[int], target: list[int]) -> None:
         """Copy pages in every layer group, in the order of the current stream; no page may be in both lists."""

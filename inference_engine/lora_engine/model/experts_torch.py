@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -57,13 +57,17 @@ def mixture(
     config: ExpertsConfig,
     activation: str,
     adapters: Sequence[tuple[LoraSpan, Mapping[str, ExpertFactors]]] = (),
+    routed: Callable[[torch.Tensor], None] | None = None,
 ) -> torch.Tensor:
     """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
 
     ``logits [tokens, experts]`` are the router's scores, ``adapters`` the factors of adapters on experts. Pairs of a
-    token and an expert are sorted by expert, so that each expert in use has one product of its tokens.
+    token and an expert are sorted by expert, so that each expert in use has one product of its tokens. ``routed`` gets
+    each token's experts.
     """
     experts, shares = route(logits, config, weights.correction)
+    if routed is not None:
+        routed(experts)
     counts = experts.flatten().bincount(minlength=config.count).tolist()
     order = experts.flatten().argsort(stable=True)
     outs, start = torch.empty(len(order), x.shape[1], dtype=x.dtype, device=x.device), 0

@@ -21,7 +21,7 @@ from lora_engine.memory.page_pool import PagePool, PoolGeometry
 from lora_engine.start_progress import StartProgress
 from lora_engine.text import Tokenizer
 from lora_kernels.state_pages import CHUNK
-from lora_kernels.tables import SlotTables
+from lora_kernels.tables import ResidencyTables, SlotTables
 
 from .batch import PrefillSpan, StepBatch
 from .config import ModelConfig
@@ -44,6 +44,9 @@ from .transformer import LayerInputs, Transformer
 from .weights import ModelWeights, biased_targets, embedding_and_head, load_weights, uneven_blocks
 
 log = logging.getLogger(__name__)
+
+# Rows beyond running sequences for adapters of whose experts only some are in the pool.
+_PARTIAL_ROWS = 64
 
 # MiB of the page pool on a CPU, if none is configured.
 CPU_POOL_MB = 256
@@ -231,9 +234,13 @@ def slot_tables(config: EngineConfig, model_config: ModelConfig, shape: ModelSha
     """Return the kernels' tables of adapters, on the device of ``shape``."""
     rows = max(config.max_running + 1, config.max_device_adapters) + 1
     pages = adapter_pages(shape, config, target_shapes(config, model_config, parallel))
-    has_experts = model_config.experts is not None
+    layers, experts, residency = model_config.num_layers, model_config.experts, None
     fp8_rows = shape.dtype.itemsize if fp8_adapters(config) else 0
-    return SlotTables(rows, model_config.num_layers, pages, shape.device, experts=has_experts, fp8_rows=fp8_rows)
+    if experts is not None and config.resident_experts != 1.0:
+        partial = min(rows, config.max_running + _PARTIAL_ROWS)
+        residency = ResidencyTables(rows, partial, layers, experts.count, shape.device)
+    sizes = rows, layers, pages, shape.device
+    return SlotTables(*sizes, experts=experts is not None, fp8_rows=fp8_rows, residency=residency)
 
 
 def target_shapes(config: EngineConfig, model_config: ModelConfig, parallel: Parallel) -> TargetShapes:
@@ -381,13 +388,15 @@ def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes
         of_b = module.b_rows * pool_rows_per_row(module.out_features, geometry.kv_dim)
         return of_a + of_b + 2 * pool_rows_per_row(shape.targets[target][1], geometry.kv_dim)
 
-    by_group, of_experts = Counter[int](), 0
-    if targets.experts is not None:
-        of_experts = expert_rows(targets.experts, config.max_lora_rank, geometry.kv_dim)
+    by_group, sparse = Counter[int](), Counter[int]()
     for layer in range(shape.num_layers):
         by_group[geometry.layer_group(layer)] += sum(map(pool_rows, shape.targets_of(layer)))
-        by_group[geometry.layer_group(layer)] += of_experts if layer in shape.sparse_layers else 0
-    return -(-max(by_group.values()) // geometry.rows_per_page)
+        sparse[geometry.layer_group(layer)] += layer in shape.sparse_layers
+    pages = -(-max(by_group.values()) // geometry.rows_per_page)
+    if targets.experts is None:
+        return pages
+    of_experts = expert_rows(targets.experts, config.max_lora_rank, geometry)
+    return pages + max(sparse.values()) * of_experts // geometry.rows_per_page
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:

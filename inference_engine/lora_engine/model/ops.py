@@ -257,7 +257,13 @@ class TorchOps:
         assert isinstance(x, torch.Tensor) and self.shape.experts is not None, "the model has experts"
         spans = [span for span in plan.batch.lora if span.sign > 0 and EXPERTS_GROUP in span.slot.groups]
         adapters = [(span, span.slot.experts(layer)) for span in spans]
-        mixed = mixture(x, logits, weights, self.shape.experts, self.shape.activation, adapters)
+
+        def count(experts: torch.Tensor) -> None:
+            for span in spans:
+                if span.slot.residency is not None:
+                    span.slot.residency.count(layer, experts[span.start : span.stop])
+
+        mixed = mixture(x, logits, weights, self.shape.experts, self.shape.activation, adapters, count)
         return mixed if out is None else out.copy_(mixed)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -71,6 +71,7 @@ def plan(config: EngineConfig, model: ModelConfig, card: int, weights: int = 0) 
     weights = weights or weight_bytes(model, dtype, parallel, quantised)
     tables = slot_tables(config, model, shape, parallel)
     of_tables = sum(value.nbytes for value in vars(tables).values() if isinstance(value, torch.Tensor))
+    of_tables += tables.residency.nbytes if tables.residency is not None else 0
     parts = {"weights": weights}
     if config.merges:
         of_tokens = model.vocab_size * model.hidden_size // config.tensor_parallel * dtype.itemsize

@@ -74,7 +74,17 @@ class SchedulingCore:
             has_states=pool.geometry.state_pages > 0,
         )
         self.device_tier = DeviceTier(
-            pool, self.allocator, target_shapes, clock, table, evictables, costs, copies, mirror
+            pool,
+            self.allocator,
+            target_shapes,
+            clock,
+            table,
+            evictables,
+            costs,
+            copies,
+            mirror,
+            config.resident_experts,
+            source.has,
         )
         context = PolicyContext(
             config, clock, self.device_tier.on_device, pool.num_pages * pool.geometry.page_tokens, pool.num_pages
@@ -303,6 +313,8 @@ class SchedulingCore:
         if (stats.kv, stats.state, stats.cached_prefix, stats.adapter) != owned:
             raise AssertionError(f"the pool counts {asdict(stats)}, but sequences, prefixes and adapters use {owned}")
         self._check_idle()
+        if self.device_tier.experts is not None:
+            self.device_tier.experts.check()
 
     def _check_idle(self) -> None:
         idle = [slot for slot in self.device_tier.slots() if not slot.refs]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
+from lora_engine.adapters.expert_policy import ExpertFramesOf
 from lora_engine.memory import Evictable, EvictionQueue, PageAllocator, PrefixCache, PrefixNode, StateSnapshot
 
 
 class Evictor:
-    """An evictor that frees pages of idle adapters and cached prefixes, those that cost least to restore first."""
+    """An evictor that frees pages of idle adapters, of experts that running ones can do without, and of cached
+    prefixes, those that cost least to restore first.
+    """
 
     def __init__(
         self, allocator: PageAllocator, queue: EvictionQueue, device_tier: DeviceTier, prefixes: PrefixCache
@@ -38,13 +41,15 @@ class Evictor:
 
     @property
     def idle_pages(self) -> int:
-        """Number of pages that could be freed: of adapters and prefixes that are neither in use nor pinned."""
+        """Number of pages that could be freed: of adapters and prefixes that are neither in use nor pinned, and of
+        experts of adapters in use.
+        """
         cached, kept = (
             self._allocator.stats().cached_prefix,
             self._prefixes.pinned_idle_pages + self._prefixes.reserved_pages,
         )
         prefixes = cached - kept
-        return self._device_tier.idle_pages + prefixes
+        return self._device_tier.idle_pages + self._device_tier.evictable_pages + prefixes
 
     def _unpin(self, lacking: int) -> None:
         """Unpin idle adapters, then prefixes: a copy restores an adapter, while a prefix has to be computed."""
@@ -58,6 +63,8 @@ class Evictor:
             self._prefixes.evict(entry)
         elif isinstance(entry, StateSnapshot):
             self._prefixes.evict_snapshot(entry)
+        elif isinstance(entry, ExpertFramesOf):
+            self._device_tier.evict_experts(entry)
         elif isinstance(entry, AdapterSlot):
             if self._device_tier.ready(entry):
                 self._device_tier.drop(entry)

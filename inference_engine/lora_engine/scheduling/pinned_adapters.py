@@ -88,7 +88,7 @@ class PinnedAdapters:
         if slot := self._device_tier.get(digest):
             return len(slot.pages)
         if packed := self._source.get(digest):
-            return packed.num_pages
+            return self._device_tier.pages_wanted(packed)
         if self._source.knows(digest) and self._source.load_error(digest) is None:
             self._source.request_load(digest)
         return None
@@ -102,7 +102,7 @@ class PinnedAdapters:
         packed = self._source.get(digest)
         if packed is None or not may_copy or not self._device_tier.has_table_row:
             return False
-        if not self._evictor.free_up(packed.num_pages + pages_for_others):
+        if not self._evictor.free_up(self._device_tier.pages_wanted(packed) + pages_for_others):
             return False
-        self._device_tier.pin(self._device_tier.load(packed))
+        self._device_tier.pin(self._device_tier.load(packed, spare=pages_for_others))
         return True

@@ -357,7 +357,8 @@ class Scheduler:
         digest = sequence.request.adapter_digest
         slot = self._device_tier.get(digest) if digest else None
         packed = self._source.get(digest) if digest and slot is None else None
-        wanted = self._geometry.pages_for_sequence(len(sequence.token_ids) + 1) + (packed.num_pages if packed else 0)
+        of_adapter = self._device_tier.least_pages(packed) if packed else 0
+        wanted = self._geometry.pages_for_sequence(len(sequence.token_ids) + 1) + of_adapter
         idle = self._evictor.idle_pages - self._device_tier.arriving_idle_pages
         if slot is not None and not (slot.refs or slot.pinned or slot.arrival):  # its own adapter is not evicted for it
             idle -= len(slot.pages)
@@ -373,7 +374,8 @@ class Scheduler:
             lacking -= sum(holders[page] == self._allocator.users(page) for page in victim.pages)
             if (slot := victim.slot or victim.dormant) is not None:
                 users[slot] += 1
-                lacking -= len(slot.pages) if users[slot] == slot.refs and not slot.pinned else 0
+                ends = users[slot] == slot.refs and not slot.pinned
+                lacking -= self._device_tier.kept_pages(slot) if ends else 0  # others need no pre-emption
         if lacking > 0 or not victims:
             return False
         for victim in victims:
@@ -481,21 +483,25 @@ class Scheduler:
             sequence.parent.usage.adapter_loaded_from = "disk"
             return Outcome.LOADING
         arriving = self._device_tier.arriving_idle_pages
-        if arriving and not goes_first and arriving + packed.num_pages > self._allocator.total // _ARRIVING_SHARE:
+        wanted, least = self._device_tier.pages_wanted(packed), self._device_tier.least_pages(packed)
+        if arriving and not goes_first and arriving + wanted > self._allocator.total // _ARRIVING_SHARE:
             return Outcome.LOADING
-        if not self._evictor.free_up(packed.num_pages + len(self.running), pins_too=not self.running):
+        pages = self._geometry.pages_for_sequence(len(sequence.token_ids) + 1) + len(self.running)
+        if wanted > least and self._evictor.free_up(wanted + pages):
+            return self._device_tier.load(packed, spare=pages)
+        if not self._evictor.free_up(least + len(self.running), pins_too=not self.running):
             # The adapter's size was unknown on arrival. A sequence that can never fit would block the queue.
-            if not self.can_ever_fit(sequence.num_prompt + sequence.max_tokens, packed.num_pages):
+            if not self.can_ever_fit(sequence.num_prompt + sequence.max_tokens, least):
                 raise too_large_for_host()
             return Outcome.NO_ROOM
-        return self._device_tier.load(packed)
+        return self._device_tier.load(packed, spare=pages)
 
     def _host_load_s(self, digest: str) -> float | None:
         """Return the seconds to copy the adapter to the device: 0 if it is there, None if it is not in host memory."""
         if self._device_tier.on_device(digest):
             return 0.0
         packed = self._source.get(digest)
-        return None if packed is None else self._device_tier.copy_seconds(packed.num_pages)
+        return None if packed is None else self._device_tier.copy_seconds(self._device_tier.pages_wanted(packed))
 
     def _note_wait(self, sequence: Sequence) -> None:
         parent = sequence.parent

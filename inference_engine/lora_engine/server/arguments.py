@@ -41,6 +41,8 @@ _HELP = {
     "quantization": "auto (weights as the checkpoint has them) or fp8 (quantise plain weights when they are loaded)",
     "kv_cache_dtype": "auto (keys and values in the dtype of the rest) or fp8 (half the memory, coarser)",
     "adapter_dtype": "auto (adapters in the dtype of the rest) or fp8 (LoRA's factors in half the memory, coarser)",
+    "expert_residency": "experts of an adapter in the page pool: full (all), auto (as many as fit, the most used ones) "
+    "or at most a share like 0.25; the others are read from host memory",
     "backend": "torch, triton, flashinfer (triton, with FlashInfer's attention for prompts) or auto (triton on a GPU)",
     "deterministic": "the same tokens and logits alone, in any batch and after any interruption; slower",
     "cuda_graphs": "capture decode steps as CUDA graphs (--no-cuda-graphs to run them eagerly)",
@@ -126,6 +128,10 @@ def parse(arguments: Sequence[str] | None = None) -> EngineConfig:
     config = EngineConfig(**values)
     if config.max_lora_rank > HIGHEST_LORA_RANK:
         parser.error(f"--max-lora-rank is {config.max_lora_rank}; the highest is {HIGHEST_LORA_RANK}")
+    try:
+        config.resident_experts  # noqa: B018
+    except ValueError as error:
+        parser.error(f"--expert-residency: {error}")
     if (config.tls_certificate is None) != (config.tls_key is None):
         parser.error("--tls-certificate and --tls-key go together")
     if (config.draft_model is None) == (config.speculation == "eagle3"):

@@ -174,6 +174,7 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
         yield from _gauge(name, text, getattr(status.forecast, part))
     yield from _counter("merges_total", "Adapters merged into the second set of weights.", status.merging.merges)
     yield from _counter("merged_steps_total", "Steps that ran on merged weights.", status.merging.merged_steps)
+    yield from _expert_lines(status)
     prefill = status.prefill_budget
     yield from _gauge("inter_token_objective_ms", "Objective between tokens that steps keep to.", prefill.objective_ms)
     yield from _counter("prefill_limited_steps_total", "Steps whose prefill was cut for it.", prefill.limited_steps)
@@ -195,6 +196,22 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
     dtypes = Tally(adapter.dtype for adapter in status.adapters if adapter.dtype)
     for dtype in sorted(dtypes):
         yield f'lora_engine_adapters_by_dtype{{dtype="{dtype}"}} {dtypes[dtype]}'
+
+
+def _expert_lines(status: pb.HostStatus) -> Iterator[str]:
+    """Yield the metrics of adapters on experts, if only some experts are in the pool."""
+    if not status.HasField("experts"):
+        return
+    experts = status.experts
+    yield from _gauge("experts_resident", "Units of experts of adapters in the page pool.", experts.resident)
+    yield from _gauge("experts", "Units of experts of the adapters on the device, in the pool or not.", experts.total)
+    text = "Units of experts that were copied into the page pool because the router chose them."
+    yield from _counter("expert_promotions_total", text, experts.promotions)
+    text = "Units of experts whose pages were given to others."
+    yield from _counter("expert_demotions_total", text, experts.demotions)
+    yield from _counter("expert_pairs_total", "Pairs of a token and an expert of adapters on experts.", experts.pairs)
+    text = "Pairs of a token and an expert whose rows were read from host memory."
+    yield from _counter("expert_host_pairs_total", text, experts.host_pairs)
 
 
 def _tenant_lines(status: pb.HostStatus) -> Iterator[str]:

@@ -363,6 +363,7 @@ def _packer(config: EngineConfig, loaded: LoadedModel, memory: HostMemory, *, fp
         loaded.pool.num_pages,
         base_modules(config, loaded),
         fp8=fp8,
+        partial=config.resident_experts != 1.0,
     )
 
 

@@ -182,5 +182,6 @@ def _snapshot(engine: Engine) -> Snapshot:
         "pool": engine.pool_stats(),
         "merging": engine.merge_report(),
         "prefill_budget": engine.prefill_budget_report(),
+        "experts": engine.expert_report(),
     }
     return Snapshot(figures, engine.device_adapters(), engine.device_load_time, engine.prefix_tokens())

@@ -17,7 +17,8 @@ import torch
 
 from lora_engine.adapters.device_copies import Arrival, InlineCopies, StreamCopies
 from lora_engine.adapters.device_table import DeviceTable
-from lora_engine.adapters.device_tier import AdapterSlot, group_offsets
+from lora_engine.adapters.device_tier import AdapterSlot, copy_to_device, group_offsets
+from lora_engine.adapters.expert_residency import ExpertResidency, Residents
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
 from lora_engine.engine import build_runner
@@ -33,6 +34,7 @@ from lora_engine.text import TokenizerError
 from . import group
 from .messages import (
     Capture,
+    ChangeExperts,
     Command,
     Copied,
     CopyPages,
@@ -43,6 +45,7 @@ from .messages import (
     Load,
     Merge,
     Replay,
+    SettleExperts,
     Slab,
     SpanOf,
     Step,
@@ -145,6 +148,7 @@ class Follower:
         self._offsets = group_offsets(loaded.targets.shapes)
         self._table = DeviceTable(loaded.tables, loaded.model.shape.targets) if loaded.tables is not None else None
         self._copies = StreamCopies(loaded.pool.data.device) if loaded.pool.data.is_cuda else InlineCopies()
+        self._residents = Residents(loaded.pool, self._table, self._copies)
         self._runner = build_runner(config, loaded)
         self._slots: dict[int, AdapterSlot] = {}
         self._slabs: dict[int, torch.Tensor] = {}
@@ -181,6 +185,10 @@ class Follower:
                 self._load(command)
             case Drop(generation):
                 self._drop(generation)
+            case ChangeExperts(generation, change):
+                self._residents.change(self._residency(generation), change)
+            case SettleExperts(generation):
+                self._residents.settle(self._residency(generation))
             case JudgeMerge(generation):
                 self._await([generation])
                 harmless = self._merged().harmless(self._slots[generation])
@@ -204,23 +212,29 @@ class Follower:
         num_bytes = math.prod(shape) * self._pool.data.element_size()
         of_ranks = self._slabs[load.slab][load.start : load.start + num_bytes].view(self._pool.data.dtype).view(shape)
         packed = PackedAdapter(load.digest, load.rank, load.layout, of_ranks[rank])
-        slot = AdapterSlot(packed, list(load.pages), self._pool, self._offsets, load.table_index)
+        pages, residency = list(load.pages), None
+        if load.residency_row >= 0:
+            index = load.table_index
+            residency = ExpertResidency(packed, self._pool.geometry, pages, index, load.residency_row)
+        slot = AdapterSlot(packed, pages, self._pool, self._offsets, load.table_index, residency)
         self._slots[load.generation] = slot
-        arrival = self._copies.start(lambda: self._copy(packed, slot))
+        arrival = self._copies.start(lambda: copy_to_device(packed, slot, self._pool, self._table))
         if arrival is None:
             self._commands.send(Copied(load.generation))
         else:
             self._arriving[load.generation] = arrival
 
-    def _copy(self, packed: PackedAdapter, slot: AdapterSlot) -> None:
-        if slot.pages:
-            self._pool.write_adapter(slot.pages, packed.data)
-        if self._table:
-            self._table.write(slot.table_index, packed.layout, slot.pages)
-
     def _drop(self, generation: int) -> None:
         self._await([generation])  # its pages are free for others only after the copy
-        self._slots.pop(generation).close()
+        slot = self._slots.pop(generation)
+        if slot.residency is not None:
+            self._residents.forget(slot.residency)
+        slot.close()
+
+    def _residency(self, generation: int) -> ExpertResidency:
+        residency = self._slots[generation].residency
+        assert residency is not None, "rank 0 changes the experts of an adapter that has all"
+        return residency
 
     def _await(self, generations: Iterable[int]) -> None:
         """Make the device wait for copies of adapters that it reads next."""

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import torch.distributed as dist
 
 from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.adapters.expert_residency import Change
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
 from lora_engine.execution.step_inputs import StepInputs
@@ -37,6 +38,7 @@ from .meeting_folder import MeetingFolder
 from .messages import (
     Answer,
     Capture,
+    ChangeExperts,
     Command,
     Copied,
     CopyPages,
@@ -47,6 +49,7 @@ from .messages import (
     Load,
     Merge,
     Replay,
+    SettleExperts,
     Slab,
     SpanOf,
     Step,
@@ -196,12 +199,19 @@ class Leader:
                 slot.table_index,
                 slab,
                 start,
+                -1 if slot.residency is None else slot.residency.row,
             )
         )
         return OthersCopies(self._copying, slot.generation)
 
     def drop(self, slot: AdapterSlot) -> None:
         self._tell(Drop(slot.generation))
+
+    def change_experts(self, generation: int, change: Change) -> None:
+        self._tell(ChangeExperts(generation, change))
+
+    def settle_experts(self, generation: int) -> None:
+        self._tell(SettleExperts(generation))
 
     def copy_pages(self, source: list[int], target: list[int]) -> None:
         self._tell(CopyPages(tuple(source), tuple(target)))

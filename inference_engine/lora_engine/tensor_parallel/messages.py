@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lora_engine.adapters.expert_residency import Change
 from lora_engine.adapters.layout import AdapterLayout
 from lora_engine.execution.step_inputs import StepInputs
 from lora_engine.model.batch import LoraSpan
@@ -44,7 +45,10 @@ class DropSlab:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A command to copy an adapter into ``pages`` from shared memory, which has the parts of all ranks in order."""
+    """A command to copy an adapter into ``pages`` from shared memory, which has the parts of all ranks in order.
+
+    ``residency_row`` above -1: the pages have room for only some of its experts, see ``ExpertResidency``.
+    """
 
     generation: int
     digest: str
@@ -54,10 +58,26 @@ class Load:
     table_index: int
     slab: int
     start: int  # bytes
+    residency_row: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeExperts:
+    """A command to begin a change of which experts of an adapter lie in the pool."""
+
+    generation: int
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class SettleExperts:
+    """A command to read the experts that the last change copies from the pool, once they are there."""
+
     generation: int
 
 
@@ -116,7 +136,10 @@ class Stop:
     pass
 
 
-Command = Slab | DropSlab | Load | Drop | Step | CopyPages | Capture | Replay | JudgeMerge | Merge | WeightNorms | Stop
+Command = (
+    Slab | DropSlab | Load | Drop | ChangeExperts | SettleExperts | Step | CopyPages | Capture | Replay | JudgeMerge
+    | Merge | WeightNorms | Stop
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,3 +156,13 @@ def test_the_server_passes_the_header_on() -> None:
         assert refused.value.headers["WWW-Authenticate"] == "Bearer"
         request = urllib.request.Request(url, headers={"Authorization": "Bearer s3cret"})
         assert opener.open(request, timeout=10).read() == b"figures\n"
+
+
+def test_experts_outside_the_pool_are_counted_where_that_is_possible() -> None:
+    metrics = busy(1)
+    assert not samples(metrics, "lora_engine_experts")
+    counts = pb.ResidentExperts(resident=3, total=8, promotions=5, demotions=2, pairs=100, host_pairs=7)
+    metrics.status.experts.CopyFrom(counts)
+    values = {"experts_resident": 3, "experts": 8, "expert_promotions_total": 5, "expert_demotions_total": 2}
+    for name, value in (values | {"expert_pairs_total": 100, "expert_host_pairs_total": 7}).items():
+        assert samples(metrics, f"lora_engine_{name}") == [({}, value)]

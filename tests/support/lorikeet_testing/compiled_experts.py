@@ -18,7 +18,7 @@ from lora_kernels.experts import (
 )
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Stack
 from lora_kernels.mxfp4 import Mxfp4Stack
-from lora_kernels.tables import SlotTables
+from lora_kernels.tables import ResidencyTables, SlotTables
 
 from .compiled import Launch, compiling
 from .compiled_shapes import elements
@@ -39,6 +39,11 @@ def main() -> None:
     fp8_tables = SlotTables(4, 1, 64, "cpu", experts=True, fp8_rows=2)  # adapters in FP8 beside others
     fp8_tables.pages, fp8_tables.experts = tables.pages, tables.experts
     fp8_tables.expert_scales = tables.expert_scales
+    residency = ResidencyTables(4, 4, 1, EXPERTS, "cpu")  # some experts outside the pool
+    residency.row_of, residency.host = elements(4, dtype=i32), elements(4, 1, dtype=torch.int64)
+    residency.places, residency.counts = elements(4, 1, EXPERTS, dtype=i32), elements(4, 1, EXPERTS, dtype=i32)
+    partial = SlotTables(4, 1, 64, "cpu", experts=True, residency=residency)
+    partial.pages, partial.experts, partial.expert_scales = tables.pages, tables.experts, tables.expert_scales
     launches: dict[str, Launch] = {}
     with compiling(lambda launch: launches.setdefault(f"{launch.name} {len(launches)}", launch)):
         biases = elements(EXPERTS, 2 * INNER, dtype=bf16), elements(EXPERTS, HIDDEN, dtype=bf16)
@@ -51,6 +56,8 @@ def main() -> None:
             x, routing, lora = _step(tokens, tables)
             grouped_experts(x, *plain, routing, "silu")
             grouped_experts(x, *plain, routing, "silu", None, lora)
+            if tokens in (_least(plain[0])[0], _least(plain[0])[-1]):
+                grouped_experts(x, *plain, routing, "silu", None, lora._replace(tables=partial))
         least, *_, most = _least(by_row[0])
         x, routing, _ = _step(least, tables)
         grouped_experts(x, *by_row, routing, "silu")
@@ -96,7 +103,8 @@ def _in_mxfp4(rows: int, columns: int) -> Mxfp4Stack:
 
 
 def _named(name: str, launch: Launch) -> str:
-    return name + ("", " of FP8", " of FP8", " of MXFP4")[launch.arguments.get("SCALES", 0)]
+    stored = ("", " of FP8", " of FP8", " of MXFP4")[launch.arguments.get("SCALES", 0)]
+    return name + stored + (" in part" if launch.arguments.get("RESIDENCY") else "")
 
 
 if __name__ == "__main__":

@@ -153,6 +153,7 @@ def led(config: EngineConfig, adapters: Sequence[Adapter]) -> Iterator[Engine]:
             geometry_of(engine), AdapterLimits(max_rank=config.max_lora_rank), engine.pool.geometry, engine.targets,
             engine.pool.data.dtype, leader.host_memory(pinned=False), base_embedding_layers(config, engine.loaded),
             modules=base_modules(config, engine.loaded), fp8=engine.loaded.fp8_adapters,
+            partial=config.resident_experts != 1.0,
         )  # fmt: skip
         for adapter in adapters:
             manifest = packer.inspect(adapter.folder, check_finite=True)
