@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -108,6 +109,11 @@ class Engine:
         self.source = source
         self.loaded = loaded or load_model(config)
         self.pool: PagePool = self.loaded.pool
+        boundary = CHUNK if self.loaded.model.ops.invariant and self.pool.geometry.state_pages else 1
+        # Fewest tokens of a prefix that can be pinned: a page; where states are kept at fixed tokens only, up to the
+        # first of those that ends a page, and a page behind it.
+        page = self.pool.geometry.page_tokens
+        self.least_pinned_tokens = page if boundary == 1 else math.lcm(page, boundary) + page
         self._head = None if self.loaded.draft_head is None else HeadDrafter(self.loaded.draft_head)
         self.core = SchedulingCore(
             config,
@@ -123,7 +129,7 @@ class Engine:
             merged_weights=self._merged_weights(),
             mirror=mirror,
             speculation=speculation_of(config, has_states=self.pool.geometry.state_pages > 0, head=self._head),
-            prompt_boundary=CHUNK if self.loaded.model.ops.invariant and self.pool.geometry.state_pages else 1,
+            prompt_boundary=boundary,
         )
         self.runner = runner or build_runner(config, self.loaded, mirror)
         self.runner.drafting = None if self._head is None else self.core.may_draft

@@ -30,7 +30,7 @@ from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import graph_shape, graph_sizes, usual_graphs
 from lora_engine.model.invariant_ops import LEAST_ROWS, InvariantOps, forbid_split_sums, padded_linear, rows_agree
 from lora_engine.model.loading import load_model
-from lora_engine.request import ChoiceSoFar, GenerationRequest, SamplingParams
+from lora_engine.request import ChoiceSoFar, GenerationRequest, PinnedPrefix, PinState, SamplingParams
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.scheduling.sequence import State
 from lora_kernels import invariant_decode, invariant_linear
@@ -187,6 +187,15 @@ def test_states_and_experts_in_random_schedules(monkeypatch: pytest.MonkeyPatch,
     assert all(end % CHUNK == 0 or end >= prompt for end, prompt in computed)
     assert any(end % CHUNK == 0 and end < prompt for end, prompt in computed), "no prompt was cut"
     assert together.engine.core.prefixes.snapshot_pages
+    # The shortest prefix that may be pinned is kept; without a chunk's end within it there would be no state.
+    least = together.engine.least_pinned_tokens
+    assert least == CHUNK + PAGE
+    pin = PinnedPrefix("pin", "", "", "", [7] * least)
+    assert together.engine.core.pin_prefixes([pin]) == {"pin": PinState.MISSING}
+    together.engine.add_request(GenerationRequest("pin", pin.token_ids, SamplingParams(max_tokens=1), pin="pin"))
+    while together.engine.has_work():
+        together.engine.step()
+    assert together.engine.core.pin_prefixes([pin]) == {"pin": PinState.KEPT}
 
 
 @pytest.mark.parametrize("at", [None, 1, 64, 100, 4 * CHUNK])

@@ -66,7 +66,7 @@ class PrefixPins:
         self._engine = engine
         self._tiers = tiers
         self._inputs = inputs
-        self._page_tokens = page_tokens
+        self._page_tokens = self._least = page_tokens
         self._recent = recent
         self._read: dict[str, _Read] = {}
         self._wanted: dict[str, PinnedPrefix] = {}
@@ -78,6 +78,7 @@ class PrefixPins:
     async def set(self, prefixes: Sequence[pb.PinnedPrefix]) -> pb.PinPrefixesReply:
         """Pin these prefixes and no others. Waits up to a second for those that are missing."""
         async with self._setting:
+            self._least = await asyncio.wrap_future(self._engine.call(lambda engine: engine.least_pinned_tokens))
             self._read = {prefix.name: await self._tokens(prefix) for prefix in prefixes}
             valid = [prefix for prefix in prefixes if self._read[prefix.name].error is None]
             self._wanted = {prefix.name: self._in_tokens(prefix) for prefix in valid}
@@ -122,7 +123,7 @@ class PrefixPins:
             log.exception("a prefix could not be read", extra={"prefix": prefix.name})
             return _Read(prompt, now, [], _unreadable())
         return _Read(
-            prompt, now, ids, None if len(ids) >= self._page_tokens else _too_short(len(ids), self._page_tokens)
+            prompt, now, ids, None if len(ids) >= self._least else _too_short(len(ids), self._page_tokens, self._least)
         )
 
     def _in_tokens(self, prefix: pb.PinnedPrefix) -> PinnedPrefix:
@@ -199,10 +200,13 @@ class PrefixPins:
             self._failed[prefix.name] = error, time.monotonic() + _FAILED_REST_S
 
 
-def _too_short(tokens: int, page_tokens: int) -> RequestError:
+def _too_short(tokens: int, page_tokens: int, least: int) -> RequestError:
+    kept = f"only full pages of {page_tokens} tokens are kept"
+    if least > page_tokens:
+        kept = f"this host keeps the state of a prefix of {least} tokens or more"
     return RequestError(
         "prefix_too_short",
-        f"Longer prompts have {tokens} tokens of it in common, and only full pages of {page_tokens} tokens are kept.",
+        f"Longer prompts have {tokens} tokens of it in common, and {kept}.",
         "Pin a longer beginning. Some chat templates write the system prompt into the last message: with these, "
         "nothing can be shared.",
     )

@@ -70,7 +70,7 @@ class LetterEngine(Engine):
     """An engine without a model: every request gets one token "x" per step and choice, after ``gate`` opens."""
 
     def __init__(self, step_s: float = 0.0) -> None:
-        self.steps = 0
+        self.steps, self.least_pinned_tokens = 0, 16
         self.gate = threading.Event()
         self.gate.set()
         self.fail_next: list[Exception] = []
