@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the demo model and its adapters anew: tokenizer, base model, adapters, scores.
+# Makes the demo model and its adapters anew: tokenizer, base model, adapters, draft head, scores.
 # On a GPU it takes about seven minutes; on a CPU, hours. Tries nothing over the network.
 #
 #   demo/train/remake.sh            everything, as shipped
@@ -10,6 +10,7 @@ cd "$(dirname "$0")/../.."
 python="${PYTHON:-python3}"
 out="${OUT:-demo}"
 export HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore
+draft=()
 base=(--minutes 3.8 --steps 12000)
 adapters=(--minutes 1.9 --steps 3000)
 if "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
@@ -20,11 +21,13 @@ fi
 if [[ "${1:-}" == --small ]]; then
   out="$(mktemp -d)"
   base=(--small --steps 3 --rows 4) adapters=(--steps 2 --rows 2 --chats 100)
+  draft=(--dialogues 60 --steps 2)
 fi
 
 "$python" -m demo.train.tokenizer --out "$out/model"
 "$python" -m demo.train.train_base --out "$out/model" "${base[@]}"
 "$python" -m demo.train.train_adapters --model "$out/model" --out "$out" "${adapters[@]}"
+"$python" -m demo.train.train_draft --model "$out/model" --out "$out/draft" "${draft[@]}"
 mkdir -p "$out/hybrid/model"
 cp "$out"/model/{tokenizer.json,tokenizer_config.json,special_tokens_map.json} "$out/hybrid/model/"
 "$python" -m demo.train.train_base --hybrid --out "$out/hybrid/model" "${base[@]}"

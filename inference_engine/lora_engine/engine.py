@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -454,9 +454,19 @@ class Engine:
             else:
                 output.deltas.append(delta)
             kept[sequence] = count + 1
-        if self._head is not None and launched.hidden is not None:
-            self._head.observe(launched.hidden, kept)
-        self.core.tokens_committed(kept, {sequence: len(drafts) for sequence, drafts in launched.drafts.items()})
+        self._draft(launched, kept)
+
+    def _draft(self, launched: InFlight, kept: Mapping[Sequence, int]) -> None:
+        """Guess the next tokens after a step; a draft head that fails ends drafting, not requests."""
+        drafted = {sequence: len(drafts) for sequence, drafts in launched.drafts.items()}
+        self.core.count_drafts(kept, drafted)
+        try:
+            if self._head is not None and launched.hidden is not None:
+                self._head.observe(launched.hidden, kept)
+            self.core.guess(kept, drafted)
+        except Exception:
+            log.exception("speculation failed, and is off until this engine starts again")
+            self.core.scheduler.speculation, self._head, self.runner.drafting = None, None, None
 
     def _begin_masks(self, sampled: Iterable[Sampled]) -> set[Sequence]:
         """Advance the answers' grammars by their tokens, start the next masks, and return complete sequences.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,13 +201,12 @@ def test_rings_hold_a_window_of_any_sequence(folder: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
-    """The demo model without drafts, and with a random head."""
+def engines() -> Iterator[tuple[Engine, Engine]]:
+    """The demo model without drafts, and with its head."""
     config = {"model": DEMO / "model", "pool_mb": 64}
-    head = save_head(tmp_path_factory.mktemp("head"), 256, 2560, with_lm_head=False)
     pair = (
         Engine(EngineConfig(**config), LoadedAdapters()),
-        Engine(EngineConfig(**config, speculation="eagle3", draft_model=head), LoadedAdapters()),
+        Engine(EngineConfig(**config, speculation="eagle3", draft_model=DEMO / "draft"), LoadedAdapters()),
     )
     yield pair
     for engine in pair:
@@ -252,6 +252,33 @@ def test_any_head_changes_nothing(
             assert usage.completion_tokens == before[name].completion_tokens
         assert sum(usage.drafted_tokens for usage in usages.values()) > 50
     assert not drafter_of(drafting)._slots
+
+
+def test_the_demo_head_is_small_and_often_right_also_for_adapters(engines: tuple[Engine, Engine]) -> None:
+    assert sum(path.stat().st_size for path in (DEMO / "draft").iterdir()) <= 1 << 20
+    plain, engine = engines
+    engine.core.scheduler.speculation = Speculation(drafter_of(engine), 4, 16)
+    digests, shares = {}, {}
+    for name in ("pirate", "json-answers"):
+        adapter = adapter_at(name, DEMO / "adapters" / name)
+        for one in engines:
+            one.source.add(pack_for(one, adapter))  # type: ignore[attr-defined]
+        digests[name] = adapter.digest
+    for name, digest in [("base", ""), *digests.items()]:
+        requests = [replace(request, adapter_digest=digest) for request in chats(engine, QUESTIONS, max_tokens=40)]
+        expected, _ = run(plain, requests)
+        steps = engine.steps
+        answers, usages = run(engine, requests)
+        assert_same(answers, expected)
+        drafted, accepted, tokens = (
+            sum(getattr(usage, field) for usage in usages.values())
+            for field in ("drafted_tokens", "accepted_tokens", "completion_tokens")
+        )
+        shares[name] = accepted / drafted
+        if name == "base":
+            assert accepted > 0.4 * tokens
+            assert engine.steps - steps < 0.75 * max(len(answer[0]) for answer in answers.values())
+    assert shares["base"] > 0.5 and shares["base"] > shares["json-answers"] and shares["pirate"] > 0.1, shares
 
 
 def test_the_frequencies_of_sampled_tokens_are_the_models(engines: tuple[Engine, Engine]) -> None:
@@ -329,6 +356,36 @@ def test_a_request_that_ends_in_its_prompt_leaves_its_ring(engines: tuple[Engine
             engine.step()
         engine.core.scheduler._step_tokens = before
     assert len(drafter_of(engine)._free) == free and not drafter_of(engine)._next
+
+
+@pytest.mark.parametrize("method", ["observe", "propose"])
+def test_a_head_that_fails_ends_drafting_and_no_request(
+    engines: tuple[Engine, Engine], method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, engine = engines
+    speculation, drafter = always(engine), drafter_of(engine)
+    calls = [0]
+    working = getattr(drafter, method)
+
+    def fails_at_last(*args: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 4:
+            raise torch.OutOfMemoryError("no memory")
+        return working(*args)
+
+    expected, _ = run(plain, chats(plain, QUESTIONS))
+    with monkeypatch.context() as patch:
+        patch.setattr(drafter, method, fails_at_last)
+        assert_same(run(engine, chats(engine, QUESTIONS))[0], expected)
+        assert engine._head is None and engine.describe()["speculation"] == "off"
+    assert "is off until this engine starts again" in caplog.text
+    for sequence in [*drafter._slots]:
+        drafter.forget(sequence)
+    engine._head, engine.core.scheduler.speculation, engine.runner.drafting = (
+        drafter,
+        speculation,
+        engine.core.may_draft,
+    )
 
 
 def test_more_sequences_than_rings(engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,13 +260,16 @@ class SchedulingCore:
             and speculation.wants(sequence)
         )
 
-    def tokens_committed(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int]) -> None:
-        """Compare the tokens of a step with guesses, and guess the next ones: the numbers of tokens that sequences
-        kept, and of drafts that they had.
+    def count_drafts(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int]) -> None:
+        """Count a step's drafts in the usage of their requests: the numbers of tokens that sequences kept, and of
+        drafts that they had.
         """
         for sequence, drafts in drafted.items():
             sequence.parent.usage.drafted_tokens += drafts
             sequence.parent.usage.accepted_tokens += max(0, sampled.get(sequence, 0) - 1)
+
+    def guess(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int]) -> None:
+        """Compare the tokens of a step with guesses, and guess the next ones; arguments as of ``count_drafts``."""
         speculation = self.scheduler.speculation
         if speculation is not None and speculation.may_draft(len(self.scheduler.running)):
             running = {sequence: tokens for sequence, tokens in sampled.items() if sequence.state is State.RUNNING}
