@@ -64,6 +64,8 @@ def next_token(context: list[int], marker: int) -> int:
 class FakeOps:
     """A step's plan is its batch, and the pool."""
 
+    invariant = False
+
     def plan(self, batch: StepBatch, pool: PagePool) -> tuple[StepBatch, PagePool]:
         return batch, pool
 
