@@ -14,16 +14,19 @@ from lorikeet_testing.expert_adapters import random_factors, save_experts, with_
 from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.poisoned_pool import poison
+from lorikeet_testing.ranks import Run, answers, led
 from lorikeet_testing.reference_families import Family, ReferenceFamilies, build_engine, run_all
-from lorikeet_testing.tiny_models import VOCAB, Adapter
+from lorikeet_testing.tiny_models import VOCAB, Adapter, save_model
 from transformers import AutoModelForCausalLM
 
 from lora_engine.adapters import expert_policy
 from lora_engine.adapters.expert_policy import ExpertPolicy
 from lora_engine.adapters.expert_residency import Change, Move
+from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.memory import OutOfPages
+from lora_engine.model.parallel import Parallel
 from lora_engine.request import GenerationRequest, SamplingParams
 
 pytestmark = pytest.mark.usefixtures("few_programs")
@@ -265,3 +268,33 @@ def test_gpu_tokens(
         served.check(requests, tokens)
         policy = engine.core.device_tier.experts
         assert isinstance(policy, ExpertPolicy) and (residency != "0.0" or policy.stats.host_pairs)
+
+
+def test_a_rank_that_follows_moves_the_same_experts(tmp_path: Path, read_each_step: None) -> None:
+    """Rank 0 decides, also what a full pool takes from running adapters; free pages are full of NaN on both ranks."""
+    model = save_model(QWEN, tmp_path / "model")
+    adapters = [
+        save_experts(tmp_path / form, random_factors(model, seed, form), form)
+        for seed, form in enumerate(("parameters", "uneven"))
+    ]
+    rnd = random.Random(3)
+    requests = [
+        GenerationRequest(
+            str(n), [rnd.randrange(VOCAB) for _ in range(rnd.choice((2, 30)))],
+            SamplingParams(max_tokens=8), adapters[n % 2].digest,
+        )
+        for n in range(6)
+    ]  # fmt: skip
+    alone = Run(tmp_path / "model", adapters, requests).on(Parallel()).tokens
+    for residency in ("0.4", "auto"):
+        config = EngineConfig(
+            model=tmp_path / "model", data_dir=tmp_path, pool_mb=1, page_tokens=2, step_tokens=64, max_context=128,
+            threads=1, tensor_parallel=2, expert_residency=residency,
+        )  # fmt: skip
+        with led(config, adapters) as engine:
+            if residency == "auto":
+                disturb(engine, rnd)
+            tokens, _ = answers(engine, requests)
+            assert tokens == alone
+            policy = engine.core.device_tier.experts
+            assert policy is not None and policy.stats.promotions and policy.stats.demotions
