@@ -36,7 +36,7 @@ from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
-from lora_engine.peft_format import BaseGeometry, inspect_adapter, resolve_patterns
+from lora_engine.peft_format import AdapterLimits, BaseGeometry, inspect_adapter, resolve_patterns
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels.kernel_variants import KernelVariant
 
@@ -379,6 +379,15 @@ def test_an_adapter_for_each_of_many_experts(tmp_path: Path) -> None:
     assert len(tensors) == 21504 and len(report.manifest.experts) == 3 * 28
     assert resolve_patterns(tmp_path, report.manifest, of)
     assert inspect_adapter(tmp_path, of).manifest.experts == report.manifest.experts  # type: ignore[union-attr]
+
+
+def test_the_largest_file_follows_the_base() -> None:
+    """Rank 32 on all experts of Qwen3-30B-A3B takes 3.1 GB in 16 bits."""
+    of = geometry(num_layers=48, layer_kinds="e" * 48, experts=128, hidden_size=2048, expert_features=768)
+    largest = 2 * 32 * 48 * 128 * 3 * (2048 + 768)
+    assert AdapterLimits.of_base(geometry(layer_kinds="", experts=0), 64) == AdapterLimits(max_rank=64)
+    assert AdapterLimits().max_bytes < largest < AdapterLimits.of_base(of, 256).max_bytes < 3 * largest
+    assert AdapterLimits.of_base(of, 8).max_bytes < largest
 
 
 def geometry(**changes: Any) -> BaseGeometry:

@@ -109,7 +109,7 @@ class UnquantisedModel:
         targets = target_shapes(self._config, self._model_config, Parallel())
         return PoolPacker(
             self._base,
-            AdapterLimits(max_rank=self._config.max_lora_rank),
+            AdapterLimits.of_base(self._base, self._config.max_lora_rank),
             model.shape.pool_geometry(self._config.page_tokens),
             targets,
             model.dtype,

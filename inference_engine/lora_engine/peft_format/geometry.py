@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _DELTA = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
@@ -153,6 +153,16 @@ class AdapterLimits:
     max_header_bytes: int = 16 << 20
     max_tensors: int = 20_000
     max_expert_tensors: int = 100_000  # further tensors, of experts; the base must have these
+
+    @classmethod
+    def of_base(cls, geometry: BaseGeometry, max_rank: int) -> AdapterLimits:
+        """Return the limits of a base model's adapters: those with LoRA on all experts have further bytes, up to those
+        of rank 64 in 16 bits.
+        """
+        features = 3 * (geometry.hidden_size + geometry.expert_features) * geometry.experts
+        of_experts = 2 * min(64, max_rank) * features * len(geometry.sparse_layers)
+        limits = cls(max_rank=max_rank)
+        return replace(limits, max_bytes=limits.max_bytes + of_experts)
 
 
 def module_key(layer: int, target: str, root: str = "model") -> str:

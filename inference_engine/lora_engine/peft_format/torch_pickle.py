@@ -107,7 +107,7 @@ class TorchFile:
         self._size = os.fstat(file.fileno()).st_size
         self._archive = self._stack.enter_context(zipfile.ZipFile(GuardedZip(file)))
         infos = {info.filename: info for info in self._archive.infolist()}
-        if len(infos) > limits.max_tensors + 16:
+        if len(infos) > limits.max_tensors + limits.max_expert_tensors + 16:
             _damaged(f"it holds {len(infos)} members")
         root = next((name.removesuffix("data.pkl") for name in infos if name.endswith("/data.pkl")), None)
         if root is None:
@@ -207,7 +207,8 @@ _ARGUMENTS = frozenset(
 def read_state_dict(pickle: bytes, limits: AdapterLimits) -> dict[str, StoredTensor]:
     """Return the tensors of the dict that the pickle describes, by name. Raises ``FormatError``."""
     try:
-        root = _Machine(_STEPS_BESIDE + _STEPS_PER_TENSOR * limits.max_tensors).run(pickle)
+        tensors = limits.max_tensors + limits.max_expert_tensors
+        root = _Machine(_STEPS_BESIDE + _STEPS_PER_TENSOR * tensors).run(pickle)
     except FormatError:
         raise
     except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, struct.error, RecursionError):

@@ -352,9 +352,10 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
 
 
 def _packer(config: EngineConfig, loaded: LoadedModel, memory: HostMemory, *, fp8: bool) -> PoolPacker:
+    geometry = base_geometry(loaded)
     return PoolPacker(
-        base_geometry(loaded),
-        AdapterLimits(max_rank=config.max_lora_rank),
+        geometry,
+        AdapterLimits.of_base(geometry, config.max_lora_rank),
         loaded.pool.geometry,
         loaded.targets,
         loaded.pool.data.dtype,

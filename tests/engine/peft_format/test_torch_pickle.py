@@ -14,7 +14,7 @@ from lora_engine.peft_format.geometry import AdapterLimits
 from lora_engine.peft_format.problems import FormatError
 from lora_engine.peft_format.torch_pickle import TorchFile, read_state_dict
 
-LIMITS = AdapterLimits(max_tensors=8)
+LIMITS = AdapterLimits(max_tensors=8, max_expert_tensors=0)
 PROTO = b"\x80\x02"
 
 
@@ -124,8 +124,17 @@ def test_tensors_that_share_a_storage_are_read_so_often_only(tmp_path: Path) -> 
     path, first, second = tmp_path / "adapter_model.bin", torch.zeros(64), torch.zeros(64)
     torch.save({f"{n}": (first, second)[n % 2][n:] for n in range(8)}, path)
     with (
-        TorchFile(path, AdapterLimits(max_tensors=8, max_bytes=300)) as file,
+        TorchFile(path, AdapterLimits(max_tensors=8, max_expert_tensors=0, max_bytes=300)) as file,
         pytest.raises(FormatError, match="across"),
     ):
         for name in file.entries:
             file.tensor(name)
+
+
+def test_a_file_may_have_as_many_tensors_of_experts_as_one_of_safetensors(tmp_path: Path) -> None:
+    tensors = {f"experts.{number}": torch.ones(2) for number in range(300)}
+    torch.save(tensors, tmp_path / "adapter_model.bin")
+    with TorchFile(tmp_path / "adapter_model.bin", AdapterLimits(max_tensors=8)) as file:
+        assert len(file.entries) == 300
+    with pytest.raises(FormatError, match=r"members|steps"):
+        TorchFile(tmp_path / "adapter_model.bin", LIMITS)
