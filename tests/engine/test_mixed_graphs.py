@@ -6,7 +6,7 @@ Without a GPU a graph is run, not replayed: the same code over the same contents
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 import torch
+from lorikeet_testing.draft_heads import save_head
 from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
 from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
@@ -34,6 +35,7 @@ from lora_engine.model.graph_shapes import MAX_PROMPTS, GraphShape, fitting_mixe
 from lora_engine.model.triton_ops import ALL_GROUPS, ATTENTION, covering, split_spans
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import Chunk
+from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_kernels import attention
 from lora_kernels.work_items import tiles_needed
 
@@ -126,6 +128,45 @@ def test_interpreted_mixed_graphs_give_the_same_tokens(folder: Path, monkeypatch
     monkeypatch.setattr(Runner, "_forward", None)  # no step runs without a graph
     assert generate_two(engine, digests) == joined
     assert {beside_prompt for drafts, beside_prompt in rows if drafts} == {False, True}
+
+
+@pytest.mark.usefixtures("few_programs")
+def test_interpreted_graphs_keep_what_a_draft_head_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its guesses are those after steps without graphs: in graphs of decode steps, with drafts, and beside a prompt."""
+    head = save_head(folder / "head", 64, VOCAB)
+    monkeypatch.setattr(graph_runner, "StepGraph", RunEveryTime)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(graph_shapes, "_MIXED_ROWS", (32,))
+    monkeypatch.setattr(graph_shapes, "_MIXED_DECODES", {0: (24,)})
+    guesses: list[list[tuple[list[int], list[int]]]] = []
+    for backend in ("torch", "triton"):
+        settings = {"backend": backend, "speculation": "eagle3", "draft_model": head}
+        engine, digests = build(folder, "cpu", **settings)
+        drafter = engine._head
+        assert drafter is not None
+        if backend == "triton":
+            engine.runner = GraphRunner(engine.loaded.model, engine.pool, 3, engine.loaded.max_context)
+            engine.runner.drafting = engine.core.may_draft
+            engine.runner.graphs.capture_first()
+            monkeypatch.setattr(Runner, "_forward", None)  # no step runs without a graph
+        engine.core.scheduler.speculation = AlwaysDrafts(drafter, 2, 3)
+        made, propose = list[tuple[list[int], list[int]]](), drafter.propose
+
+        def record(
+            sequences: Sequence[TokenSequence],
+            most: Sequence[int],
+            made: list[tuple[list[int], list[int]]] = made,
+            propose: Callable[..., list[list[int]]] = propose,
+        ) -> list[list[int]]:
+            found = propose(sequences, most)
+            made.extend(([*one.token_ids], guess) for one, guess in zip(sequences, found, strict=True) if guess)
+            return found
+
+        monkeypatch.setattr(drafter, "propose", record)
+        generate_two(engine, digests)
+        guesses.append(made)
+    assert guesses[0] == guesses[1]
+    assert len(guesses[0]) > 5
 
 
 def generate_two(engine: Engine, digests: list[str]) -> dict[str, list[int]]:
