@@ -24,7 +24,7 @@ from lora_engine.execution import hidden_states
 from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model import draft_head
 from lora_engine.model.draft_head import DraftHead
-from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
+from lora_engine.request import ChoiceSoFar, GenerationRequest, RequestUsage, SamplingParams
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.scheduling.speculation import Speculation
 from lora_engine.server import arguments
@@ -303,6 +303,19 @@ def test_the_frequencies_of_sampled_tokens_are_the_models(engines: tuple[Engine,
         drafted += sum(end.usage.drafted_tokens for end in output.finished)
     assert drafted > 500
     assert abs(hits - wanted) < 3.5 * math.sqrt(variance), "a martingale: its deviation is that of independent draws"
+
+
+def test_an_answer_that_another_host_began_goes_on_with_drafts(engines: tuple[Engine, Engine]) -> None:
+    plain, engine = engines
+    engine.core.scheduler.speculation = Speculation(drafter_of(engine), 4, 16)
+    (request,) = chats(engine, QUESTIONS[:1], temperature=0.5, seed=3, max_tokens=40)
+    tokens, logprobs, _ = run(plain, [request])[0][request.request_id]
+    began = replace(request, so_far=(ChoiceSoFar(0, tokens[:11]),))
+    answers, usages = run(engine, [began])
+    assert answers[request.request_id][0] == tokens[11:]
+    assert answers[request.request_id][1] == pytest.approx(logprobs[11:], abs=1e-4)
+    usage = usages[request.request_id]
+    assert usage.completion_tokens == len(tokens) and 0 < usage.accepted_tokens < len(tokens) - 11
 
 
 class Stub:
