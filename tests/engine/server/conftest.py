@@ -176,6 +176,9 @@ class LetterEngine(Engine):
     def merge_report(self) -> MergeReport:
         return MergeReport("sha256:merged", 3, 90)
 
+    def expert_report(self) -> None:
+        return None
+
     def prefill_budget_report(self) -> PrefillBudgetReport:
         return PrefillBudgetReport(25, 17)
 
