@@ -13,13 +13,9 @@ from demo.train.skills.strangers import pseudo_word
 _TEXTS = load("echo")
 
 
-def _fresh_name(rng: Rng) -> str:
-    return rng.choice(world.NAMES) if rng.random() < 0.4 else capital(pseudo_word(rng))
-
-
 def name_dialogue(rng: Rng, pick: Callable[[Rng], Exchange]) -> list[Exchange]:
     """The visitor says a name and later asks for it."""
-    name = _fresh_name(rng)
+    name = rng.choice(world.NAMES) if rng.random() < 0.4 else capital(pseudo_word(rng))
     intro = one(_TEXTS["name_dialogue"], rng, n=name)
     intro = f"{intro[0]}{intro[1:]}" if rng.random() < 0.7 else intro.lower().replace(name.lower(), name)
     exchanges = [

@@ -16,3 +16,9 @@ export function useWrite<Body, Answer>(
     ...(secret ? { gcTime: 0 } : {}),
   });
 }
+
+/** A mutation whose answer replaces the data of the query `key`. */
+export function useReplace<Body, Answer>(key: QueryKey, mutationFn: (body: Body) => Promise<Answer>) {
+  const client = useQueryClient();
+  return useMutation({ mutationFn, onSuccess: (answer: Answer) => client.setQueryData(key, answer) });
+}

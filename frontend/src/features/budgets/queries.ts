@@ -1,6 +1,7 @@
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { request } from "@/api/client";
 import type { BudgetReport, BudgetsRequest } from "@/api/types";
+import { useReplace } from "@/app/use-write";
 
 export const budgetsQuery = (tenant: string) =>
   queryOptions({
@@ -23,16 +24,12 @@ export const grantedBudgetsQuery = (tenant: string) =>
   });
 
 /** Sets the budgets of the tenant, or of one of its keys. */
-export function useSetBudgets(tenant: string, key?: string) {
-  const client = useQueryClient();
-  return useMutation<BudgetReport, Error, BudgetsRequest>({
-    mutationFn: (body) =>
-      key === undefined
-        ? request("PUT /api/tenants/{tenant}/budgets", { tenant, body })
-        : request("PUT /api/tenants/{tenant}/keys/{key_id}/budgets", { tenant, key_id: key, body }),
-    onSuccess: (report) => client.setQueryData(budgetsQuery(tenant).queryKey, report),
-  });
-}
+export const useSetBudgets = (tenant: string, key?: string) =>
+  useReplace(budgetsQuery(tenant).queryKey, (body: BudgetsRequest) =>
+    key === undefined
+      ? request("PUT /api/tenants/{tenant}/budgets", { tenant, body })
+      : request("PUT /api/tenants/{tenant}/keys/{key_id}/budgets", { tenant, key_id: key, body }),
+  );
 
 /** Sets the budgets that an operator grants a tenant. */
 export function useGrantBudgets(tenant: string) {

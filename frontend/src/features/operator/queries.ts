@@ -1,4 +1,4 @@
-import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { request } from "@/api/client";
 import { ApiError } from "@/api/errors";
 import type {
@@ -121,17 +121,8 @@ export const tenantAdaptersQuery = (tenant: string, search: string, page: number
   });
 
 /** A mutation of tenants, after which the operator's queries and the session, which lists tenants, are read again. */
-function useTenantsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<Answer>) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn,
-    onSuccess: () =>
-      Promise.all([
-        client.invalidateQueries({ queryKey: ["operator", "tenants"] }),
-        client.invalidateQueries({ queryKey: ["session"] }),
-      ]),
-  });
-}
+const useTenantsMutation = <Body, Answer>(write: (body: Body) => Promise<Answer>) =>
+  useWrite(["operator", "tenants"], write, { also: [["session"]] });
 
 export const useCreateTenant = () =>
   useTenantsMutation((body: NewTenant) => request("POST /api/operator/tenants", { body }));

@@ -7,6 +7,7 @@ import {
 } from "@tanstack/react-query";
 import { request } from "@/api/client";
 import type { Recording } from "@/api/types";
+import { useReplace } from "@/app/use-write";
 import { queryParams, type RequestsSearch } from "./search";
 
 const ROWS = 50;
@@ -47,13 +48,10 @@ export const recordingQuery = (tenant: string) =>
     queryFn: () => request("GET /api/tenants/{tenant}/recording", { tenant }),
   });
 
-export function useSetRecording(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: Recording) => request("PUT /api/tenants/{tenant}/recording", { tenant, body }),
-    onSuccess: (recording) => client.setQueryData(recordingQuery(tenant).queryKey, recording),
-  });
-}
+export const useSetRecording = (tenant: string) =>
+  useReplace(recordingQuery(tenant).queryKey, (body: Recording) =>
+    request("PUT /api/tenants/{tenant}/recording", { tenant, body }),
+  );
 
 export function useDeleteTranscripts(tenant: string) {
   const client = useQueryClient();

@@ -2,6 +2,7 @@ import { queryOptions, useMutation, useQueryClient, useSuspenseQuery } from "@ta
 import { useParams } from "@tanstack/react-router";
 import { request, setCsrfToken } from "@/api/client";
 import type { Capability, Session } from "@/api/types";
+import { useReplace } from "@/app/use-write";
 import { getPasskey } from "@/lib/passkeys";
 import { forgetEverywhere } from "@/lib/tab-storage";
 
@@ -29,13 +30,10 @@ export interface Credentials {
   password: string;
 }
 
-export function useLogin() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: async (body: Credentials) => remember(await request("POST /api/session", { body })),
-    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
-  });
-}
+export const useLogin = () =>
+  useReplace(sessionQuery.queryKey, async (body: Credentials) =>
+    remember(await request("POST /api/session", { body })),
+  );
 
 /** The methods that complete the sign-in of this browser, or confirm that it is still the same person. */
 export const methodsQuery = (address: "/api/session/second-factor" | "/api/session/confirmation") =>
@@ -81,22 +79,14 @@ export const useSecondStep = () => useProof((body) => request("POST /api/session
 
 export const useConfirmIdentity = () => useProof((body) => request("POST /api/session/confirmation", { body }));
 
-export function useSetName() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: async (body: { name: string }) => remember(await request("PUT /api/profile", { body })),
-    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
-  });
-}
+export const useSetName = () =>
+  useReplace(sessionQuery.queryKey, async (body: { name: string }) =>
+    remember(await request("PUT /api/profile", { body })),
+  );
 
 /** Gives up a sign-in that waits for its second factor. Nobody is signed in, so no data of theirs is cached. */
-export function useStartOver() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: async () => remember(await request("DELETE /api/session")),
-    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
-  });
-}
+export const useStartOver = () =>
+  useReplace(sessionQuery.queryKey, async () => remember(await request("DELETE /api/session")));
 
 export function useLogout() {
   const client = useQueryClient();
@@ -121,14 +111,10 @@ export const invitationQuery = (token: string) =>
     gcTime: 0,
   });
 
-export function useAcceptInvitation() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: async (body: { token: string; name: string; password?: string }) =>
-      remember(await request("POST /api/invitations/accept", { body })),
-    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
-  });
-}
+export const useAcceptInvitation = () =>
+  useReplace(sessionQuery.queryKey, async (body: { token: string; name: string; password?: string }) =>
+    remember(await request("POST /api/invitations/accept", { body })),
+  );
 
 export const useForgotPassword = () =>
   useMutation({ mutationFn: (email: string) => request("POST /api/password/forgot", { body: { email } }) });
@@ -138,14 +124,10 @@ export const useResetPassword = () =>
     mutationFn: (body: { token: string; password: string }) => request("POST /api/password/reset", { body }),
   });
 
-export function useChangePassword() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: async (body: { current_password: string; password: string }) =>
-      remember(await request("POST /api/password", { body })),
-    onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
-  });
-}
+export const useChangePassword = () =>
+  useReplace(sessionQuery.queryKey, async (body: { current_password: string; password: string }) =>
+    remember(await request("POST /api/password", { body })),
+  );
 
 /** Returns the tenant of the page: every page below /t/$tenant has one. */
 export function useTenant(): string {

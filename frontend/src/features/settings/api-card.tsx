@@ -1,7 +1,8 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { request } from "@/api/client";
 import type { ApiSettings } from "@/api/types";
 import { useQuery } from "@/app/use-query";
+import { useReplace } from "@/app/use-write";
 import { Card } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { useCan, useTenant } from "@/features/session/queries";
@@ -12,13 +13,10 @@ const apiSettingsQuery = (tenant: string) =>
     queryFn: () => request("GET /api/tenants/{tenant}/api-settings", { tenant }),
   });
 
-function useSetApiSettings(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: ApiSettings) => request("PUT /api/tenants/{tenant}/api-settings", { tenant, body }),
-    onSuccess: (data) => client.setQueryData(apiSettingsQuery(tenant).queryKey, data),
-  });
-}
+const useSetApiSettings = (tenant: string) =>
+  useReplace(apiSettingsQuery(tenant).queryKey, (body: ApiSettings) =>
+    request("PUT /api/tenants/{tenant}/api-settings", { tenant, body }),
+  );
 
 const CHOICES: { name: keyof ApiSettings; label: string; hint: string }[] = [
   {

@@ -1,8 +1,9 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { type SyntheticEvent, useState } from "react";
 import { request } from "@/api/client";
 import type { HubModels } from "@/api/types";
 import { useQuery } from "@/app/use-query";
+import { useReplace } from "@/app/use-write";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
@@ -15,14 +16,10 @@ const hubModelsQuery = (tenant: string) =>
     queryFn: () => request("GET /api/tenants/{tenant}/hub-models", { tenant }),
   });
 
-function useSetHubModels(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (body: { enabled: boolean; organizations: string[] }) =>
-      request("PUT /api/tenants/{tenant}/hub-models", { tenant, body }),
-    onSuccess: (data) => client.setQueryData(hubModelsQuery(tenant).queryKey, data),
-  });
-}
+const useSetHubModels = (tenant: string) =>
+  useReplace(hubModelsQuery(tenant).queryKey, (body: { enabled: boolean; organizations: string[] }) =>
+    request("PUT /api/tenants/{tenant}/hub-models", { tenant, body }),
+  );
 
 /**
  * The setting whether requests may name repositories of the Hugging Face Hub, which are imported at their first use.

@@ -1,9 +1,10 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { X } from "lucide-react";
 import { useForm } from "react-hook-form";
 import { request } from "@/api/client";
 import { useQuery } from "@/app/use-query";
+import { useReplace } from "@/app/use-write";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
@@ -17,13 +18,10 @@ const originsQuery = (tenant: string) =>
     queryFn: () => request("GET /api/tenants/{tenant}/origins", { tenant }),
   });
 
-function useSetOrigins(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (origins: string[]) => request("PUT /api/tenants/{tenant}/origins", { tenant, body: { origins } }),
-    onSuccess: (data) => client.setQueryData(originsQuery(tenant).queryKey, data),
-  });
-}
+const useSetOrigins = (tenant: string) =>
+  useReplace(originsQuery(tenant).queryKey, (origins: string[]) =>
+    request("PUT /api/tenants/{tenant}/origins", { tenant, body: { origins } }),
+  );
 
 const SCHEMA = z.object({
   origin: z

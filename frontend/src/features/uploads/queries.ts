@@ -107,13 +107,8 @@ export const hubTokenQuery = (tenant: string) =>
   });
 
 /** Stores the token, or deletes it. */
-export function useHubToken(tenant: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: async (token: string | null) => {
-      if (token === null) await request("DELETE /api/tenants/{tenant}/hub-token", { tenant });
-      else await request("PUT /api/tenants/{tenant}/hub-token", { tenant, body: { token } });
-    },
-    onSuccess: () => client.invalidateQueries({ queryKey: hubTokenQuery(tenant).queryKey }),
+export const useHubToken = (tenant: string) =>
+  useWrite(hubTokenQuery(tenant).queryKey, async (token: string | null) => {
+    if (token === null) await request("DELETE /api/tenants/{tenant}/hub-token", { tenant });
+    else await request("PUT /api/tenants/{tenant}/hub-token", { tenant, body: { token } });
   });
-}

@@ -33,7 +33,7 @@ def require_rule(version: AdapterVersion, alias: str) -> None:
     rule = version.adapter.promotion_rule
     if alias != LIVE or rule is None:
         return
-    score = score_of(version, rule["set_id"])
+    score = next((score for score in version.evaluations if score["set_id"] == rule["set_id"]), None)
     if score is None:
         raise RuleUnmetError(
             version,
@@ -72,8 +72,3 @@ def _require_not_worse(version: AdapterVersion, score: Mapping[str, Any]) -> Non
 
 def _describe(score: Mapping[str, Any]) -> str:
     return f"its {score['metric']} score of {score['score']:.4g} on {score['set']}"
-
-
-def score_of(version: AdapterVersion, set_id: str) -> Mapping[str, Any] | None:
-    """Return the score of the last evaluation with that set."""
-    return next((score for score in version.evaluations if score["set_id"] == set_id), None)

@@ -136,7 +136,13 @@ def _origin(source: dict[str, Any]) -> str:
 def inspect(upload: Upload, bases: ServedBases) -> Verdict:
     """Run the child on the upload's files. Of several base models it uses the one that the files name."""
     if upload.base_digest and bases.for_adapters_of(upload.base_digest) is None:
-        return Verdict(problem=_base_withdrawn(bases))
+        return Verdict(
+            problem={
+                "code": "base_model_not_found",
+                "message": "The base model that this upload was sent for is not served any more.",
+                "fix": f"Upload again for one of {choices(bases)}.",
+            }
+        )
     folder = Path(upload.folder)
     # A folder of this attempt alone: the child of a killed worker may still write into its folder. Folders of later
     # attempts are in use: this worker may have been paused since it claimed the upload.
@@ -320,14 +326,6 @@ def waiting_for_storage(error: Exception) -> dict[str, Any]:
         "code": "storage_unavailable",
         "message": "The server's storage for adapters cannot be used now.",
         "fix": "It is checked automatically when the storage works again. The operator must check the artifact store.",
-    }
-
-
-def _base_withdrawn(bases: ServedBases) -> dict[str, Any]:
-    return {
-        "code": "base_model_not_found",
-        "message": "The base model that this upload was sent for is not served any more.",
-        "fix": f"Upload again for one of {choices(bases)}.",
     }
 
 

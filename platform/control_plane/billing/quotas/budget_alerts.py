@@ -23,18 +23,14 @@ def reached(budget: Budget, used_micros: int) -> int | None:
     return max(passed, default=None)
 
 
-def period_name(budget: Budget, period: BudgetPeriod) -> str:
-    """Return the name of a budget's day or month, like "2026-05-04" or "2026-05"."""
-    return period.date.isoformat() if budget.span == BudgetSpan.DAY else f"{period.date:%Y-%m}"
-
-
 def tell(budget: Budget, spent: Spent, period: BudgetPeriod, currency: str | None) -> None:
     """Publish an alert if a threshold is passed. Idempotent: each threshold of a period is published once."""
     used = spent_micros(budget, spent)
     threshold = reached(budget, used)
     if threshold is None:
         return
-    name = period_name(budget, period)
+    # Like "2026-05-04" or "2026-05".
+    name = period.date.isoformat() if budget.span == BudgetSpan.DAY else f"{period.date:%Y-%m}"
     publish(
         budget.tenant,
         EventType.BUDGET_ALERT,
