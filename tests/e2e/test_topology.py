@@ -29,6 +29,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
     made.run("migrate")
     try:
         for service in LONG_RUNNING:
+            made.forked = service in workers()[1:]  # which differ in their queues only
             made.start(service)
         yield made
     finally:

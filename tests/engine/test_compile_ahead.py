@@ -8,13 +8,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from lorikeet_testing.forked import run_forked
 from lorikeet_testing.tiny_models import save_model
 
 from lora_engine.config import EngineConfig
 from lora_engine.execution.compile_ahead import CompiledBefore, compute_capability
 
+HERE: dict[str, Any] = {"folder": Path.cwd(), "engine": True}
 LIST_AND_COMPILE = """
 import json, os, sys
 from pathlib import Path
@@ -45,10 +48,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     save_model("qwen3-qk-norm", root / "model")
     environment = {**os.environ, "TRITON_CACHE_DIR": str(root / "kernels"), "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("TRITON_INTERPRET", None)
-    done = subprocess.run(
-        [sys.executable, "-c", LIST_AND_COMPILE, str(root / "model")],
-        env=environment, capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+    done = run_forked(["-c", LIST_AND_COMPILE, str(root / "model")], env=environment, timeout=280, **HERE)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found
@@ -92,10 +92,7 @@ def test_kernels_are_found_without_a_gpu_of_one_rank_and_of_several(tmp_path: Pa
     save_model("llama2-mha", tmp_path / "model")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("TRITON_INTERPRET", None)
-    done = subprocess.run(
-        [sys.executable, "-c", LIST, str(tmp_path / "model")],
-        env=environment, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
+    done = run_forked(["-c", LIST, str(tmp_path / "model")], env=environment, **HERE)
     assert done.returncode == 0, done.stderr
     alone, outer, full = json.loads(done.stdout)
     assert alone and outer and full
@@ -181,8 +178,9 @@ def test_what_was_compiled_first_does_not_change_a_kernel_s_place_in_the_cache()
     environment.pop("TRITON_INTERPRET", None)
 
     def keys(step: int) -> str:
-        command = [sys.executable, "-c", KEYS, str(step)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+        done = run_forked(["-c", KEYS, str(step)], env=environment, **HERE)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     forwards = keys(1)
     assert forwards.count("_kernel") > 20

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Collection
 
@@ -13,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from lorikeet_testing.compiled import compiler_process
 from lorikeet_testing.grids import grid
 
 from lora_engine.sampling import greedy_tokens, sample_with_torch
@@ -195,11 +193,7 @@ def test_masks_of_other_rows_are_refused() -> None:
 @pytest.mark.parametrize("which", [(), pytest.param(("every",), marks=pytest.mark.long)], ids=["pairs", "every"])
 def test_the_kernels_compile_for_a_gpu(which: tuple[str, ...]) -> None:
     """The interpreter takes what the compiler does not. In a process of its own, which has no interpreter."""
-    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    env["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-m", "lorikeet_testing.compiled_sampling", *which]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    compiler_process("compiled_sampling", *which)
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import inspect
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +35,7 @@ from lora_kernels import (
     short_convolution,
     shrink,
 )
+from lorikeet_testing.forked import run_forked
 
 MODULES = (
     attention,
@@ -142,5 +143,7 @@ def compiler_process(module: str, *arguments: str, timeout: float = 300) -> str:
     """Run a program of this package with Triton's compiler instead of its interpreter; return what it prints."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     env["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-m", f"lorikeet_testing.{module}", *arguments]
-    return subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=timeout, check=True).stdout
+    command = [f"lorikeet_testing.{module}", *arguments]
+    done = run_forked(command, env=env, folder=Path.cwd(), timeout=timeout, engine=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

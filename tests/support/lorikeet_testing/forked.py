@@ -117,11 +117,12 @@ class ForkedProcess:
 
 
 def run_forked(
-    command: Sequence[str], *, env: Mapping[str, str], folder: Path, timeout: float = 120
+    command: Sequence[str], *, env: Mapping[str, str], folder: Path, timeout: float = 120, engine: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of `ForkedProcess` to its end."""
     with tempfile.NamedTemporaryFile() as log, tempfile.NamedTemporaryFile() as errors:
-        status = ForkedProcess(command, env=env, folder=folder, log=log, errors=errors).wait(timeout)
+        process = ForkedProcess(command, env=env, folder=folder, log=log, errors=errors, engine=engine)
+        status = process.wait(timeout)
         printed = [Path(file.name).read_text(errors="replace") for file in (log, errors)]
         return subprocess.CompletedProcess([*command], status, *printed)
 
