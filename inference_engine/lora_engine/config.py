@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lora_engine.memory.host_limits import memory_bytes
-
 # Divisor of the process's memory for the default size of the host arena.
 _HOST_SHARE = 4
 # Maximum default size of the host arena on a CPU, in bytes.
@@ -152,5 +150,7 @@ class EngineConfig:
         """Size of the host memory for adapters, in bytes."""
         if self.host_arena_mb:
             return self.host_arena_mb << 20
+        from lora_engine.memory.host_limits import memory_bytes  # its package loads torch
+
         share = memory_bytes() // _HOST_SHARE
         return min(share, _CPU_ARENA_BYTES) if self.device == "cpu" else share

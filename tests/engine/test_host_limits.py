@@ -55,9 +55,9 @@ def test_groups_of_the_first_version(tmp_path: Path) -> None:
 
 
 def test_the_arena_takes_a_share_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lora_engine.config.memory_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr("lora_engine.memory.host_limits.memory_bytes", lambda: 64 * GIB)
     assert EngineConfig(model=Path("m"), device="cuda").host_arena_bytes == 16 * GIB
     assert EngineConfig(model=Path("m"), device="cpu").host_arena_bytes == GIB
     assert EngineConfig(model=Path("m"), device="cuda", host_arena_mb=100).host_arena_bytes == 100 << 20
-    monkeypatch.setattr("lora_engine.config.memory_bytes", lambda: 2 * GIB)
+    monkeypatch.setattr("lora_engine.memory.host_limits.memory_bytes", lambda: 2 * GIB)
     assert EngineConfig(model=Path("m"), device="cpu").host_arena_bytes == GIB // 2

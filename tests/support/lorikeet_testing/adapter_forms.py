@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE
 from lorikeet_testing.peft_files import GEOMETRY, Tensors, config_bytes, safetensors_bytes, tensors
@@ -41,6 +40,8 @@ def renamed(change: Callable[[str], str]) -> Tensors:
 
 def torch_bytes(of: Tensors, **options: Any) -> bytes:
     """Return a state dict as ``torch.save`` writes it, each parameter with its own storage."""
+    import torch  # not above: most users of this module need no such file
+
     buffer = io.BytesIO()
     torch.save(OrderedDict((name, torch.from_numpy(array.copy())) for name, array in of.items()), buffer, **options)
     return buffer.getvalue()
@@ -158,6 +159,8 @@ class _Exploit:
 
 def exploit() -> bytes:
     buffer = io.BytesIO()
+    import torch
+
     torch.save({"weights": _Exploit()}, buffer)
     return buffer.getvalue()
 
