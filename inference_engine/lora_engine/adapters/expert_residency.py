@@ -139,7 +139,12 @@ class ExpertResidency:
         return torch.from_numpy(table)
 
     def host_distances(self, pool: PagePool) -> torch.Tensor:
-        """Return ``host`` of ``ResidencyTables`` for this adapter. Raises ``ValueError`` for unaligned memory."""
+        """Return ``host`` of ``ResidencyTables`` for this adapter.
+
+        Raises ``ValueError`` for memory that is unaligned, or that a GPU cannot read.
+        """
+        if pool.data.is_cuda and not self.packed.data.is_pinned():
+            raise ValueError("a packed adapter must lie in page-locked memory, from which kernels read its experts")
         groups = [self._geometry.layer_group(layer) for layer in range(self._geometry.num_layers)]
         distances = [self.packed.data[g].data_ptr() - pool.data[g].data_ptr() for g in groups]
         if any(distance % HOST_UNIT for distance in distances):

@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from lora_engine.adapters.embedding_pages import against_base
+from lora_engine.adapters.host_memory import PageableMemory, PinnedSlabs
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
 from lora_engine.model.base_modules import base_modules
@@ -400,6 +401,7 @@ def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
         engine.pool.geometry,
         engine.targets,
         engine.pool.data.dtype,
+        PinnedSlabs(1 << 22) if engine.pool.data.is_cuda else PageableMemory(),
         base=base_modules(engine.config, engine.loaded),
         fp8=engine.loaded.fp8_adapters,
     )
