@@ -2,7 +2,9 @@
 
 The products with A come first, for all pairs (``shrink_experts``). Those with B are part of the products of the experts
 (``experts.py``), where a program adds them up for each adapter among its pairs before the activation. The pairs of an
-expert are in order of tokens, so an adapter's are adjacent, and a program has few of them.
+expert are in order of tokens, so an adapter's are adjacent, and a program has few of them. A program of a prompt's step
+has more pairs, and would have many: there the products with B are computed before (``expand_experts``), for a few pairs
+in each program.
 
 With ``ResidencyTables``, an expert's rows may lie in page-locked host memory instead, which a program then reads
 through the bus: its address is the pool's plus a distance. Any routing is served, whatever lies in the pool.
@@ -28,10 +30,17 @@ _FP8_ROWS = tl.constexpr(FP8_ROWS)
 _HOST_ROWS, _HOST_BITS = tl.constexpr(HOST_ROWS), tl.constexpr(8 * HOST_UNIT)
 # Ranks of a program, and elements of x that it reads at a time.
 _RANKS, _COLUMNS = 16, 256
+# Pairs of a program of the experts' products from which on the products with B are not part of them.
+MANY = 64
 # Pairs per expert up to which each pair has programs of its own, which read A again for each.
 _FEW = 4
 # Programs that share the adapters of a block of 16 pairs.
 _ADAPTERS = 4
+# Pairs of a program, and warps and elements of x read at a time, where an expert has many pairs. Each of the few
+# adapters among so few pairs has a product of all of them.
+_BLOCK, _BLOCK_WARPS, _BLOCK_COLUMNS = 16, 2, 128
+# Outputs of a program of ``expand_experts``, and its warps.
+_EXPANDED, _EXPAND_WARPS = 256, 4
 
 
 class ExpertLora(NamedTuple):
@@ -373,6 +382,35 @@ def add_expert_lora(
     return acc
 
 
+@triton.jit(do_not_specialize=["layer"])
+def _expand_blocks_kernel(
+    h_ptr, out_ptr, pool_ptr, fp8_pool_ptr, order_ptr, starts_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr,
+    row_of_ptr, places_ptr, host_ptr, layer, pages_stride, slot_stride, OUT: tl.constexpr, PER_TOKEN: tl.constexpr,
+    FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
+    MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr,
+    EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Compute the deltas of a block of an expert's sorted pairs, for ``BLOCK_N`` outputs of each module."""
+    expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
+    if expert >= EXPERTS:
+        return
+    column = tl.program_id(1) * BLOCK_N
+    rows, n = start + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+    rows_ok, n_ok = rows < stop, n < OUT
+    tokens = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64) // PER_TOKEN
+    slots = tl.load(slots_ptr + tokens, mask=rows_ok, other=0)
+    lowest, highest = range_of_slots(slots)
+    for module in tl.static_range(NUM_MODULES):
+        acc = add_expert_lora(
+            tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32), h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr,
+            scales_ptr, row_of_ptr, places_ptr, host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer,
+            pages_stride, slot_stride, module, FIRST, NUM_MODULES, OUT, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY,
+            EXPERTS, BLOCK_M, BLOCK_N, 16,
+        )  # fmt: skip
+        out = out_ptr + (rows.to(tl.int64)[:, None] * NUM_MODULES + module) * OUT + n[None, :]
+        tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
+
+
 def shrink_experts(
     x: torch.Tensor,
     lora: ExpertLora,
@@ -406,11 +444,34 @@ def shrink_experts(
         grid = pairs, modules * triton.cdiv(lora.max_rank, _RANKS)
         _shrink_pairs_kernel[grid](x, h, *lora.pools, order, experts, *tensors, *strides, BLOCK_K=columns, **common)
         return h
-    count = starts.shape[0] - 1
-    blocks, few = pairs // pairs_a_block + min(pairs, count), pairs_a_block == 16
-    _shrink_blocks_kernel[(blocks, modules, _ADAPTERS if few else 1)](
+    count, few = starts.shape[0] - 1, pairs_a_block < MANY
+    block = pairs_a_block if few else _BLOCK
+    _shrink_blocks_kernel[(pairs // block + min(pairs, count), modules, _ADAPTERS if pairs_a_block == 16 else 1)](
         x, h, *lora.pools, order, starts, *tensors, *strides, EXPERTS_PAD=triton.next_power_of_2(count),
-        BLOCK_M=pairs_a_block, BLOCK_K=min(columns, 256 if few else 64), num_warps=4 if pairs_a_block < 128 else 8,
+        BLOCK_M=block, BLOCK_K=min(columns, 256 if few else _BLOCK_COLUMNS), num_warps=4 if few else _BLOCK_WARPS,
         **common,
     )  # fmt: skip
     return h
+
+
+def expand_experts(
+    h: torch.Tensor, lora: ExpertLora, routing: tuple[torch.Tensor, ...], first: int, outputs: int
+) -> torch.Tensor:
+    """Compute ``scale * B^T h`` of each module: ``[pairs, modules, outputs]`` of ``h`` by ``shrink_experts``.
+
+    They are zeros for pairs without an adapter. ``first`` is the first module, as in ``shrink_experts``.
+    """
+    experts, _, order, starts = routing
+    pairs, modules, _ = h.shape
+    count, tables = starts.shape[0] - 1, lora.tables
+    out = torch.empty(pairs, modules, outputs, dtype=h.dtype, device=h.device)
+    columns = block_columns(lora.kv_dim, _EXPANDED)
+    _expand_blocks_kernel[(pairs // _BLOCK + min(pairs, count), triton.cdiv(outputs, columns))](
+        h, out, *lora.pools, order, starts, lora.slots, tables.pages, tables.experts, tables.expert_scales,
+        *lora.residency[:3], lora.layer, tables.pages.stride(0), tables.experts.stride(0), OUT=outputs,
+        PER_TOKEN=experts.shape[1], FIRST=first, NUM_MODULES=modules, KV_DIM=lora.kv_dim,
+        ROWS_PER_PAGE=lora.pool.shape[1] // lora.kv_dim, MAX_RANK=lora.max_rank, FP8=tables.fp8_rows,
+        RESIDENCY=tables.residency is not None, EXPERTS=count, EXPERTS_PAD=triton.next_power_of_2(count),
+        BLOCK_M=_BLOCK, BLOCK_N=columns, num_warps=_EXPAND_WARPS,
+    )  # fmt: skip
+    return out

@@ -17,7 +17,15 @@ import torch
 import triton
 import triton.language as tl
 
-from .expert_lora import ExpertLora, add_expert_lora, block_of_pairs, range_of_slots, shrink_experts
+from .expert_lora import (
+    MANY,
+    ExpertLora,
+    add_expert_lora,
+    block_of_pairs,
+    expand_experts,
+    range_of_slots,
+    shrink_experts,
+)
 from .fp8_tensors import BLOCK, Fp8Stack
 from .kernel_variants import block_columns
 from .mxfp4 import MXFP4_BLOCK, Mxfp4Stack
@@ -316,11 +324,13 @@ def _gate_up_kernel(
     INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr,
     SILU: tl.constexpr, SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
-    MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
+    MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr,
+    PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
-    ``LIMIT`` above 0: that of ``ClampedSwiglu``. ``MAX_RANK`` 0: without adapters.
+    ``LIMIT`` above 0: that of ``ClampedSwiglu``. ``MAX_RANK`` 0: without adapters, or, with ``DELTAS``, those of
+    ``expand_experts`` at ``h_ptr``.
     """
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
@@ -370,6 +380,11 @@ def _gate_up_kernel(
             slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 1, 0, 2, INNER,
             KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
         )  # fmt: skip
+    if DELTAS:
+        ok = rows_ok[:, None] & n_ok[None, :]
+        place = h_ptr + rows.to(tl.int64)[:, None] * (2 * INNER) + n[None, :]
+        gate += tl.load(place, mask=ok, other=0.0).to(tl.float32)
+        up += tl.load(place + INNER, mask=ok, other=0.0).to(tl.float32)
     if LIMIT > 0:
         gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
         up = 1.0 + tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
@@ -390,11 +405,11 @@ def _down_kernel(
     INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr,
     EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr,
-    RESIDENCY: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
+    RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
-    ``MAX_RANK`` 0: without adapters.
+    ``MAX_RANK`` and ``DELTAS`` are those of ``_gate_up_kernel``.
     """
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
@@ -431,6 +446,9 @@ def _down_kernel(
             slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN,
             KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
         )  # fmt: skip
+    if DELTAS:
+        place = h_ptr + rows.to(tl.int64)[:, None] * HIDDEN + n[None, :]
+        acc += tl.load(place, mask=rows_ok[:, None] & n_ok[None, :], other=0.0).to(tl.float32)
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
     out_place = out_ptr + pairs[:, None] * HIDDEN + n[None, :]
     tl.store(out_place, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
@@ -560,36 +578,42 @@ def grouped_experts(
         return out
     pairs = tokens * per_token
     config = fixed or config_of(pairs, experts, form)
-    outputs = config.outputs if lora is None else block_columns(lora.kv_dim, config.outputs)
+    # In programs of many pairs, the deltas of adapters are computed before.
+    before = lora is not None and config.pairs >= MANY
+    fused = None if before else lora
+    outputs = config.outputs if fused is None else block_columns(fused.kv_dim, config.outputs)
     blocks = pairs // config.pairs + min(pairs, experts)
     tile = {
         "BLOCK_M": config.pairs, "BLOCK_N": outputs, "BLOCK_K": max(16, config.inputs * 2 // x.element_size()),
         "num_warps": config.warps, "num_stages": config.stages, "INNER": inner, "HIDDEN": hidden, "EXPERTS": experts,
         "EXPERTS_PAD": triton.next_power_of_2(experts), "PER_TOKEN": per_token,
-        "KV_DIM": lora.kv_dim if lora else 1, "ROWS_PER_PAGE": lora.pool.shape[1] // lora.kv_dim if lora else 1,
-        "MAX_RANK": lora.max_rank if lora else 0, "SCALES": form,
-        "FP8": lora.tables.fp8_rows if lora else 0, "PACKED": packs_two(x),
-        "RESIDENCY": lora is not None and lora.tables.residency is not None,
+        "KV_DIM": fused.kv_dim if fused else 1,
+        "ROWS_PER_PAGE": fused.pool.shape[1] // fused.kv_dim if fused else 1,
+        "MAX_RANK": fused.max_rank if fused else 0, "SCALES": form, "DELTAS": before,
+        "FP8": fused.tables.fp8_rows if fused else 0, "PACKED": packs_two(x),
+        "RESIDENCY": fused is not None and fused.tables.residency is not None,
     }  # fmt: skip
     activated = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)
 
-    def adapters(x: torch.Tensor, first: int, modules: int) -> tuple[object, ...]:
+    def adapters(x: torch.Tensor, first: int, modules: int, outputs: int) -> tuple[object, ...]:
         if lora is None:
             return (x,) * 10 + (0, 0, 0)  # nothing is read
         h = shrink_experts(x, lora, routing, first, modules, config.pairs, by_pair=fixed is None)
+        if before:
+            return (expand_experts(h, lora, routing, first, outputs), *(x,) * 9, 0, 0, 0)  # only the deltas are read
         tables = lora.tables
         pointers = h, *lora.pools, lora.slots, tables.pages, tables.experts, tables.expert_scales, *lora.residency[:3]
         return (*pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
 
     _gate_up_kernel[(blocks, triton.cdiv(inner, outputs))](
         x, gate_up, gate_up_scale, x if gate_up_bias is None else gate_up_bias, routing.order, routing.starts,
-        activated, x.stride(0), *adapters(x, 0, 2), BIASED=gate_up_bias is not None, SILU=activation == "silu",
+        activated, x.stride(0), *adapters(x, 0, 2, inner), BIASED=gate_up_bias is not None, SILU=activation == "silu",
         SLOPE=clamped.slope if clamped else 0.0, LIMIT=clamped.limit if clamped else 0.0, **tile,
     )  # fmt: skip
     _down_kernel[(blocks, triton.cdiv(hidden, outputs))](
         activated, down, down_scale, x if down_bias is None else down_bias, routing.order, routing.starts,
-        routing.weights, parts, *adapters(activated, 2, 1), BIASED=down_bias is not None, **tile,
+        routing.weights, parts, *adapters(activated, 2, 1, hidden), BIASED=down_bias is not None, **tile,
     )  # fmt: skip
     block = min(_COMBINED, triton.next_power_of_2(hidden))
     _combine_kernel[(tokens, triton.cdiv(hidden, block))](parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block)
