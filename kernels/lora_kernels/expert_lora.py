@@ -3,8 +3,8 @@
 The products with A come first, for all pairs (``shrink_experts``). Those with B are part of the products of the experts
 (``experts.py``), where a program adds them up for each adapter among its pairs before the activation. The pairs of an
 expert are in order of tokens, so an adapter's are adjacent, and a program has few of them. A program of a prompt's step
-has more pairs, and would have many: there the products with B are computed before (``expand_experts``), for a few pairs
-in each program.
+has more pairs, and may have many: then the products with B are computed before (``expand_experts``), for a few pairs in
+each program.
 
 With ``ResidencyTables``, an expert's rows may lie in page-locked host memory instead, which a program then reads
 through the bus: its address is the pool's plus a distance. Any routing is served, whatever lies in the pool.
@@ -30,17 +30,19 @@ _FP8_ROWS = tl.constexpr(FP8_ROWS)
 _HOST_ROWS, _HOST_BITS = tl.constexpr(HOST_ROWS), tl.constexpr(8 * HOST_UNIT)
 # Ranks of a program, and elements of x that it reads at a time.
 _RANKS, _COLUMNS = 16, 256
-# Pairs of a program of the experts' products from which on the products with B are not part of them.
-MANY = 64
+# Pairs of a program of the experts' products from which on those with B are computed before, unless its pairs are of at
+# most so many adapters, one after another.
+MANY, FUSED_RUNS = 64, 2
+_FUSED_RUNS = tl.constexpr(FUSED_RUNS)
 # Pairs per expert up to which each pair has programs of its own, which read A again for each.
 _FEW = 4
 # Programs that share the adapters of a block of 16 pairs.
 _ADAPTERS = 4
 # Pairs of a program, and warps and elements of x read at a time, where an expert has many pairs. Each of the few
 # adapters among so few pairs has a product of all of them.
-_BLOCK, _BLOCK_WARPS, _BLOCK_COLUMNS = 16, 2, 128
+_BLOCK, _BLOCK_WARPS, _BLOCK_COLUMNS = 16, 2, 256
 # Outputs of a program of ``expand_experts``, and its warps.
-_EXPANDED, _EXPAND_WARPS = 256, 4
+_EXPANDED, _EXPAND_WARPS = 256, 2
 
 
 class ExpertLora(NamedTuple):
@@ -78,6 +80,17 @@ def range_of_slots(slots):
     A program that knows both needs no search among its pairs if they have one adapter.
     """
     return tl.min(tl.where(slots > 0, slots, _FAR), axis=0), tl.max(slots, axis=0)
+
+
+@triton.jit
+def is_fused(order_ptr, slots_ptr, start, stop, PER_TOKEN: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Return whether the products with B are part of those of the sorted pairs from ``start`` to ``stop``."""
+    rows = start + tl.arange(0, BLOCK_M)
+    tokens = tl.load(order_ptr + rows, mask=rows < stop, other=0) // PER_TOKEN
+    slots = tl.load(slots_ptr + tokens, mask=rows < stop, other=0)
+    tokens = tl.load(order_ptr + rows + 1, mask=rows + 1 < stop, other=0) // PER_TOKEN
+    following = tl.load(slots_ptr + tokens, mask=rows + 1 < stop, other=0)
+    return tl.sum(((slots != following) & (rows + 1 < stop)).to(tl.int32), axis=0) < _FUSED_RUNS
 
 
 @triton.jit
@@ -388,11 +401,18 @@ def _expand_blocks_kernel(
     row_of_ptr, places_ptr, host_ptr, layer, pages_stride, slot_stride, OUT: tl.constexpr, PER_TOKEN: tl.constexpr,
     FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
     MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr,
-    EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Compute the deltas of a block of an expert's sorted pairs, for ``BLOCK_N`` outputs of each module."""
+    """Compute the deltas of a block of an expert's sorted pairs, for ``BLOCK_N`` outputs of each module.
+
+    ``TILE``: the pairs of a program that reads them.
+    """
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
+        return
+    of_expert, last = tl.load(starts_ptr + expert), tl.load(starts_ptr + expert + 1)
+    of_tile = start - (start - of_expert) % TILE
+    if is_fused(order_ptr, slots_ptr, of_tile, tl.minimum(of_tile + TILE, last), PER_TOKEN, TILE):
         return
     column = tl.program_id(1) * BLOCK_N
     rows, n = start + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
@@ -455,11 +475,17 @@ def shrink_experts(
 
 
 def expand_experts(
-    h: torch.Tensor, lora: ExpertLora, routing: tuple[torch.Tensor, ...], first: int, outputs: int
+    h: torch.Tensor,
+    lora: ExpertLora,
+    routing: tuple[torch.Tensor, ...],
+    first: int,
+    outputs: int,
+    pairs_a_block: int,
 ) -> torch.Tensor:
     """Compute ``scale * B^T h`` of each module: ``[pairs, modules, outputs]`` of ``h`` by ``shrink_experts``.
 
-    They are zeros for pairs without an adapter. ``first`` is the first module, as in ``shrink_experts``.
+    They are zeros for pairs without an adapter, and undefined for those whose block of ``pairs_a_block`` ``is_fused``.
+    ``first`` is the first module, as in ``shrink_experts``.
     """
     experts, _, order, starts = routing
     pairs, modules, _ = h.shape
@@ -472,6 +498,6 @@ def expand_experts(
         PER_TOKEN=experts.shape[1], FIRST=first, NUM_MODULES=modules, KV_DIM=lora.kv_dim,
         ROWS_PER_PAGE=lora.pool.shape[1] // lora.kv_dim, MAX_RANK=lora.max_rank, FP8=tables.fp8_rows,
         RESIDENCY=tables.residency is not None, EXPERTS=count, EXPERTS_PAD=triton.next_power_of_2(count),
-        BLOCK_M=_BLOCK, BLOCK_N=columns, num_warps=_EXPAND_WARPS,
+        BLOCK_M=_BLOCK, BLOCK_N=columns, TILE=pairs_a_block, num_warps=_EXPAND_WARPS,
     )  # fmt: skip
     return out

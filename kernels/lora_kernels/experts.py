@@ -23,6 +23,7 @@ from .expert_lora import (
     add_expert_lora,
     block_of_pairs,
     expand_experts,
+    is_fused,
     range_of_slots,
     shrink_experts,
 )
@@ -319,18 +320,18 @@ def _by_pair(acc, scale_ptr, matrix, n, n_ok, OUT: tl.constexpr, SCALES: tl.cons
 
 @triton.jit(do_not_specialize=["layer"])
 def _gate_up_kernel(
-    x_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, out_ptr, x_stride, h_ptr, pool_ptr, fp8_pool_ptr,
-    slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride, slot_stride,
-    INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr,
-    SILU: tl.constexpr, SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
+    x_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, out_ptr, x_stride, delta_ptr, h_ptr, pool_ptr,
+    fp8_pool_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride,
+    slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
+    BIASED: tl.constexpr, SILU: tl.constexpr, SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
     MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr,
     PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
-    ``LIMIT`` above 0: that of ``ClampedSwiglu``. ``MAX_RANK`` 0: without adapters, or, with ``DELTAS``, those of
-    ``expand_experts`` at ``h_ptr``.
+    ``LIMIT`` above 0: that of ``ClampedSwiglu``. ``MAX_RANK`` 0: without adapters. ``DELTAS``: blocks that are not
+    fused have those of ``expand_experts``.
     """
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
@@ -369,22 +370,26 @@ def _gate_up_kernel(
         bias_place = bias_ptr + expert.to(tl.int64) * 2 * INNER + n
         gate += tl.load(bias_place, mask=n_ok, other=0.0).to(tl.float32)[None, :]
         up += tl.load(bias_place + INNER, mask=n_ok, other=0.0).to(tl.float32)[None, :]
-    if MAX_RANK > 0:
-        gate = add_expert_lora(
-            gate, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
-            slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 0, 2, INNER,
-            KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
-        )  # fmt: skip
-        up = add_expert_lora(
-            up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
-            slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 1, 0, 2, INNER,
-            KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
-        )  # fmt: skip
+    fused = True
     if DELTAS:
-        ok = rows_ok[:, None] & n_ok[None, :]
-        place = h_ptr + rows.to(tl.int64)[:, None] * (2 * INNER) + n[None, :]
-        gate += tl.load(place, mask=ok, other=0.0).to(tl.float32)
-        up += tl.load(place + INNER, mask=ok, other=0.0).to(tl.float32)
+        fused = is_fused(order_ptr, slots_ptr, start, stop, PER_TOKEN, BLOCK_M)
+        if not fused:
+            ok = rows_ok[:, None] & n_ok[None, :]
+            place = delta_ptr + rows.to(tl.int64)[:, None] * (2 * INNER) + n[None, :]
+            gate += tl.load(place, mask=ok, other=0.0).to(tl.float32)
+            up += tl.load(place + INNER, mask=ok, other=0.0).to(tl.float32)
+    if MAX_RANK > 0:
+        if fused:
+            gate = add_expert_lora(
+                gate, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
+                host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 0, 2,
+                INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
+            )  # fmt: skip
+            up = add_expert_lora(
+                up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
+                slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 1, 0, 2, INNER,
+                KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
+            )  # fmt: skip
     if LIMIT > 0:
         gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
         up = 1.0 + tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
@@ -400,10 +405,10 @@ def _gate_up_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _down_kernel(
-    inner_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, h_ptr, pool_ptr, fp8_pool_ptr,
-    slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride, slot_stride,
-    INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr, BIASED: tl.constexpr,
-    EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    inner_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, delta_ptr, h_ptr, pool_ptr,
+    fp8_pool_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride,
+    slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
+    BIASED: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr,
     RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
@@ -440,15 +445,19 @@ def _down_kernel(
     acc = _by_pair(acc, scale_ptr, expert, n, n_ok, HIDDEN, SCALES)
     if BIASED:
         acc += tl.load(bias_ptr + expert.to(tl.int64) * HIDDEN + n, mask=n_ok, other=0.0).to(tl.float32)[None, :]
-    if MAX_RANK > 0:
-        acc = add_expert_lora(
-            acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
-            slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1, HIDDEN,
-            KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
-        )  # fmt: skip
+    fused = True
     if DELTAS:
-        place = h_ptr + rows.to(tl.int64)[:, None] * HIDDEN + n[None, :]
-        acc += tl.load(place, mask=rows_ok[:, None] & n_ok[None, :], other=0.0).to(tl.float32)
+        fused = is_fused(order_ptr, slots_ptr, start, stop, PER_TOKEN, BLOCK_M)
+        if not fused:
+            place = delta_ptr + rows.to(tl.int64)[:, None] * HIDDEN + n[None, :]
+            acc += tl.load(place, mask=rows_ok[:, None] & n_ok[None, :], other=0.0).to(tl.float32)
+    if MAX_RANK > 0:
+        if fused:
+            acc = add_expert_lora(
+                acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
+                host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1,
+                HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
+            )  # fmt: skip
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
     out_place = out_ptr + pairs[:, None] * HIDDEN + n[None, :]
     tl.store(out_place, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
@@ -578,33 +587,29 @@ def grouped_experts(
         return out
     pairs = tokens * per_token
     config = fixed or config_of(pairs, experts, form)
-    # In programs of many pairs, the deltas of adapters are computed before.
     before = lora is not None and config.pairs >= MANY
-    fused = None if before else lora
-    outputs = config.outputs if fused is None else block_columns(fused.kv_dim, config.outputs)
+    outputs = config.outputs if lora is None else block_columns(lora.kv_dim, config.outputs)
     blocks = pairs // config.pairs + min(pairs, experts)
     tile = {
         "BLOCK_M": config.pairs, "BLOCK_N": outputs, "BLOCK_K": max(16, config.inputs * 2 // x.element_size()),
         "num_warps": config.warps, "num_stages": config.stages, "INNER": inner, "HIDDEN": hidden, "EXPERTS": experts,
         "EXPERTS_PAD": triton.next_power_of_2(experts), "PER_TOKEN": per_token,
-        "KV_DIM": fused.kv_dim if fused else 1,
-        "ROWS_PER_PAGE": fused.pool.shape[1] // fused.kv_dim if fused else 1,
-        "MAX_RANK": fused.max_rank if fused else 0, "SCALES": form, "DELTAS": before,
-        "FP8": fused.tables.fp8_rows if fused else 0, "PACKED": packs_two(x),
-        "RESIDENCY": fused is not None and fused.tables.residency is not None,
+        "KV_DIM": lora.kv_dim if lora else 1, "ROWS_PER_PAGE": lora.pool.shape[1] // lora.kv_dim if lora else 1,
+        "MAX_RANK": lora.max_rank if lora else 0, "SCALES": form, "DELTAS": before,
+        "FP8": lora.tables.fp8_rows if lora else 0, "PACKED": packs_two(x),
+        "RESIDENCY": lora is not None and lora.tables.residency is not None,
     }  # fmt: skip
     activated = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)
 
-    def adapters(x: torch.Tensor, first: int, modules: int, outputs: int) -> tuple[object, ...]:
+    def adapters(x: torch.Tensor, first: int, modules: int, width: int) -> tuple[object, ...]:
         if lora is None:
-            return (x,) * 10 + (0, 0, 0)  # nothing is read
+            return (x,) * 11 + (0, 0, 0)  # nothing is read
         h = shrink_experts(x, lora, routing, first, modules, config.pairs, by_pair=fixed is None)
-        if before:
-            return (expand_experts(h, lora, routing, first, outputs), *(x,) * 9, 0, 0, 0)  # only the deltas are read
+        deltas = expand_experts(h, lora, routing, first, width, config.pairs) if before else h
         tables = lora.tables
         pointers = h, *lora.pools, lora.slots, tables.pages, tables.experts, tables.expert_scales, *lora.residency[:3]
-        return (*pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
+        return (deltas, *pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
 
     _gate_up_kernel[(blocks, triton.cdiv(inner, outputs))](
         x, gate_up, gate_up_scale, x if gate_up_bias is None else gate_up_bias, routing.order, routing.starts,
