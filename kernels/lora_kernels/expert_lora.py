@@ -40,7 +40,7 @@ _FEW = 4
 _ADAPTERS = 4
 # Pairs of a program, and warps and elements of x read at a time, where an expert has many pairs. Each of the few
 # adapters among so few pairs has a product of all of them.
-_BLOCK, _BLOCK_WARPS, _BLOCK_COLUMNS = 16, 2, 256
+_BLOCK, _BLOCK_WARPS, _BLOCK_COLUMNS = 16, 1, 256
 # Outputs of a program of ``expand_experts``, and its warps.
 _EXPANDED, _EXPAND_WARPS = 256, 2
 

@@ -323,10 +323,10 @@ def _gate_up_kernel(
     x_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, out_ptr, x_stride, delta_ptr, h_ptr, pool_ptr,
     fp8_pool_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride,
     slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
-    BIASED: tl.constexpr, SILU: tl.constexpr, SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
-    MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr,
-    PACKED: tl.constexpr,
+    BIASED: tl.constexpr, SILU: tl.constexpr, SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
+    DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
@@ -408,9 +408,9 @@ def _down_kernel(
     inner_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, delta_ptr, h_ptr, pool_ptr,
     fp8_pool_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride,
     slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
-    BIASED: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr,
-    RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
+    BIASED: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
+    FP8: tl.constexpr, RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
