@@ -6,7 +6,7 @@ Decode: prompts of `--prompt` tokens, then the median of the steps in which ever
 prompts of 256 tokens, until each has its first token; and one prompt of 16,384. Adapters on q,k,v,o, ranks
 8/16/32/64 round-robin. Floors: (base weights + keys and values read + distinct adapters' weights) / a copy's rate for
 decode, two operations per parameter and token (and attention's, over a long prompt) at a large product's rate for
-prefill; both rates are measured on the card.
+prefill, of experts those that a token has; both rates are measured on the card.
 """
 
 from __future__ import annotations
@@ -103,6 +103,14 @@ def floor_ms(
     return (base + kv + lora) / bandwidth() * 1e3
 
 
+def active_parameters(engine: Engine) -> float:
+    """Return the parameters that multiply a token; those of dense layers in FP8 count half, as their rate is double."""
+    weights, config = engine.loaded.model.weights, engine.loaded.model.shape.experts
+    stacks = [stack for layer in weights.layers if (e := layer.experts) is not None for stack in (e.gate_up, e.down)]
+    of_token = sum(stack.shape[1] * stack.shape[2] * config.per_token for stack in stacks) if config else 0
+    return (weights.num_bytes() - sum(stack.nbytes for stack in stacks)) / 2 + of_token
+
+
 def main() -> None:
     parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", choices=MODELS, default="llama-3.1-8b")
@@ -139,8 +147,7 @@ def main() -> None:
     rows = Rows(arguments.out, "W1", arguments.model, **sizes)
     system = system_name(arguments.quantization, arguments.kv_cache_dtype)
     system += ", flashinfer" if arguments.backend == "flashinfer" else ""
-    # Products of FP8 have twice the rate.
-    parameters = engine.loaded.model.weights.num_bytes() / 2
+    parameters = active_parameters(engine)
     for case in arguments.cases:
         adapters = CASES[case]
         used = digests[:adapters]

@@ -460,7 +460,9 @@ def shrink_experts(
     }  # fmt: skip
     tensors = lora.slots, tables.pages, tables.experts, *lora.residency, lora.layer
     strides = x.stride(0), tables.pages.stride(0), tables.experts.stride(0)
-    if by_pair and pairs <= _FEW * (starts.shape[0] - 1):
+    # Programs of pairs would read an expert's A from host memory once for each of its pairs.
+    few_pairs = 1 if tables.residency is not None else _FEW
+    if by_pair and pairs <= few_pairs * (starts.shape[0] - 1):
         grid = pairs, modules * triton.cdiv(lora.max_rank, _RANKS)
         _shrink_pairs_kernel[grid](x, h, *lora.pools, order, experts, *tensors, *strides, BLOCK_K=columns, **common)
         return h

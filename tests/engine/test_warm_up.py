@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapt
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.model import warm_up
 from lora_engine.request import GenerationRequest, SamplingParams
 
 USUAL = ("attention-r8", "all-linear-r16-rslora", "one-layer-r64")
@@ -44,3 +46,13 @@ def test_usual_requests_compile_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         engine.step()
     torch.cuda.synchronize()
     assert not compiled
+
+
+def test_steps_longer_than_any_keep_no_inputs_of_a_draft_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine ended at its start with a draft head and steps of up to 1,024 tokens."""
+    model = SimpleNamespace(layer_inputs=object())
+    seen: list[object] = []
+    monkeypatch.setattr(warm_up, "prefill_steps", lambda model, pool: seen.append(model.layer_inputs))
+    kept = model.layer_inputs
+    warm_up.compile_prefill_steps(model, None)  # type: ignore[arg-type]
+    assert seen == [None] and model.layer_inputs is kept

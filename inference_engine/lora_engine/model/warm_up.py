@@ -35,7 +35,12 @@ def compile_prefill_steps(model: Transformer, pool: PagePool) -> float:
     This overwrites the first pages of an unused ``pool``.
     """
     started = time.perf_counter()
-    prefill_steps(model, pool)
+    # A draft head's hidden states have no room for steps as long as these, which may be longer than any that runs.
+    layer_inputs, model.layer_inputs = model.layer_inputs, None
+    try:
+        prefill_steps(model, pool)
+    finally:
+        model.layer_inputs = layer_inputs
     seconds = time.perf_counter() - started
     log.info("compiled prefill steps in %.1f s", seconds)
     return seconds
