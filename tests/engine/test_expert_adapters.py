@@ -38,6 +38,7 @@ from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
 from lora_engine.peft_format import AdapterLimits, BaseGeometry, inspect_adapter, resolve_patterns
 from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.scheduling.queue_policies.accounts import Prices
 from lora_kernels.kernel_variants import KernelVariant
 
 pytestmark = pytest.mark.usefixtures("few_programs")
@@ -113,6 +114,22 @@ def test_kernels_have_the_tokens_of_the_reference(families: ReferenceFamilies, n
         factors = random_factors(base, seed, form)
         models[form] = save_experts(tmp_path / form, factors, form), with_deltas(base, factors)
     check_all(family, models, per=1, backend="triton", step_tokens=64)
+
+
+def test_tokens_of_adapters_on_experts_are_dearer(families: ReferenceFamilies, tmp_path: Path) -> None:
+    """A tenant's counter grows by what its adapter costs a step: its rank, and twice the rank on experts."""
+    family = families(OLMOE)
+    adapter = save_experts(tmp_path / "dear", random_factors(base_of(family), 1, "parameters"), "parameters")
+    plain = family.adapters["attention-r8"]
+    engine = build_engine(dataclasses.replace(family, adapters={"dear": adapter, "plain": plain}))
+    prices = Prices(1.0, 2.0, 0.01)
+    for digest, factor in ((adapter.digest, 3), (plain.digest, 1)):
+        engine.add_request(GenerationRequest(digest, [1, 2], SamplingParams(max_tokens=3), digest))
+        engine.step()
+        sequence = engine.core.requests[digest].sequences[0]
+        assert sequence.slot is not None and sequence.slot.priced_rank == factor * sequence.slot.rank
+        dearer = 1.0 + 0.01 * factor * sequence.slot.rank
+        assert prices.of(sequence) == (dearer, 2.0 * dearer)
 
 
 def test_64_adapters_on_experts_in_one_batch_answer_as_alone() -> None:

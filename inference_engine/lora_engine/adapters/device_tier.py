@@ -68,7 +68,7 @@ class AdapterSlot(Evictable):
     ) -> None:
         super().__init__()
         self.digest = packed.digest
-        self.rank = packed.rank
+        self.rank, self.priced_rank = packed.rank, packed.priced_rank
         self.num_bytes = packed.num_bytes
         self.pages = pages
         self.residency = residency  # None: the adapter has all its pages

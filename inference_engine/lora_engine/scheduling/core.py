@@ -12,7 +12,9 @@ from dataclasses import asdict
 
 from lora_engine.adapters.device_copies import DeviceCopies
 from lora_engine.adapters.device_tier import AdapterTable, DeviceMirror, DeviceTier
+from lora_engine.adapters.layout import EXPERT_RANKS
 from lora_engine.adapters.source import AdapterSource
+from lora_engine.adapters.targets import REPLICATED
 from lora_engine.config import EngineConfig
 from lora_engine.errors import RequestError
 from lora_engine.memory import EvictionQueue, PageAllocator, PagePool, PrefixCache, RestoreCosts
@@ -87,7 +89,13 @@ class SchedulingCore:
             source.has,
         )
         context = PolicyContext(
-            config, clock, self.device_tier.on_device, pool.num_pages * pool.geometry.page_tokens, pool.num_pages
+            config,
+            clock,
+            self.device_tier.on_device,
+            pool.num_pages * pool.geometry.page_tokens,
+            pool.num_pages,
+            # Only models with experts have routers, which every rank has in full.
+            config.max_lora_rank * (1 if REPLICATED.isdisjoint(target_shapes) else 1 + EXPERT_RANKS),
         )
         self.queue = ClassedQueue(lambda: queue_policies.create(config.order, context))
         self.scheduler = Scheduler(

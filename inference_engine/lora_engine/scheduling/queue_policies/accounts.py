@@ -15,7 +15,7 @@ _SWEEP = 4096  # accounts beyond twice those in use at which idle ones are dropp
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The prices of tokens. With an adapter, a token costs ``1 + adapter * rank`` times as much."""
+    """The prices of tokens. With an adapter, a token costs ``1 + adapter * priced_rank`` times as much."""
 
     input: float
     output: float
@@ -23,7 +23,7 @@ class Prices:
 
     def of(self, sequence: Sequence) -> tuple[float, float]:
         """Return the price of an input and of an output token of a running sequence."""
-        factor = 1.0 + self.adapter * sequence.slot.rank if sequence.slot is not None else 1.0
+        factor = 1.0 + self.adapter * sequence.slot.priced_rank if sequence.slot is not None else 1.0
         return self.input * factor, self.output * factor
 
 

@@ -31,7 +31,8 @@ class PolicyContext:
     """The engine's facts that a policy may use.
 
     ``on_device`` returns whether an adapter's weights are in the page pool. ``pool_tokens`` is the number of tokens
-    that fit into an otherwise empty pool, ``pool_pages`` its number of pages.
+    that fit into an otherwise empty pool, ``pool_pages`` its number of pages. ``highest_rank`` bounds the priced rank
+    of an adapter.
     """
 
     config: EngineConfig
@@ -39,6 +40,7 @@ class PolicyContext:
     on_device: Callable[[str], bool]
     pool_tokens: int
     pool_pages: int
+    highest_rank: int
 
 
 class QueuePolicy(Protocol):

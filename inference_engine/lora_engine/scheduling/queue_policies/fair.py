@@ -42,7 +42,7 @@ class Fair:
         self._default_cap = config.tenant_max_running
         self._step_tokens = config.max_step_tokens
         longest = min(config.max_context or context.pool_tokens, context.pool_tokens)
-        dearest = 1.0 + config.adapter_price * config.max_lora_rank
+        dearest = 1.0 + config.adapter_price * context.highest_rank
         most = max(config.input_price * longest, config.output_price * context.pool_tokens) * dearest
         self._gap_bound = 2 * (most + self._slack)
         self._shares = Shares(
