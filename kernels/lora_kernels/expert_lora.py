@@ -390,7 +390,8 @@ def add_expert_lora(
                 h_rows, pool_ptr, pages, first, host, rank, column, columns_ok, slots == slot, OUT, KV_DIM,
                 ROWS_PER_PAGE, RESIDENCY, BLOCK_M, BLOCK_N, BLOCK_R,
             )  # fmt: skip
-        acc += part * scale
+        # An adapter whose factors are not finite must not change the pairs of others.
+        acc += tl.where((slots == slot)[:, None], part * scale, 0.0)
         slot = next_slot(slots, slot, highest)
     return acc
 

@@ -240,6 +240,24 @@ def test_with_a_fixed_configuration_rows_do_not_depend_on_others(
         assert not torch.equal(mixed(everything[:5], fixed=None), together[:5]), "the default depends on the number"
 
 
+@pytest.mark.parametrize("tokens", [9, 90, 260])
+def test_an_adapter_that_is_not_finite_changes_no_pair_of_another(tokens: int) -> None:
+    hidden, inner, experts = 80, 56, 3
+    pool, tables = _memory(experts, 0)
+    placed = place(pool, tables, ExpertShapes(experts, hidden, inner))
+    x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
+    gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
+    down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(DTYPE)
+    slots = torch.arange(tokens, dtype=torch.int32, device=DEVICE) % (len(placed) + 1)
+    routing = route(torch.randn(tokens, experts, device=DEVICE), 2, renormalised=True)
+    lora = StepLora(slots, pool.layer(LAYER), tables, LAYER, KV_DIM, 20)
+    want = grouped_experts(x, gate_up, down, routing, "silu", None, lora)
+    pool.layer(LAYER)[tables.pages[1].long().unique()[1:]] = torch.inf  # all but page 0, which nothing reads
+    got = grouped_experts(x, gate_up, down, routing, "silu", None, lora)
+    assert torch.equal(got[slots != 1], want[slots != 1]) and want.isfinite().all()
+    assert not got[slots == 1].isfinite().any()
+
+
 def test_launches_grow_with_the_pairs_and_not_with_adapters_times_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decode step in which every row has an adapter of its own, of a random rank, on eight experts."""
     rnd, tokens, experts, hidden, inner, per_token = random.Random(7), 64, 8, 32, 16, 4
