@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +16,8 @@ from lora_engine.config import EngineConfig
 from lora_engine.model.parallel import Exchanges, Parallel
 
 from .symmetric_sums import with_symmetric_memory
+
+log = logging.getLogger(__name__)
 
 # Time until which all ranks must have joined; the end of a rank's process is noticed earlier.
 _MEET = timedelta(minutes=30)
@@ -71,6 +75,7 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
     if nccl and meeting.one_device:
         os.environ |= {"NCCL_HOSTID": f"rank-{rank}", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
         os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
+    began = time.monotonic()
     dist.init_process_group(
         "nccl" if nccl else "gloo",
         init_method=f"file://{meeting.place}",
@@ -79,10 +84,13 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
         timeout=_MEET,
         device_id=device if nccl else None,
     )
-    return with_symmetric_memory(
+    met = time.monotonic()
+    parallel = with_symmetric_memory(
         Parallel(rank, config.tensor_parallel, dist.group.WORLD, exchanges=exchanges),
         device,
         (config.small_sum_kb << 10) if nccl else 0,
         fused_bytes(config.fused_sum_mb, config.tensor_parallel) if nccl else 0,
         {meeting.index_of_gpu(other - rank, device.index or 0) for other in range(config.tensor_parallel)},
     )
+    log.info("rank %d met the others in %.1f s; shared memory took %.1f s", rank, met - began, time.monotonic() - met)
+    return parallel
