@@ -587,7 +587,8 @@ def grouped_experts(
         return out
     pairs = tokens * per_token
     config = fixed or config_of(pairs, experts, form)
-    before = lora is not None and config.pairs >= MANY
+    # Deltas that were computed before are rounded, and which ones are depends on the other pairs of a block.
+    before = lora is not None and config.pairs >= MANY and fixed is None
     outputs = config.outputs if lora is None else block_columns(lora.kv_dim, config.outputs)
     blocks = pairs // config.pairs + min(pairs, experts)
     tile = {
