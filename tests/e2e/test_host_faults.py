@@ -26,8 +26,10 @@ from lorikeet_testing.web import eventually
 TOKENS, PROMPTS = 100, 12
 SETTINGS = {"LORIKEET_MIGRATION": "ilp"}
 LOST = ("engine_disconnected", "engine_silent")
-# Streams on the host that fails: more than it runs at once. Seconds in which web processes notice a drained host.
-ON_FIRST, NOTICED_S = 6, 0.4
+# Streams on the host that fails, more than it runs at once, and their tokens: some still run when others have begun.
+ON_FIRST, ON_FIRST_TOKENS = 6, 300
+# Seconds in which web processes notice a drained host.
+NOTICED_S = 0.4
 
 
 class Stream(threading.Thread):
@@ -97,8 +99,9 @@ class Fleet(FaultyFleet):
             return len(self.rows(stream.request_id for stream in streams)) == len(streams)
 
         eventually(billed, 30, what="their rows in the ledger")
-        for row in self.rows(stream.request_id for stream in streams):
-            assert (row["outcome"], row["completion_tokens"]) == ("finished", streams[0].tokens), row
+        tokens = {stream.request_id: stream.tokens for stream in streams}
+        for row in self.rows(tokens):
+            assert (row["outcome"], row["completion_tokens"]) == ("finished", tokens[row["request_id"]]), row
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +134,7 @@ def strike(fleet: Fleet, fault: str, count: int) -> None:
     for host in fleet.hosts[1:]:
         host.takes(requests=False)
     time.sleep(NOTICED_S)
-    streams = fleet.begin(ON_FIRST)
+    streams = fleet.begin(ON_FIRST, ON_FIRST_TOKENS)
     eventually(lambda: any(stream.chunks for stream in streams), 60, what="a beginning")
     for host in fleet.hosts[1:]:
         host.takes(requests=True)
