@@ -30,6 +30,7 @@ from .expert_lora import (
 from .fp8_tensors import BLOCK, Fp8Stack
 from .kernel_variants import block_columns
 from .mxfp4 import MXFP4_BLOCK, Mxfp4Stack
+from .pdl import has_sm90
 
 
 class Routing(NamedTuple):
@@ -509,8 +510,8 @@ def route(logits: torch.Tensor, per_token: int, *, renormalised: bool, sigmoid: 
 
 
 def packs_two(x: torch.Tensor) -> bool:
-    """Return whether values in MXFP4 are converted two at a time, by instructions that the interpreter lacks."""
-    return x.dtype == torch.bfloat16 and x.device.type != "cpu"
+    """Return whether values in MXFP4 are converted two at a time, by instructions of compute capability 9.0."""
+    return x.dtype == torch.bfloat16 and has_sm90(x.device)
 
 
 def config_of(pairs: int, experts: int, form: int = _PLAIN) -> ExpertsConfig:

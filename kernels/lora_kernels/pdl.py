@@ -35,11 +35,12 @@ def launch_dependents(PDL: tl.constexpr):
 
 def pdl_options(x: torch.Tensor) -> dict[str, bool]:
     """Return launch arguments that enable programmatic dependent launch from compute capability 9.0 on."""
-    return {"PDL": True, "launch_pdl": True} if _has_pdl(x.device) else {"PDL": False}
+    return {"PDL": True, "launch_pdl": True} if has_sm90(x.device) else {"PDL": False}
 
 
 @cache
-def _has_pdl(device: torch.device) -> bool:
+def has_sm90(device: torch.device) -> bool:
+    """Return whether a device is a GPU of compute capability 9.0 or later."""
     if device.type == "meta":  # compiling ahead: no device is present, ``compile_for`` set the capability
         return launches.capability >= (9, 0)
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)

@@ -22,6 +22,7 @@ def test_products_use_matrix_instructions_and_nothing_spills() -> None:
             # Converted on the way to tensor cores, and not written to shared memory again.
             assert "cvt.rn.f16x2.e4m3x2" in ptx and "wgmma.mma_async.sync.aligned.m64n" in ptx, name
         if name.endswith("of MXFP4"):  # whose smallest value is none that is normal before it is multiplied
+            assert "mul.bf16x2" in ptx, "two values at a time"
             assert "mul.ftz" not in ptx and "wgmma.mma_async.sync.aligned.m64n" in ptx, name
     counting = [name for name, ptx in kernels.items() if "atom.global.gpu.relaxed.add" in ptx]
     assert len(counting) == 2 and all(name.startswith("_shrink") for name in counting)
