@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import model_shapes
 import torch
 from rows import Rows, parser_of
 from tokenizers import Tokenizer as HfTokenizer
@@ -49,51 +50,13 @@ from lora_engine.tensor_parallel.leader import Leader
 from lora_engine.text import Tokenizer
 from lora_kernels.fp8_tensors import FP8
 
-LLAMA_3_1_8B: dict[str, Any] = {
-    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
-    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 32768,
-    "rope_theta": 500000.0,
-}  # fmt: skip
-LLAMA_3_1_70B: dict[str, Any] = LLAMA_3_1_8B | {
-    "num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64,
-}  # fmt: skip
-LLAMA_2_7B: dict[str, Any] = {
-    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 11008,
-    "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
-}  # fmt: skip
-# The text part of Qwen3.5-9B: three of four layers are gated delta layers.
-QWEN_3_5_9B: dict[str, Any] = {
-    "model_type": "qwen3_5_text", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 12288,
-    "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320,
-    "max_position_embeddings": 32768, "linear_num_value_heads": 32, "linear_num_key_heads": 16,
-}  # fmt: skip
-QWEN_3_5_27B: dict[str, Any] = QWEN_3_5_9B | {
-    "num_hidden_layers": 64, "hidden_size": 5120, "intermediate_size": 17408, "num_attention_heads": 24,
-    "linear_num_value_heads": 48,
-}  # fmt: skip
-QWEN_3_30B_A3B: dict[str, Any] = {
-    "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "intermediate_size": 6144,
-    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
-    "max_position_embeddings": 32768, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
-    "norm_topk_prob": True,
-}  # fmt: skip
-# GPT-OSS, with experts in MXFP4 as published.
-GPT_OSS_20B: dict[str, Any] = {
-    "model_type": "gpt_oss", "num_hidden_layers": 24, "num_local_experts": 32,
-    "quantization_config": {"quant_method": "mxfp4"},
-}  # fmt: skip
-GPT_OSS_120B: dict[str, Any] = GPT_OSS_20B | {"num_hidden_layers": 36, "num_local_experts": 128}
-MODELS = {
-    "llama-3.1-8b": LLAMA_3_1_8B,
-    "llama-3.1-70b": LLAMA_3_1_70B,
-    "llama-2-7b": LLAMA_2_7B,
-    "qwen3.5-9b": QWEN_3_5_9B,
-    "qwen3.5-27b": QWEN_3_5_27B,
-    "qwen3-30b-a3b": QWEN_3_30B_A3B,
-    "gpt-oss-20b": GPT_OSS_20B,
-    "gpt-oss-20b-bf16": GPT_OSS_20B | {"quantization_config": None},
-    "gpt-oss-120b": GPT_OSS_120B,
-}
+# No longer contexts are measured.
+MAX_POSITION = 32768
+MODELS = {title.lower(): dict(shape) for title, shape in model_shapes.MODELS.items()}
+for _shape in MODELS.values():
+    _shape["max_position_embeddings"] = min(_shape.get("max_position_embeddings", MAX_POSITION), MAX_POSITION)
+MODELS["gpt-oss-20b-bf16"] = MODELS["gpt-oss-20b"] | {"quantization_config": None}
+LLAMA_3_1_8B = MODELS["llama-3.1-8b"]
 # The projections of attention, or of the gated delta rule, in layers that have it.
 MIXERS = (
     "q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj",
