@@ -190,6 +190,10 @@ class Engine:
         """Do a part of the work that the start deferred, between steps; returns False once nothing is left."""
         return self.core.scheduler.bring_pinned() or self.runner.capture_next()
 
+    def free_host_memory(self) -> bool:
+        """Let go of adapters that left host memory, between steps; returns whether to call again in milliseconds."""
+        return self.core.device_tier.free_host_memory()
+
     @property
     def failure(self) -> str:
         """Reason why this process should end after its requests; empty if there is none."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,14 @@ from transformers import AutoModelForCausalLM
 from lora_engine.adapters import expert_policy
 from lora_engine.adapters.expert_policy import ExpertPolicy
 from lora_engine.adapters.expert_residency import Change, Move
+from lora_engine.adapters.host_arena import HostArena
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.memory import OutOfPages
 from lora_engine.model.parallel import Parallel
 from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.server.engine_loop import EngineLoop
 
 pytestmark = pytest.mark.usefixtures("few_programs")
 # Prompts are computed in chunks, in a pool without room for all experts.
@@ -223,6 +227,51 @@ def test_an_adapter_that_left_host_memory_leaves_the_device_too(families: Refere
     run_all(engine, [GenerationRequest("1", [1, 2], SamplingParams(max_tokens=2), "")])
     assert not list(engine.core.device_tier.slots())
     assert engine.pool_stats().adapter == 0
+
+
+class SlowMark:
+    """The end of launched steps, which comes when the test says so."""
+
+    ended = False
+
+    def done(self) -> bool:
+        return self.ended
+
+    def join(self) -> None: ...
+
+    def seconds(self) -> float:
+        return 0.0
+
+
+def test_an_idle_engine_frees_the_host_memory_of_an_evicted_adapter(
+    families: ReferenceFamilies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a further step, but not before launched steps have ended, which may still read its experts there."""
+    served = serve(families, OLMOE, tmp_path, ("parameters",))
+    (digest,) = served.models
+    engine = served.engine(expert_residency="0.0")
+    run_all(engine, [GenerationRequest("0", [1, 2, 3], SamplingParams(max_tokens=2), digest)])
+    steps, mark, freed = engine.steps, SlowMark(), threading.Event()
+    loop, packed = EngineLoop(engine, lambda output: None), engine.source.get(digest)
+    assert packed is not None
+    arena = HostArena(packed.num_bytes)
+    arena.on_removed = loop.wake
+    arena.reserve(digest, packed.num_bytes, 0)
+    arena.put(packed)
+    monkeypatch.setattr(engine.core.device_tier, "_in_host_memory", lambda packed: arena.has(packed.digest))
+    monkeypatch.setattr(engine.core.device_tier._copies, "mark", lambda: mark)
+    weakref.finalize(packed.data, freed.set)
+    engine.source.clear()  # type: ignore[attr-defined]
+    del packed
+    loop.start()
+    loop.call(lambda engine: None).result(10)
+    assert len(list(engine.core.device_tier.slots())) == 1
+    arena.reserve("sha256:other", arena.capacity, 0)
+    assert not freed.wait(0.05)
+    mark.ended = True
+    assert freed.wait(10)
+    loop.stop()
+    assert engine.steps == steps and engine.pool_stats().adapter == 0
 
 
 def test_graphs_follow_the_tables(

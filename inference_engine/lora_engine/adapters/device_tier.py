@@ -523,14 +523,24 @@ class DeviceTier:
 
     def collect_arrivals(self) -> None:
         """Update the adapters whose copies are complete, and choose which experts have pages; between two steps."""
+        self.free_host_memory()
+        if self.experts is not None:
+            self.experts.step()
+
+    def free_host_memory(self) -> bool:
+        """Let go of host memory that the device no longer reads, and drop idle adapters that left it but for the
+        experts that the device reads there.
+
+        Returns whether the device still reads some that will be free once that has ended.
+        """
         for slot in list(self._arriving):
             self.ready(slot)
         if self.experts is not None:
             for slot in [s for s in self._slots.values() if s.residency and not s.refs and not s.arrival]:
                 if slot.residency is not None and not self._in_host_memory(slot.residency.packed):
                     self.drop(slot)  # its memory there is another's to use
-            self.experts.step()
         self._abandoned = [(arrival, packed) for arrival, packed in self._abandoned if not arrival.done()]
+        return bool(self._arriving or self._abandoned)
 
     def _becomes_idle(self, slot: AdapterSlot) -> None:
         slot.last_used = self._clock()

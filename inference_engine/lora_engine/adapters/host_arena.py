@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lora_engine.errors import StageError
 
@@ -17,11 +17,13 @@ class HostArena:
 
     An adapter that requests use is never evicted, and a pinned one after all others. Room is reserved before an adapter
     is packed, so that the budget is kept while several are loaded at once. It may be used from several threads; ``get``
-    is the only call that the step thread makes.
+    is the only call that the step thread makes. ``on_removed`` is called after an adapter was evicted or removed: the
+    device may still read its memory.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
+        self.on_removed: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self._adapters: OrderedDict[str, PackedAdapter] = OrderedDict()  # least recently used first
         self._reserved: dict[str, int] = {}
@@ -90,7 +92,7 @@ class HostArena:
             )
         deadline = time.monotonic() + wait_s
         with self._changed:
-            while not self._evict_for(num_bytes):
+            while (evicted := self._evict_for(num_bytes)) is None:
                 if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
                     raise StageError(
                         "host_arena_full",
@@ -99,6 +101,8 @@ class HostArena:
                         passes=True,
                     )
             self._reserved[digest] = num_bytes
+        if evicted:
+            self.on_removed()
 
     def cancel(self, digest: str) -> None:
         """Release a reservation, if there is one."""
@@ -119,19 +123,22 @@ class HostArena:
             removed = self._adapters.pop(digest, None) is not None
             if removed:
                 self._changed.notify_all()
-            return removed
+        if removed:
+            self.on_removed()
+        return removed
 
-    def _evict_for(self, num_bytes: int) -> bool:
-        """Evict idle adapters until ``num_bytes`` fit; evicts nothing if that would not be enough."""
+    def _evict_for(self, num_bytes: int) -> int | None:
+        """Evict idle adapters until ``num_bytes`` fit, and return how many; None: that would not be enough."""
         excess = self._used() + num_bytes - self.capacity
         idle = [digest for digest in self._adapters if digest not in self._holds]
         if sum(self._adapters[digest].num_bytes for digest in idle) < excess:
-            return False
+            return None
+        before = len(self._adapters)
         for digest in sorted(idle, key=self._pinned.__contains__):  # stable: the least recently used of each first
             if excess <= 0:
                 break
             excess -= self._adapters.pop(digest).num_bytes
-        return True
+        return before - len(self._adapters)
 
     def _used(self) -> int:
         return sum(packed.num_bytes for packed in self._adapters.values()) + sum(self._reserved.values())

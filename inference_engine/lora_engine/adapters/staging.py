@@ -113,8 +113,8 @@ class StageJob:
 class AdapterTiers:
     """The tiers below the device, as one source of adapters.
 
-    ``on_change`` is called from any thread whenever an adapter has been loaded into host memory or has failed to: a
-    request may be waiting for it.
+    ``on_change`` is called from any thread whenever an adapter has been loaded into host memory or has failed to, as a
+    request may be waiting for it; and whenever one has left host memory, which the device may still read.
     """
 
     def __init__(
@@ -131,6 +131,7 @@ class AdapterTiers:
         self.disk = disk
         self.arena = arena
         self.on_change: Callable[[], None] = lambda: None
+        arena.on_removed = lambda: self.on_change()
         self.load_times = LoadTimes()  # from disk to host memory
         self.download_times = LoadTimes()
         self.dtypes = ServedDtypes(fp8=fp8_packer is not None)

@@ -139,7 +139,7 @@ class EngineLoop:
         elif not busy and self._engine.use_idle_time():
             return
         elif not busy or not self._engine.num_running:
-            self._sleep(_WAITING_POLL_S if busy else None)
+            self._sleep(_WAITING_POLL_S if busy or self._engine.free_host_memory() else None)
 
     def _sleep(self, seconds: float | None) -> None:
         with self._wakeup:

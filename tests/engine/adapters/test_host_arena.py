@@ -33,6 +33,18 @@ def test_least_recently_used_is_evicted():
     assert arena.used == 80
 
 
+def test_each_removal_is_reported_without_the_lock():
+    arena, seen = HostArena(100), []
+    arena.on_removed = lambda: seen.append(arena.used)
+    add(arena, "a")
+    add(arena, "b")
+    assert not seen
+    add(arena, "c")
+    assert seen == [80]
+    assert arena.remove("c") and not arena.remove("a")
+    assert seen == [80, 40]
+
+
 def test_held_adapters_stay_and_others_wait_for_their_release():
     arena = HostArena(100)
     add(arena, "a")

@@ -176,6 +176,9 @@ class LetterEngine(Engine):
     def merge_report(self) -> MergeReport:
         return MergeReport("sha256:merged", 3, 90)
 
+    def free_host_memory(self) -> bool:
+        return False
+
     def expert_report(self) -> None:
         return None
 
