@@ -36,7 +36,8 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.head_drafter import HeadDrafter
-from lora_engine.model.draft_head import DraftConfig, DraftHead, DraftWeights
+from lora_engine.model.draft_head import DraftHead
+from lora_engine.model.eagle_head import EagleConfig, EagleHead, EagleWeights
 from lora_engine.model.loading import keep_layer_inputs
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
@@ -111,7 +112,7 @@ def random_head(model: Transformer, slots: int, max_context: int) -> DraftHead:
 
     norm = torch.ones(hidden, device=model.device, dtype=model.dtype)
     layers = (2, base.num_layers // 2, base.num_layers - 3) if base.num_layers > 5 else (0, 1, 1)
-    weights = DraftWeights(
+    weights = EagleWeights(
         fc=matrix(hidden, 3 * hidden),
         qkv=matrix(queries + 2 * keys, 2 * hidden),
         out=matrix(hidden, queries),
@@ -122,7 +123,7 @@ def random_head(model: Transformer, slots: int, max_context: int) -> DraftHead:
         lm_head=matrix(vocab, hidden),
         token_of=torch.arange(vocab, device=model.device),
     )  # fmt: skip
-    head = DraftHead(DraftConfig(layer, layers, vocab, normed_residual=False), weights, slots, max_context)
+    head = EagleHead(EagleConfig(layer, layers, vocab, normed_residual=False), weights, slots, max_context)
     head.run_largest()
     return head
 

@@ -23,7 +23,7 @@ from lora_engine.errors import UnsupportedModel
 from lora_engine.execution import hidden_states
 from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model import draft_head
-from lora_engine.model.draft_head import DraftHead
+from lora_engine.model.eagle_head import EagleHead
 from lora_engine.request import ChoiceSoFar, GenerationRequest, RequestUsage, SamplingParams
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.scheduling.speculation import Speculation
@@ -170,7 +170,7 @@ def test_rings_hold_a_window_of_any_sequence(folder: Path, monkeypatch: pytest.M
         monkeypatch.setattr(draft_head, name, value)
     path = head_for(folder, "published")
     engine = Engine(EngineConfig(model=folder / "model", pool_mb=1), LoadedAdapters())
-    head = DraftHead.load(path, engine.loaded.model, 3, 512)
+    head = EagleHead.load(path, engine.loaded.model, 3, 512)
     reference = ReferenceHead(path, engine.loaded.model.weights.embedding, engine.loaded.model.weights.lm_head, 16)
     generator, rnd, count = torch.Generator().manual_seed(1), random.Random(1), 70
     texts = {slot: torch.randint(VOCAB, (count,), generator=generator) for slot in (2, 0)}
@@ -469,10 +469,10 @@ def test_damaged_heads_are_refused(folder: Path, tmp_path: Path) -> None:
         tensors = {name: tensor for name, tensor in {**whole, **changes}.items() if tensor is not None}
         save_file(tensors, tmp_path / "model.safetensors")
         with pytest.raises(UnsupportedModel, match=message):
-            DraftHead.load(tmp_path, engine.loaded.model, 2, 64)
+            EagleHead.load(tmp_path, engine.loaded.model, 2, 64)
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 99)
     with pytest.raises(UnsupportedModel):
-        DraftHead.load(tmp_path, engine.loaded.model, 2, 64)
+        EagleHead.load(tmp_path, engine.loaded.model, 2, 64)
 
 
 def test_numbers_of_layers_in_both_forms(folder: Path, tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_numbers_of_layers_in_both_forms(folder: Path, tmp_path: Path) -> None:
         ({"eagle_aux_hidden_state_layer_ids": None}, (2, 2, 2)),
     ):
         save_head(tmp_path, 256, 2560, **keys)
-        assert DraftHead.load(tmp_path, engine.loaded.model, 1, 64).config.feature_layers == layers
+        assert EagleHead.load(tmp_path, engine.loaded.model, 1, 64).config.feature_layers == layers
 
 
 @pytest.mark.parametrize(
@@ -511,3 +511,16 @@ def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             arguments.parse(["--model", "m", *wrong])
         assert "go together" in capsys.readouterr().err
+
+
+def test_a_text_that_fills_the_context_has_drafts_to_its_end(folder: Path) -> None:
+    """Drafts behind the longest context ended the engine."""
+    config = EngineConfig(
+        model=folder / "model", speculation="eagle3", draft_model=head_for(folder, "published"), pool_mb=1,
+        max_context=24, speculation_tokens=9,
+    )  # fmt: skip
+    engine = Engine(config, LoadedAdapters())
+    always(engine, 9)
+    request = GenerationRequest("one", [5] * 10, SamplingParams(max_tokens=14, ignore_eos=True))
+    answers, usages = run(engine, [request])
+    assert len(answers["one"][0]) == 14 and usages["one"].drafted_tokens > 9

@@ -27,9 +27,8 @@ class HeadDrafter:
         self._free = [*range(head.slots)]
         self._slots: dict[Sequence, int] = {}
         self._next: dict[Sequence, int] = {}  # position of a sequence's next row
-        hidden = head.config.layer.hidden_size
-        self._device = head._keys.device
-        self._outputs = torch.zeros(head.slots, hidden, device=self._device, dtype=head._keys.dtype)  # of last rows
+        self._device = head.device
+        self._outputs = torch.zeros(head.slots, head.hidden_size, device=head.device, dtype=head.dtype)  # of last rows
 
     @torch.inference_mode()
     def observe(self, states: HiddenStates, kept: Mapping[Sequence, int]) -> None:

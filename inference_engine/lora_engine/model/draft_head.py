@@ -1,29 +1,19 @@
-"""An EAGLE-3 draft head (arXiv 2503.01840), as published: one decoder layer that guesses the tokens after a text.
+"""The interface of draft heads: layers that guess the tokens after a text, without an adapter.
 
-The row of position p reads the embedding of token p + 1 and a feature of position p, and predicts token p + 2. The
-feature is the base model's: hidden states of some of its layers, fused by ``fc``. Behind the last known token it is the
-head's own output of the row before. The head has no adapter: all adapters share it, and it reads their hidden states.
+The row of position p reads the embedding of token p + 1 and a feature of position p, and predicts token p + 2. Features
+are made of hidden states of the adapted model. Behind the last known token, the feature is the head's own output of the
+row before.
 
-Its keys and values are not in the page pool. Each drafting sequence has a ring of its last ``RING`` rows, allocated at
-the start, and a row attends to the last ``WINDOW`` ones. Heads are trained on short texts and decide little over
-thousands of tokens, and a wrong guess costs a row, never a token.
+A head's keys and values are not in the page pool. Each drafting sequence has a ring of its last ``RING`` rows,
+allocated at the start, and a row attends to the last ``WINDOW`` ones. Heads are trained on short texts and decide
+little over thousands of tokens, and a wrong guess costs a row, never a token.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from abc import ABC, abstractmethod
 
 import torch
-import torch.nn.functional as F
-
-from lora_engine.errors import UnsupportedModel
-
-from .checkpoint import Checkpoint
-from .config import ModelConfig, read_json_object
-from .rope import RotaryPairs, rotary_table, rotate
-from .transformer import Transformer
 
 # Rows of a sequence that its ring holds, and rows that a row attends to. The difference is written by one pass at most:
 # a row never overwrites one that another row of its pass still reads.
@@ -34,190 +24,69 @@ MAX_ROWS = RING - WINDOW
 DECODE_ROWS = 16
 # Places of a ring that a pass reads are a multiple of this number: short texts need not read whole rings.
 _COLUMNS = 64
-_PREFIXES = ("midlayer.", "layers.0.")
-_AGAIN = "copy the head from its source again"
 
 
-@dataclass(frozen=True, slots=True)
-class DraftConfig:
-    """The sizes of a head, and the layers of the base model whose inputs are its features."""
+class Rings:
+    """The keys and values of a head's last rows, and their positions, for each of ``slots`` sequences."""
 
-    layer: ModelConfig
-    feature_layers: tuple[int, ...]
-    vocab_size: int  # tokens that it can guess
-    normed_residual: bool
-
-    @classmethod
-    def load(cls, folder: Path, base: ModelConfig) -> DraftConfig:
-        """Read ``folder/config.json``. Raises ``UnsupportedModel`` if it is no head of this base model."""
-        raw = read_json_object(folder / "config.json")
-        names = raw.get("architectures") or ()
-        if not any("eagle3" in str(name).lower() for name in names):
-            raise UnsupportedModel(
-                f"{folder} is no EAGLE-3 head (its architectures are {', '.join(map(str, names)) or 'missing'}); "
-                'choose a head whose config.json names one, such as "LlamaForCausalLMEagle3".'
-            )
-        if isinstance(raw.get("transformer_layer_config"), dict):  # the form of the library speculators
-            raw = {**raw, **raw["transformer_layer_config"], "architectures": names}
-        layer = ModelConfig.from_dict(raw)
-        if layer.num_layers != 1 or layer.family.model_type != "llama":
-            raise UnsupportedModel(
-                f"{folder} has {layer.num_layers} layers of {layer.family.model_type}; only EAGLE-3 heads of one "
-                "Llama layer are supported."
-            )
-        vocab = raw.get("draft_vocab_size") or base.vocab_size
-        if layer.hidden_size != base.hidden_size or not isinstance(vocab, int) or not 0 < vocab <= base.vocab_size:
-            raise UnsupportedModel(
-                f"{folder} has a hidden size of {layer.hidden_size} and {vocab} tokens, the base model "
-                f"{base.hidden_size} and {base.vocab_size}: it was trained for another base model."
-            )
-        return cls(layer, _feature_layers(raw, folder, base), vocab, bool(raw.get("norm_before_residual", False)))
-
-
-def _feature_layers(raw: dict[str, Any], folder: Path, base: ModelConfig) -> tuple[int, ...]:
-    """Return the layers whose inputs are the features; those of the paper's heads unless the configuration has others.
-
-    A list at the top level numbers inputs, as in vLLM, and one in ``eagle_config`` outputs, as in SGLang.
-    """
-    nested = raw.get("eagle_config")
-    layers = raw.get("eagle_aux_hidden_state_layer_ids")
-    if layers is None and isinstance(nested, dict) and nested.get("eagle_aux_hidden_state_layer_ids") is not None:
-        layers = [layer + 1 for layer in nested["eagle_aux_hidden_state_layer_ids"]]
-    if layers is None:
-        layers = [2, base.num_layers // 2, base.num_layers - 3]
-    if not layers or not all(isinstance(layer, int) and 0 <= layer < base.num_layers for layer in layers):
-        raise UnsupportedModel(
-            f"{folder} reads the hidden states {layers}, but the base model has {base.num_layers} layers; {_AGAIN}, or "
-            "choose one for this base model."
-        )
-    return tuple(layers)
-
-
-@dataclass(frozen=True, slots=True)
-class DraftWeights:
-    """The matrices of a head, by their published names; q, k and v, and gate and up, are joined."""
-
-    fc: torch.Tensor
-    qkv: torch.Tensor
-    out: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
-    input_norm: torch.Tensor
-    hidden_norm: torch.Tensor
-    mlp_norm: torch.Tensor
-    final_norm: torch.Tensor
-    embedding: torch.Tensor
-    lm_head: torch.Tensor
-    token_of: torch.Tensor | None  # [draft vocabulary] the base's token of each; None: they are the same
-
-    @classmethod
-    def load(cls, folder: Path, config: DraftConfig, base: Transformer) -> DraftWeights:
-        """Load a head. Raises ``UnsupportedModel`` if tensors are missing, unknown, or of another shape."""
-        checkpoint, device, dtype = Checkpoint(folder), base.device, base.dtype
-        prefix = next(
-            (prefix for prefix in _PREFIXES if f"{prefix}hidden_norm.weight" in checkpoint.files), "midlayer."
-        )
-        layer, read = config.layer, set[str]()
-        hidden, inner = layer.hidden_size, layer.intermediate_size
-        queries, keys = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
-
-        def tensor(name: str, *shape: int) -> torch.Tensor:
-            if name not in checkpoint.files:
-                raise UnsupportedModel(f"{folder} has no tensor {name}; {_AGAIN}.")
-            read.add(name)
-            value = checkpoint.tensor(name)
-            if tuple(value.shape) != shape:
-                raise UnsupportedModel(f"{name} in {folder} is {tuple(value.shape)}, not {shape}; {_AGAIN}.")
-            return value
-
-        def matrix(name: str, *shape: int) -> torch.Tensor:
-            return tensor(name, *shape).to(device, dtype)
-
-        def of_layer(name: str, *shape: int) -> torch.Tensor:
-            return matrix(f"{prefix}{name}.weight", *shape)
-
-        token_of = None
-        if "d2t" in checkpoint.files:
-            offsets = tensor("d2t", config.vocab_size).to(torch.int64)
-            token_of = torch.arange(config.vocab_size) + offsets
-            if int(token_of.min()) < 0 or int(token_of.max()) >= base.config.vocab_size:
-                raise UnsupportedModel(f"d2t in {folder} names tokens that the base model does not have; {_AGAIN}.")
-            token_of = token_of.to(device)
-        elif config.vocab_size != base.config.vocab_size:
-            raise UnsupportedModel(f"{folder} has {config.vocab_size} tokens, but no tensor d2t; {_AGAIN}.")
-        shared_head = token_of is None and "lm_head.weight" not in checkpoint.files
-        has_embedding = "embed_tokens.weight" in checkpoint.files
-        weights = cls(
-            fc=matrix("fc.weight", hidden, len(config.feature_layers) * hidden),
-            qkv=torch.cat(
-                [
-                    of_layer("self_attn.q_proj", queries, 2 * hidden),
-                    of_layer("self_attn.k_proj", keys, 2 * hidden),
-                    of_layer("self_attn.v_proj", keys, 2 * hidden),
-                ]
-            ),
-            out=of_layer("self_attn.o_proj", hidden, queries),
-            gate_up=torch.cat([of_layer("mlp.gate_proj", inner, hidden), of_layer("mlp.up_proj", inner, hidden)]),
-            down=of_layer("mlp.down_proj", hidden, inner),
-            input_norm=of_layer("input_layernorm", hidden),
-            hidden_norm=of_layer("hidden_norm", hidden),
-            mlp_norm=of_layer("post_attention_layernorm", hidden),
-            final_norm=matrix("norm.weight", hidden),
-            embedding=matrix("embed_tokens.weight", base.config.vocab_size, hidden)
-            if has_embedding
-            else base.weights.embedding,
-            lm_head=base.weights.lm_head if shared_head else matrix("lm_head.weight", config.vocab_size, hidden),
-            token_of=token_of,
-        )
-        if unknown := sorted({*checkpoint.files} - read - {"t2d"}):
-            raise UnsupportedModel(f"{folder} has the tensor {unknown[0]}, which no supported EAGLE-3 head has.")
-        return weights
-
-
-class DraftHead:
-    """A head on the base model's device, with a ring of keys and values for each of ``slots`` sequences."""
-
-    def __init__(self, config: DraftConfig, weights: DraftWeights, slots: int, max_context: int) -> None:
-        self.config, self.slots = config, slots
-        self._weights = weights
-        layer, device, dtype = config.layer, weights.fc.device, weights.fc.dtype
-        self._pairs = RotaryPairs(layer.head_dim, layer.head_dim)
-        self._rotary = rotary_table(layer.ropes[0], self._pairs, max_context + 1, device, dtype)
+    def __init__(self, slots: int, kv_heads: int, head_dim: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
         # The last place of a ring takes the rows of padding, and is never read.
-        shape = (slots, RING + 1, layer.num_kv_heads, layer.head_dim)
+        shape = (slots, RING + 1, kv_heads, head_dim)
         self._keys = torch.zeros(shape, device=device, dtype=dtype)
         self._values = torch.zeros(shape, device=device, dtype=dtype)
         self._positions = torch.full((slots, RING + 1), -1, device=device)  # of the rows in the ring; -1: none
 
-    @classmethod
-    def load(cls, folder: Path, base: Transformer, slots: int, max_context: int) -> DraftHead:
-        """Load the head in ``folder`` for a base model. Raises ``UnsupportedModel``."""
-        config = DraftConfig.load(folder, base.config)
-        return cls(config, DraftWeights.load(folder, config, base), slots, max_context)
-
     @property
     def num_bytes(self) -> int:
-        """Bytes of the rings."""
         return self._keys.nbytes + self._values.nbytes
 
-    def run_largest(self) -> None:
-        """Run the largest passes, to measure the memory that they take, and leave the rings empty."""
-        hidden = self.config.layer.hidden_size
-        for slots, rows in ((self.slots, DECODE_ROWS), (1, MAX_ROWS)):
-            zeros = torch.zeros(slots, rows, dtype=torch.int64, device=self._keys.device)
-            features = torch.zeros(slots, rows, hidden, device=self._keys.device, dtype=self._keys.dtype)
-            positions = torch.arange(rows, device=self._keys.device).expand(slots, -1)
-            self.likeliest(self.run(zeros[:, 0] + torch.arange(slots, device=zeros.device), zeros, features, positions))
-        self._positions.fill_(-1)
+    def clear(self, slot: int | None = None) -> None:
+        """Empty the ring of a slot; None: all rings."""
+        self._positions[slice(None) if slot is None else slot] = -1
 
-    def clear(self, slot: int) -> None:
-        """Empty the ring of a slot."""
-        self._positions[slot] = -1
+    def write(self, slots: torch.Tensor, positions: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Put keys and values ``[slots, rows, kv heads, dim]`` at ``positions [slots, rows]``; -1: padding."""
+        places = torch.where(positions < 0, RING, positions % RING)
+        self._keys[slots[:, None], places] = k
+        self._values[slots[:, None], places] = v
+        self._positions[slots[:, None], places] = positions
 
+    def attend(
+        self, slots: torch.Tensor, q: torch.Tensor, positions: torch.Tensor, longest: int, scale: float
+    ) -> torch.Tensor:
+        """Attend from queries ``[slots, rows, heads, dim]`` to the window before each row: ``[slots, rows, heads *
+        dim]``.
+
+        If no position of a ring is ``longest`` or more, its places from there on are not read.
+        """
+        columns = min(RING, -(-longest // _COLUMNS) * _COLUMNS)
+        keys, values = self._keys[:, :columns][slots], self._values[:, :columns][slots]
+        theirs = self._positions[:, :columns][slots][:, None]
+        q = q.unflatten(2, (keys.shape[2], -1))
+        scores = torch.einsum("srkgd,spkd->skgrp", q, keys).float() * scale
+        at = positions[:, :, None]
+        visible = (theirs >= 0) & (theirs <= at) & (theirs > at - WINDOW)
+        scores = scores.masked_fill(~visible[:, None, None], float("-inf"))
+        # A row of padding sees nothing: its weights are not numbers, and its output is never read.
+        weights = scores.softmax(-1).nan_to_num().to(values.dtype)
+        return torch.einsum("skgrp,spkd->srkgd", weights, values).flatten(2)
+
+
+class DraftHead(ABC):
+    """A head on the base model's device, with a ring of keys and values for each of ``slots`` sequences."""
+
+    def __init__(self, rings: Rings, slots: int, hidden_size: int, feature_layers: tuple[int, ...]) -> None:
+        """Create a head; its features are made of the inputs of ``feature_layers``."""
+        self.rings, self.slots = rings, slots
+        self.hidden_size, self.feature_layers = hidden_size, feature_layers
+        self.device, self.dtype = rings.device, rings.dtype
+
+    @abstractmethod
     def fuse(self, states: torch.Tensor) -> torch.Tensor:
         """Return features ``[…, hidden]`` of the base model's hidden states ``[…, layers * hidden]``."""
-        return F.linear(states, self._weights.fc)
 
+    @abstractmethod
     def run(
         self,
         slots: torch.Tensor,
@@ -232,50 +101,20 @@ class DraftHead:
         most ``MAX_ROWS`` rows, in ascending order of positions. If no position of a ring is ``longest`` or more, its
         places from there on are not read.
         """
-        w, layer = self._weights, self.config.layer
-        count, rows = tokens.shape
-        heads, kv_heads, dim = layer.num_heads, layer.num_kv_heads, layer.head_dim
-        embedded = self._norm(F.embedding(tokens, w.embedding), w.input_norm)
-        normed = self._norm(features, w.hidden_norm)
-        residual = normed if self.config.normed_residual else features
-        qkv = F.linear(torch.cat((embedded, normed), -1), w.qkv)
-        q, k, v = qkv.split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
-        at = positions.clamp(min=0).flatten()
-        cos, sin = self._rotary.cos[at, None], self._rotary.sin[at, None]
-        q = rotate(q.reshape(count * rows, heads, dim), cos, sin, self._pairs)
-        k = rotate(k.reshape(count * rows, kv_heads, dim), cos, sin, self._pairs)
-        places = torch.where(positions < 0, RING, positions % RING)
-        self._keys[slots[:, None], places] = k.view(count, rows, kv_heads, dim)
-        self._values[slots[:, None], places] = v.view(count, rows, kv_heads, dim)
-        self._positions[slots[:, None], places] = positions
-        q = q.view(count, rows, kv_heads, heads // kv_heads, dim)
-        attended = self._attend(slots, q, positions, min(RING, -(-longest // _COLUMNS) * _COLUMNS))
-        residual = residual + F.linear(attended, w.out)
-        gate, up = F.linear(self._norm(residual, w.mlp_norm), w.gate_up).chunk(2, -1)
-        return residual + F.linear(F.silu(gate) * up, w.down)
 
-    def logits(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Return the logits ``[…, draft vocabulary]`` of outputs ``[…, hidden]``."""
-        return F.linear(self._norm(outputs, self._weights.final_norm), self._weights.lm_head)
-
+    @abstractmethod
     def likeliest(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the base model's tokens that are likeliest by outputs ``[…, hidden]``."""
-        best = self.logits(outputs).argmax(-1)
-        return best if self._weights.token_of is None else self._weights.token_of[best]
 
-    def _attend(self, slots: torch.Tensor, q: torch.Tensor, positions: torch.Tensor, columns: int) -> torch.Tensor:
-        """Attend from queries ``[slots, rows, kv heads, group, dim]`` to the window before each row, in the first
-        ``columns`` places of the rings.
-        """
-        keys, values = self._keys[:, :columns][slots], self._values[:, :columns][slots]
-        theirs = self._positions[:, :columns][slots][:, None]
-        scores = torch.einsum("srkgd,spkd->skgrp", q, keys).float() * self.config.layer.head_dim**-0.5
-        at = positions[:, :, None]
-        visible = (theirs >= 0) & (theirs <= at) & (theirs > at - WINDOW)
-        scores = scores.masked_fill(~visible[:, None, None], float("-inf"))
-        # A row of padding sees nothing: its weights are not numbers, and its output is never read.
-        weights = scores.softmax(-1).nan_to_num().to(values.dtype)
-        return torch.einsum("skgrp,spkd->srkgd", weights, values).flatten(2)
+    def clear(self, slot: int) -> None:
+        """Empty the ring of a slot."""
+        self.rings.clear(slot)
 
-    def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, (x.shape[-1],), weight, self.config.layer.norm_eps)
+    def run_largest(self) -> None:
+        """Run the largest passes, to measure the memory that they take, and leave the rings empty."""
+        for slots, rows in ((self.slots, DECODE_ROWS), (1, MAX_ROWS)):
+            zeros = torch.zeros(slots, rows, dtype=torch.int64, device=self.device)
+            features = torch.zeros(slots, rows, self.hidden_size, device=self.device, dtype=self.dtype)
+            positions = torch.arange(rows, device=self.device).expand(slots, -1)
+            self.likeliest(self.run(torch.arange(slots, device=self.device), zeros, features, positions))
+        self.rings.clear()

@@ -35,6 +35,7 @@ from .device_memory import (
 )
 from .digests import DigestMemory, base_digest
 from .draft_head import DraftHead
+from .eagle_head import EagleHead
 from .lora_exchange import LoraExchange
 from .merging import MergedLayers
 from .ops import TorchOps
@@ -351,16 +352,16 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel, model: ModelC
 def load_draft_head(config: EngineConfig, model: Transformer, max_context: int) -> DraftHead:
     """Load ``config.draft_model``, and let the model keep what it reads. Raises ``UnsupportedModel``."""
     assert config.draft_model is not None, "it was checked before"
-    head = DraftHead.load(config.draft_model, model, config.drafting_sequences, max_context)
+    head = EagleHead.load(config.draft_model, model, config.drafting_sequences, max_context)
     keep_layer_inputs(model, head, max(config.max_step_tokens, config.graph_rows))
-    log.info("loaded the draft head %s, with rings of %.1f MiB", config.draft_model, head.num_bytes / 2**20)
+    log.info("loaded the draft head %s, with rings of %.1f MiB", config.draft_model, head.rings.num_bytes / 2**20)
     return head
 
 
 def keep_layer_inputs(model: Transformer, head: DraftHead, rows: int) -> None:
     """Let the model keep the hidden states that a draft head reads, of steps with up to ``rows`` rows."""
-    size, layers = model.config.hidden_size, head.config.feature_layers
-    model.layer_inputs = LayerInputs(layers, rows, size, model.device, model.dtype)
+    size = model.config.hidden_size
+    model.layer_inputs = LayerInputs(head.feature_layers, rows, size, model.device, model.dtype)
 
 
 def _check_draft_head(config: EngineConfig, parallel: Parallel, model: ModelConfig) -> None:
