@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -58,7 +59,7 @@ from .scheduling.scheduler import StepPlan, too_large_for_host
 from .scheduling.scheduler_stats import QueueReport, WaitingRequest
 from .scheduling.sequence import RequestState, Sequence, State, detokenizer_for
 from .scheduling.speculation import speculation_of
-from .structured import Grammars
+from .structured import Grammars, TokenMasks
 from .text import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -366,6 +367,7 @@ class Engine:
         launched_at = self._clock()
         try:
             applied = self.core.choose_merged(plan)
+            self._begin_masks_of_drafts(plan)
             computing = self.runner.launch(plan.chunks.values(), self.core.merged.slot, reads=bool(plan.reads))
             launched = computing if computing.is_constrained else self.runner.sample(computing)
         except Exception as error:
@@ -375,6 +377,16 @@ class Engine:
         self.device_time.launched(plan.chunks.values(), launched_at)
         self.core.launched(plan, applied)
         return launched
+
+    def _begin_masks_of_drafts(self, plan: StepPlan) -> None:
+        """Start the masks of the rows of drafts, which are computed while the step runs."""
+        if self.core.scheduler.speculation is not None:
+            chunks = plan.chunks.values()
+            self.grammars.begin_masks_of_drafts(
+                (masks, chunk.drafts)
+                for chunk in chunks
+                if chunk.drafts and (masks := chunk.sequence.masks) is not None
+            )
 
     def _sample(self, launched: Launched) -> InFlight | None:
         """Sample a step's tokens among those that the answers' constraints allow."""
@@ -388,19 +400,18 @@ class Engine:
             return None
 
     def _bring_masks(self, launched: Launched) -> set[Sequence]:
-        """Set the rows' masks, and defer and return the sequences whose mask is not ready in time."""
-        constrained = [
-            (sequence, sequence.masks, row)
-            for sequence, row in zip(launched.sequences, launched.rows, strict=True)
-            if sequence.masks is not None and sequence.state is not State.FINISHED
-        ]
-        began = time.monotonic()
-        for _, masks, _ in constrained:
-            while not (masks.ready or masks.are_slow) and self._is_patient(began, launched):
+        """Set the rows' masks, and defer and return the sequences whose mask is not ready in time.
+
+        Drafts whose masks are not ready count as rejected.
+        """
+        constrained, began = launched.constrained, time.monotonic()
+        for sequence, rows in constrained.items():
+            while self._lacks_masks(sequence, len(rows)) and self._is_patient(began, launched):
                 time.sleep(_MASK_POLL_S)  # releases the interpreter lock for the threads
         deferred = set()
-        for sequence, masks, row in constrained:
-            if sequence.state is State.FINISHED:  # another choice of its request failed just now
+        for sequence, rows in constrained.items():
+            masks = sequence.masks
+            if masks is None or sequence.state is State.FINISHED:  # another choice of its request failed just now
                 continue
             if not masks.ready:
                 masks.was_late()
@@ -408,10 +419,22 @@ class Engine:
                 deferred.add(sequence)
                 continue
             try:
-                row.mask = masks.mask
+                rows[0].mask = masks.mask
             except RequestError as error:
                 self.core.end(sequence.parent, "failed", error)
+            if drafts := launched.drafts.get(sequence):
+                ahead = [] if masks.lookahead is None else masks.lookahead.masks_after(drafts)
+                for row, mask in zip(rows[1:], ahead, strict=False):
+                    row.mask = mask
+                launched.drafts[sequence] = drafts[: len(ahead)]
         return deferred
+
+    def _lacks_masks(self, sequence: Sequence, rows: int) -> bool:
+        """Return whether a mask of a sequence's rows is not ready, but may be soon."""
+        masks = sequence.masks
+        if masks is None or masks.are_slow:
+            return False
+        return not masks.ready or (rows > 1 and masks.lookahead is not None and masks.lookahead.is_busy)
 
     def _is_patient(self, began: float, launched: Launched) -> bool:
         """Return whether to wait longer for masks."""
@@ -452,7 +475,7 @@ class Engine:
             if sequence.state is State.FINISHED or (count and sequence.state is not State.RUNNING):
                 continue  # a pre-empted sequence takes a step's first token only: it has no place for more
             self.core.token_arrived(sequence, token, now)
-            delta = self._token_delta(sequence, token, logprob, complete=sequence in complete)
+            delta = self._token_delta(sequence, token, logprob, complete=complete.get(sequence) == count + 1)
             if count:
                 output.deltas[-1].append(delta)  # rows of a sequence are adjacent
             else:
@@ -472,22 +495,27 @@ class Engine:
             log.exception("speculation failed, and is off until this engine starts again")
             self.core.scheduler.speculation, self._head, self.runner.drafting = None, None, None
 
-    def _begin_masks(self, sampled: Iterable[Sampled]) -> set[Sequence]:
-        """Advance the answers' grammars by their tokens, start the next masks, and return complete sequences.
+    def _begin_masks(self, sampled: Iterable[Sampled]) -> dict[Sequence, int]:
+        """Advance the answers' grammars by their tokens and start the next masks. Returns the number of tokens that
+        complete an answer, for each that is complete.
 
         An answer that ends for another reason needs no mask.
         """
-        complete, going_on = set(), []
+        complete, going_on, counts = dict[Sequence, int](), dict[Sequence, TokenMasks](), Counter[Sequence]()
         for sequence, token, _ in sampled:
             if (masks := sequence.masks) is None or sequence.state is State.FINISHED or sequence.request.prompt_only:
                 continue
-            if token == OVERFLOWED or token in sequence.parent.ending_tokens:
+            if sequence in complete or (counts[sequence] and sequence.state is not State.RUNNING):
                 continue
-            if masks.take(token):
-                complete.add(sequence)
+            counts[sequence] += 1
+            if token == OVERFLOWED or token in sequence.parent.ending_tokens:
+                going_on.pop(sequence, None)
+            elif masks.take(token):
+                complete[sequence] = counts[sequence]
+                going_on.pop(sequence, None)
             else:
-                going_on.append(masks)
-        self.grammars.begin_masks(going_on)
+                going_on[sequence] = masks
+        self.grammars.begin_masks(going_on.values())
         return complete
 
     def _token_delta(

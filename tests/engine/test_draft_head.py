@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
+from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
 from lora_engine.errors import UnsupportedModel
 from lora_engine.execution import hidden_states
@@ -28,6 +30,7 @@ from lora_engine.request import ChoiceSoFar, GenerationRequest, RequestUsage, Sa
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.scheduling.speculation import Speculation
 from lora_engine.server import arguments
+from lora_engine.structured.masks import Lane
 from lora_engine.text import ChatTemplate
 
 DEMO = Path(__file__).parents[2] / "demo"
@@ -252,6 +255,31 @@ def test_any_head_changes_nothing(
             assert usage.completion_tokens == before[name].completion_tokens
         assert sum(usage.drafted_tokens for usage in usages.values()) > 50
     assert not drafter_of(drafting)._slots
+
+
+def test_answers_with_a_grammar_have_drafts_that_it_allows(
+    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the grammar forces tokens that the head would not guess, those are drafted."""
+    plain, drafting = engines
+    form = {"properties": {"kind_of_animal": {"enum": ["penguin", "tortoise"]}, "story": {"type": "string"}}}
+    constraint = Constraint(Kind.JSON_SCHEMA, json.dumps({**form, "type": "object", "required": [*form["properties"]]}))
+
+    def requests(engine: Engine) -> list[GenerationRequest]:
+        chat = chats(engine, QUESTIONS[:3], max_tokens=40, temperature=0.7, seed=2)
+        return [replace(one, grammar=engine.grammars.compile(constraint)) for one in chat[:2]] + chat[2:]
+
+    expected, before = run(plain, requests(plain))
+    speculation = drafting.core.scheduler.speculation = Speculation(drafter_of(drafting), 4, 16)
+    monkeypatch.setattr(Lane, "submit", lambda lane, task: task())  # no mask is late
+    for overlaps in (False, True):
+        monkeypatch.setattr(drafting.runner, "overlaps", overlaps)
+        answers, usages = run(drafting, requests(drafting))
+        assert_same(answers, expected)
+        for name, usage in usages.items():
+            assert usage.completion_tokens == before[name].completion_tokens
+            assert usage.accepted_tokens > 10 * (name in QUESTIONS[:2]), name
+    assert not drafter_of(drafting)._slots and not speculation._states
 
 
 def test_the_demo_head_is_small_and_often_right_also_for_adapters(engines: tuple[Engine, Engine]) -> None:

@@ -23,7 +23,7 @@ from lora_engine.model.embedding_spans import spans_of
 from lora_engine.model.transformer import Transformer
 from lora_engine.request import Embedding, PromptLogprobs, TokenLogprob
 from lora_engine.sampling import Samples, SamplingRow, sample
-from lora_engine.scheduling.sequence import Chunk, Drafts, Sequence
+from lora_engine.scheduling.sequence import Chunk, Drafts, Sequence, State
 
 if TYPE_CHECKING:
     from lora_engine.model.graph_shapes import GraphShape  # needs triton
@@ -72,6 +72,15 @@ class Launched:
             self._computed.record()
 
     @property
+    def constrained(self) -> dict[Sequence, list[SamplingRow]]:
+        """The rows of each sequence whose answer is constrained, and that has not ended."""
+        rows: dict[Sequence, list[SamplingRow]] = {}
+        for sequence, row in zip(self.sequences, self.rows, strict=True):
+            if sequence.masks is not None and sequence.state is not State.FINISHED:
+                rows.setdefault(sequence, []).append(row)
+        return rows
+
+    @property
     def is_computing(self) -> bool:
         """True if the device still computes the logits; only known for steps with constrained answers."""
         return self._computed is not None and not self._computed.query()
@@ -115,7 +124,8 @@ class InFlight:
     def _accepted(self, rows: Iterable[Sampled]) -> Iterator[Sampled]:
         """Yield the tokens of each sequence up to the first that its drafts did not foresee."""
         for sequence, tokens in groupby(rows, key=itemgetter(0)):
-            for entry, draft in zip(tokens, (*self.drafts.get(sequence, ()), None), strict=True):
+            # Rows after drafts that were taken out, for lack of their masks, have no entry.
+            for entry, draft in zip(tokens, (*self.drafts.get(sequence, ()), None), strict=False):
                 yield entry
                 if entry[1] != draft:
                     break

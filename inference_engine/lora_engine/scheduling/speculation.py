@@ -9,6 +9,9 @@ same with any drafter, for every adapter, and drafts only cost rows.
 How many tokens are drafted follows the share of accepted drafts. While nothing is drafted for a sequence, what would
 have been drafted is compared with the tokens that come, if a guess costs no device time. A draft head's costs some: a
 sequence whose drafts are not worth it has none until its end, and its adapter's next one begins with a few.
+
+The guess for an answer with a grammar ends before the first token that the grammar refuses. Where the grammar leaves no
+choice, its tokens are the guess, unless the drafter guesses the same and more.
 """
 
 from __future__ import annotations
@@ -53,18 +56,22 @@ class Drafter(Protocol):
 
 @dataclass(slots=True)
 class _State:
-    """The state of a running sequence: its share of accepted drafts, and a guess after its first ``known`` tokens."""
+    """The state of a running sequence: its share of accepted drafts, and a guess after its first ``known`` tokens.
+
+    A grammar forces the first ``forced`` tokens of the guess; they say nothing about the drafter.
+    """
 
     rate: float
     guess: list[int] = field(default_factory=list)
     known: int = 0
+    forced: int = 0
 
 
 class Speculation:
     """The policy that decides how many tokens are drafted for each sequence.
 
     Nothing is drafted in a step with more than ``max_running`` running sequences: its rows are worth more than those
-    of guesses. Answers that a grammar constrains have no drafts: their masks follow from the tokens before.
+    of guesses.
     """
 
     def __init__(self, drafter: Drafter, most: int, max_running: int) -> None:
@@ -96,11 +103,11 @@ class Speculation:
         for sequence in self._promising:
             state = self._states[sequence]
             if state.known == len(sequence.token_ids) and not sequence.pending:
-                yield sequence, state.guess[: self._depth(state.rate)]
+                yield sequence, state.guess[: self._depth(state.rate, state.forced)]
 
     def wants(self, sequence: Sequence) -> bool:
         """Return whether guesses may be made for a sequence after its next tokens: what a draft head reads is kept."""
-        if sequence.masks is not None or sequence.request.prompt_only:
+        if sequence.request.prompt_only:
             return False
         state = self._states.get(sequence)
         return state is None or self._drafter.is_free or self._depth(state.rate) > 0
@@ -109,20 +116,25 @@ class Speculation:
         """Take in the tokens that running sequences kept of a step: how many, and of how many drafts."""
         guessed, depths = list[Sequence](), list[int]()
         for sequence, tokens in sampled.items():
-            if sequence.masks is not None or sequence.request.prompt_only:
+            if sequence.request.prompt_only:
                 continue
             state = self._update(sequence, tokens, drafted.get(sequence, 0))
-            state.guess, state.known = [], len(sequence.token_ids) - sequence.pending
+            state.guess, state.known = _forced(sequence, self._most), len(sequence.token_ids) - sequence.pending
+            state.forced = len(state.guess)
             self._promising.pop(sequence, None)
-            if depth := self._most if self._drafter.is_free else self._depth(state.rate):
+            if state.forced:
+                self._promising[sequence] = None
+            depth = self._most if self._drafter.is_free else self._depth(state.rate, state.forced)
+            if depth > state.forced:
                 guessed.append(sequence)
                 depths.append(depth)
         if not guessed:
             return
         for sequence, guess in zip(guessed, self._drafter.propose(guessed, depths), strict=True):
             state = self._states[sequence]
-            state.guess = guess
-            if guess and self._depth(state.rate):
+            if guess[: state.forced] == state.guess:
+                state.guess = _allowed(sequence, guess)
+            if state.guess and self._depth(state.rate, state.forced):
                 self._promising[sequence] = None
 
     def _update(self, sequence: Sequence, tokens: int, drafted: int) -> _State:
@@ -132,10 +144,10 @@ class Speculation:
             state = self._states[sequence] = _State(self._first_rate(sequence.request.adapter_digest))
         known = len(sequence.token_ids) - sequence.pending
         if drafted:
-            self._judge(sequence, state, accepted=tokens - 1, rejected=tokens <= drafted)
-        elif state.guess and state.known == known - tokens:
-            hit = state.guess[0] == sequence.token_ids[state.known]
-            self._judge(sequence, state, accepted=hit, rejected=not hit)
+            outcomes = [1.0] * (tokens - 1) + [0.0] * (tokens <= drafted)
+            self._judge(sequence, state, outcomes[state.forced :])
+        elif state.guess and not state.forced and state.known == known - tokens:
+            self._judge(sequence, state, [float(state.guess[0] == sequence.token_ids[state.known])])
         return state
 
     def _first_rate(self, digest: str) -> float:
@@ -148,23 +160,40 @@ class Speculation:
         self._promising.pop(sequence, None)
         self._drafter.forget(sequence)  # a head has read its prompt before there is a state
 
-    def _judge(self, sequence: Sequence, state: _State, *, accepted: int, rejected: bool) -> None:
-        """Update the shares of accepted drafts. Drafts after a rejected one say nothing."""
+    def _judge(self, sequence: Sequence, state: _State, outcomes: Sequences[float]) -> None:
+        """Update the shares of accepted drafts; ``outcomes``: 1 for an accepted draft, 0 for the first rejected one.
+
+        Drafts after a rejected one say nothing.
+        """
         digest = sequence.request.adapter_digest
         of_adapter = self._rates.pop(digest, _FIRST_RATE)
-        for outcome in (1.0,) * accepted + (0.0,) * rejected:
+        for outcome in outcomes:
             state.rate += _NEW * (outcome - state.rate)
             of_adapter += _NEW_OF_ADAPTER * (outcome - of_adapter)
         self._rates[digest] = of_adapter
         if len(self._rates) > _MOST_ADAPTERS:
             del self._rates[next(iter(self._rates))]
 
-    def _depth(self, rate: float) -> int:
-        """Return how many drafts are each accepted with a chance that is worth a row."""
-        depth, chance = 0, rate
+    def _depth(self, rate: float, forced: int = 0) -> int:
+        """Return how many drafts are each accepted with a chance that is worth a row; ``forced`` ones are certain."""
+        depth, chance = min(forced, self._most), rate
         while depth < self._most and chance >= _LEAST_CHANCE:
             depth, chance = depth + 1, chance * rate
         return depth
+
+
+def _forced(sequence: Sequence, most: int) -> list[int]:
+    """Return up to ``most`` next tokens that a grammar leaves no choice about."""
+    ahead = None if sequence.masks is None else sequence.masks.lookahead
+    return [] if ahead is None else ahead.forced(most)
+
+
+def _allowed(sequence: Sequence, guess: list[int]) -> list[int]:
+    """Return a guess up to the first token that the sequence's grammar refuses, if it has one."""
+    if sequence.masks is None:
+        return guess
+    ahead = sequence.masks.lookahead
+    return [] if ahead is None else ahead.allowed(guess)
 
 
 def speculation_of(config: EngineConfig, *, has_states: bool, head: Drafter | None = None) -> Speculation | None:

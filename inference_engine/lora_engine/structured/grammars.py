@@ -22,6 +22,7 @@ from lora_engine.constraints import (
 from lora_engine.errors import RequestError
 from lora_engine.text import Tokenizer
 
+from .lookahead import Drafts
 from .masks import Grammar, MaskWorkers, TokenMasks
 
 if TYPE_CHECKING:
@@ -86,6 +87,10 @@ class Grammars:
                 masks.begin_mask()
         if quick:
             self._workers.compute_together(quick)
+
+    def begin_masks_of_drafts(self, of: Iterable[tuple[TokenMasks, Drafts]]) -> None:
+        """Start computing the masks of the rows of a step's drafts. Only the step thread calls it."""
+        self._workers.begin_ahead(of)
 
     def close(self) -> None:
         self._workers.close()

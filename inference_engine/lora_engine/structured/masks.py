@@ -12,23 +12,22 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from lora_engine.constraints import Constraint, first_line, load_library
 from lora_engine.errors import RequestError
+
+from .lookahead import Drafts, Lookahead, Mask, MasksAhead
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
 log = logging.getLogger(__name__)
 
-# One bit for each token of the model's vocabulary, the first token in the lowest bit.
-Mask = npt.NDArray[np.int32]
 # Mean seconds for a mask above which a grammar is slow, and number of masks in the mean. Usual masks take 3 µs, one in
 # a hundred 400 µs, one in 1,000 2 ms.
 SLOW_S, MEAN_OF = 0.003, 16
@@ -97,6 +96,8 @@ class TokenMasks:
         self._batch: MaskBatch | None = None  # batch in which its last mask was computed
         self.ready = True
         self._error: RequestError | None = None
+        self._behind: list[int] = []  # tokens that the lookahead has not consumed yet
+        self._lookahead: Lookahead | None = None
 
     @property
     def are_slow(self) -> bool:
@@ -117,6 +118,7 @@ class TokenMasks:
 
     def take(self, token_id: int) -> bool:
         """Advance by a token that the mask allowed; returns whether the answer is complete."""
+        self._behind.append(token_id)
         if not self._matcher.consume_token(token_id):
             self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
             return False
@@ -137,6 +139,17 @@ class TokenMasks:
         """Record that the step continued without the mask."""
         if self._batch is not None:
             self._batch.was_late()
+
+    @property
+    def lookahead(self) -> Lookahead | None:
+        """The grammar beyond the last token; None if the masks of drafts would come too late, or not at all."""
+        if self._error is not None or self.are_slow:
+            return None
+        if self._lookahead is None:
+            grammar = self._grammar
+            matcher, words = grammar.matcher.deep_copy(), len(grammar.first_mask)
+            self._lookahead = Lookahead(matcher, self._behind, words, grammar.mask_took)
+        return self._lookahead
 
     def _compute(self) -> None:
         started = time.thread_time()
@@ -253,11 +266,28 @@ class MaskWorkers:
 
     def compute_together(self, quick: list[TokenMasks]) -> None:
         """Compute the masks of quick grammars, at least one; the call may return before late ones are ready."""
-        if self._executor is None:
-            self._executor = load_library().LLExecutor(self._threads)
-        batch = MaskBatch(quick, self._executor)
+        batch = MaskBatch(quick, self._of_batches())
         self.batches.submit(batch.compute)
         batch.wait(WAITED_S)
+
+    def begin_ahead(self, of: Iterable[tuple[TokenMasks, Drafts]]) -> None:
+        """Start computing the masks of rows of drafts: together for quick grammars, alone for the others."""
+        quick = []
+        for masks, drafts in of:
+            ahead = masks.lookahead
+            if ahead is None or ahead.is_busy:
+                continue
+            if masks.are_quick:
+                quick.append((ahead, drafts))
+            else:
+                masks._grammar.lane.submit(MasksAhead([(ahead, drafts)], None).compute)
+        if quick:
+            self.batches.submit(MasksAhead(quick, self._of_batches()).compute)
+
+    def _of_batches(self) -> LLExecutor:
+        if self._executor is None:
+            self._executor = load_library().LLExecutor(self._threads)
+        return self._executor
 
     def close(self) -> None:
         self.batches.close()

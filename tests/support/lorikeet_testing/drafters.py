@@ -13,7 +13,7 @@ from lora_engine.scheduling.speculation import Speculation
 class AlwaysDrafts(Speculation):
     """A policy that drafts however few guesses are right."""
 
-    def _depth(self, rate: float) -> int:
+    def _depth(self, rate: float, forced: int = 0) -> int:
         return self._most
 
 
