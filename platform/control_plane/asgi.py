@@ -16,6 +16,7 @@ from django.urls import re_path  # noqa: E402
 
 import control_plane.gateway.websocket.websocket_urls  # noqa: E402
 from control_plane import embedded  # noqa: E402
+from control_plane.adapters.registry.upload_bounds import largest_upload_bytes  # noqa: E402
 from control_plane.adapters.uploads.asgi import Handler  # noqa: E402
 from control_plane.adapters.uploads.authorization import authorize_upload  # noqa: E402
 from control_plane.adapters.uploads.spool import require_room  # noqa: E402
@@ -68,7 +69,7 @@ async def _flush_last_used() -> None:
 sockets = control_plane.gateway.websocket.websocket_urls.websocket_urlpatterns
 
 # /v1 bypasses the site's middleware: its synchronous parts would lose the message that a client has disconnected.
-_site = CallerLimits(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))
+_site = CallerLimits(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room, largest_upload_bytes))
 _http = PathRouter(gateway=GatewayHandler(), site=ResumableUploads(_site))
 
 _no_socket = re_path("", cast(Any, no_socket))

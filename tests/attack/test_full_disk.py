@@ -25,6 +25,7 @@ from lorikeet_testing.tus_requests import TUS, Answer, ask, at, creation
 from obstore.exceptions import BaseError
 
 from control_plane.adapters.artifacts.s3 import BucketError
+from control_plane.adapters.registry.upload_bounds import largest_upload_bytes
 from control_plane.adapters.uploads.actions import MAX_ATTEMPTS, receive_upload
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
@@ -218,7 +219,7 @@ async def test_a_form_is_refused_before_its_body(acme: Any, key: str, artifacts:
             headers,
             b"x" * 1000,
             key=key,
-            app=BodyGuard(never, authorize_upload, require_room),
+            app=BodyGuard(never, authorize_upload, require_room, largest_upload_bytes),
         )
     )
 

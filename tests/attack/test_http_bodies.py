@@ -15,6 +15,7 @@ from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.web import WebProcess
 from websockets.sync.client import connect
 
+from control_plane.adapters.registry.upload_bounds import largest_upload_bytes
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.spool import PIECE, PIECES, Gathered, require_room
@@ -289,7 +290,7 @@ def test_a_budget_is_shared(settings: Any) -> None:
 async def test_a_strangers_body_is_small(declared: bool) -> None:
     exchange = Exchange(128)
     headers = [("content-length", str(8 << 20))] if declared else [("transfer-encoding", "chunked")]
-    await BodyGuard(Handler(), authorize_upload, require_room)(
+    await BodyGuard(Handler(), authorize_upload, require_room, largest_upload_bytes)(
         scope("/api/session", *headers), exchange.receive, exchange.send
     )
     assert (exchange.status, exchange.code) == (413, "body_too_large")

@@ -174,7 +174,7 @@ async def test_refused_before_a_byte(acme: Any, globex: Any, key: str, archive: 
         ({"tus-resumable": "0.2.2"}, 412, "tus_version"),
         ({"upload-length": "many"}, 400, "bad_header"),
         ({"upload-length": "0"}, 400, "empty_upload"),
-        ({"upload-length": str(1 << 40)}, 413, "body_too_large"),
+        ({"upload-length": str(1 << 40)}, 413, "upload_too_large"),
         ({"upload-metadata": metadata(adapter="Not A Name", filename="a.zip")}, 400, "bad_metadata"),
         ({"upload-metadata": metadata(adapter="support", filename="a.bin")}, 400, "bad_metadata"),
         ({"upload-metadata": "adapter %%%"}, 400, "bad_metadata"),

@@ -13,6 +13,7 @@ import pytest
 from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.platform_fixtures import Org
 
+from control_plane.adapters.registry.upload_bounds import largest_upload_bytes
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.spool import require_room
@@ -70,7 +71,9 @@ async def send(
         "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": sent,
         "client": ("127.0.0.1", 1), "server": ("localhost", 80),
     }  # fmt: skip
-    await BodyGuard(Handler(), authorize_upload, require_room)(scope, exchange.receive, exchange.send)
+    await BodyGuard(Handler(), authorize_upload, require_room, largest_upload_bytes)(
+        scope, exchange.receive, exchange.send
+    )
     return exchange
 
 

@@ -144,7 +144,7 @@ class Settings(BaseSettings):
     hourly_usage_days: int = Field(default=400, ge=92)
     closed_rows_days: int = Field(default=400, ge=30)
 
-    upload_max_bytes: int = Field(default=2 * GIB, gt=0)
+    upload_max_bytes: int = Field(default=0, ge=0)  # 0: as large as engines accept
     upload_max_files: int = Field(default=16, gt=0)
     upload_expire_s: int = Field(default=86_400, gt=0)
     hub_url: str = "https://huggingface.co"

@@ -24,6 +24,7 @@ from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import HubSource, S3Source, UrlSource, parse_source
 from control_plane.adapters.registry.locks import lock_claimed
 from control_plane.adapters.registry.storage_limits import require_room
+from control_plane.adapters.registry.upload_bounds import UploadBound, upload_bound
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.models import Upload
 from control_plane.core.config import current
@@ -60,12 +61,15 @@ def fetch(upload: Upload, stopped: Callable[[], bool], others_wait: Callable[[],
             "source_sealed", "The import's address cannot be decrypted any more.", "Import it again."
         )
     try:
+        bound = upload_bound(upload.tenant, upload.adapter_name, upload.base_digest)
         wanted, headers = _wanted(upload, text)
         release_connections()
-        left, pace = current().upload_max_bytes, _Pace(others_wait)
+        left, pace = bound.bytes, _Pace(others_wait)
         for index, file in enumerate(wanted):
             transfer = _Transfer(folder, index, file, headers, left, pace)
             left -= transfer.run(lambda: stopped() or time.monotonic() > until)
+    except _TooLargeError:
+        raise _too_large(bound) from None
     except FetchStoppedError:
         if stopped():
             raise
@@ -112,8 +116,9 @@ def _on_hub(upload: Upload, source: HubSource) -> tuple[list[RemoteFile], Mappin
 
 def _require_room(upload: Upload, files: list[RemoteFile]) -> None:
     total = sum(file.bytes or 0 for file in files)
-    if total > current().upload_max_bytes:
-        raise _too_large()
+    bound = upload_bound(upload.tenant, upload.adapter_name, upload.base_digest)
+    if total > bound.bytes:
+        raise _too_large(bound)
     require_room(upload.tenant, upload.adapter_name, total)
     spool.require_room(total)
 
@@ -214,7 +219,7 @@ class _Transfer:
                 for piece in answer.iter_raw():  # write each piece: bytes received before a break count
                     at += len(piece)
                     if at > self._most:
-                        raise _too_large()
+                        raise _TooLargeError
                     writer.write(piece)
                     if stopped():
                         raise FetchStoppedError
@@ -273,9 +278,10 @@ def _write(out: int, pieces: bytes) -> None:
         view = view[os.write(out, view) :]
 
 
-def _too_large() -> SourceProblemError:
-    return SourceProblemError(
-        "upload_too_large",
-        f"The source has more than {current().upload_max_bytes} bytes.",
-        "Import an adapter, not a whole model, or ask the operator to raise the limit.",
-    )
+class _TooLargeError(Exception):
+    """The source sends more bytes than the largest adapter has."""
+
+
+def _too_large(bound: UploadBound) -> SourceProblemError:
+    fix = f"Import an adapter, not a whole model. {bound.fix}"
+    return SourceProblemError("upload_too_large", bound.message, fix)

@@ -24,6 +24,7 @@ from control_plane.adapters.registry.models import Adapter, AdapterVersion, Vers
 from control_plane.adapters.registry.payloads import upload_json
 from control_plane.adapters.registry.signals import version_in_use
 from control_plane.adapters.registry.storage_limits import require_room, require_room_for_contents
+from control_plane.adapters.registry.upload_bounds import require_upload_size
 from control_plane.adapters.registry.versions import label_of, tell_adapter, unarchive_version
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.models import Upload, UploadState
@@ -114,10 +115,12 @@ def receive_upload(
 
     `announced`: file name → the SHA-256 that it must have. `base_model`: name or digest of the adapter's base model.
 
-    Raises NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, StoredLimitError or TooManyWaitingError.
+    Raises NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, UploadTooLargeError, StoredLimitError or
+    TooManyWaitingError.
     """
     require_free_name(name)
     base_digest = wanted_base(acting.tenant, name, base_model)
+    require_upload_size(acting.tenant, name, base_digest, sum(file.size or 0 for file in files))
     upload_id = uuid4()
     listing = [listed(file.name or "", file.size or 0, (announced or {}).get(file.name or "")) for file in files]
     folder = spool.keep(upload_id, files)

@@ -13,6 +13,7 @@ from control_plane.adapters.registry.base_of_adapter import wanted_base
 from control_plane.adapters.registry.locks import lock_upload
 from control_plane.adapters.registry.queries import UploadNotFoundError
 from control_plane.adapters.registry.storage_limits import require_room
+from control_plane.adapters.registry.upload_bounds import require_upload_size
 from control_plane.adapters.uploads import partial_file, spool
 from control_plane.adapters.uploads.actions import (
     CANCELLED,
@@ -29,6 +30,7 @@ from control_plane.adapters.uploads.actions import (
 from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.errors import DeletionPausedError, LorikeetError
+from control_plane.core.http.body_guard import MULTIPART_OVERHEAD
 from control_plane.core.writes import enqueue
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
@@ -71,11 +73,12 @@ def begin_resumable(
 ) -> Upload:
     """Begin an upload of `size` bytes of the archive `file_name`, with that SHA-256. Writes nothing to the disk yet.
 
-    Raises NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, StoredLimitError, TooManyArrivingError or
-    TooManyWaitingError.
+    Raises NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, UploadTooLargeError, StoredLimitError,
+    TooManyArrivingError or TooManyWaitingError.
     """
     require_free_name(name)
     base_digest = wanted_base(acting.tenant, name, base_model)
+    require_upload_size(acting.tenant, name, base_digest, size - MULTIPART_OVERHEAD)
     require_room(acting.tenant, name, size)
     upload_id = uuid4()
     with transaction.atomic():

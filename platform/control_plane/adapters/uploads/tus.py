@@ -20,6 +20,7 @@ from time import time
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
+from control_plane.adapters.registry.upload_bounds import UploadBound, UploadTooLargeError, largest_upload
 from control_plane.adapters.uploads import resumable, spool, tus_headers
 from control_plane.adapters.uploads.actions import UploadEndedError
 from control_plane.adapters.uploads.authorization import authorize_upload
@@ -32,10 +33,8 @@ from control_plane.core.config import current
 from control_plane.core.db import run_db
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.body_guard import (
-    ADAPTERS,
     DRAIN_BYTES,
     MULTIPART_OVERHEAD,
-    BodyTooLargeError,
     declared_length,
     send_refusal,
 )
@@ -130,11 +129,12 @@ class ResumableUploads:
         request_id = accept_or_make(headers.get("x-request-id", ""))
         set_request_id(request_id)
         method = str(headers.get("x-http-method-override") or scope["method"]).upper()
-        if method == "OPTIONS":
-            await _send_empty(send, 204, request_id, _abilities())
-            return
         upload_id = UUID(matched["id"]) if matched["id"] else None
         try:
+            if method == "OPTIONS":
+                with telling_unavailable():
+                    await _send_empty(send, 204, request_id, _abilities(await run_db(largest_upload)))
+                return
             handler = _handler(method, upload_id)
             with telling_unavailable(), telling_storage_errors():
                 principal = await run_db(authorize_upload, {**scope, "method": method}, matched["tenant"])
@@ -165,15 +165,15 @@ def _handler(method: str, upload_id: UUID | None) -> Callable[[Call], Awaitable[
 
 async def _create(call: Call) -> None:
     tus_headers.refuse_unserved(call.headers)
-    length, limit = tus_headers.number(call.headers, "Upload-Length"), current().upload_max_bytes + MULTIPART_OVERHEAD
-    if length > limit:
-        raise BodyTooLargeError(limit, ADAPTERS.fix)
+    length = tus_headers.number(call.headers, "Upload-Length")
     if length == 0:
         raise TusError("empty_upload", "An upload cannot have 0 bytes.", "Send the archive's size in Upload-Length.")
     with_body = "content-type" in call.headers and call.headers.get("content-length") != "0"
     if with_body:
         tus_headers.require_body_type(call.headers)
     checksum, metadata = Checksum.read(call.headers), Metadata.read(call.headers)
+    if length > (largest := await run_db(largest_upload)).bytes + MULTIPART_OVERHEAD:
+        raise UploadTooLargeError(largest)
     await on_disk(spool.require_room, length)
     upload = await run_db(
         resumable.begin_resumable,
@@ -314,11 +314,11 @@ async def _next(receive: Receive) -> Mapping[str, Any] | None:
     return None if message["type"] == "http.disconnect" else message
 
 
-def _abilities() -> dict[str, str | int]:
+def _abilities(largest: UploadBound) -> dict[str, str | int]:
     return {
         "tus_version": tus_headers.VERSION,
         "tus_extension": tus_headers.EXTENSIONS,
-        "tus_max_size": current().upload_max_bytes + MULTIPART_OVERHEAD,
+        "tus_max_size": largest.bytes + MULTIPART_OVERHEAD,
         "tus_checksum_algorithm": ",".join(tus_headers.ALGORITHMS),
     }
 

@@ -24,19 +24,18 @@ from control_plane.adapters.imports.fetching import FetchStoppedError, fetch
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.registry.base_of_adapter import base_of_named, choices, names_of, other_base
 from control_plane.adapters.registry.storage_limits import StoredLimitError
+from control_plane.adapters.registry.upload_bounds import limits_for
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.models import Upload
 from control_plane.adapters.uploads.validation_child import CheckCancelledError, Child, start_child
-from control_plane.billing.limits.queries import tenant_limits
 from control_plane.core import db
 from control_plane.core.config import current
 from control_plane.core.jobs import claims
 from control_plane.core.storable import storable
 from control_plane.core.storage_errors import StorageError, StorageFullError, as_storage_error
 from control_plane.fleet.base_models.base_model import ServedBase, ServedBases
-from control_plane.identity.tenants.models import Tenant
-from lora_engine.peft_format import AdapterLimits, adapter_digest
+from lora_engine.peft_format import adapter_digest
 
 logger = logging.getLogger(__name__)
 # Niceness of a tenant's only check, and of one among several, added to `validation_sandbox.NICE`: on a single machine
@@ -219,13 +218,6 @@ def _candidates(upload: Upload, bases: ServedBases) -> dict[str, Any]:
         ],
         "adapter_base": adapter_base.digest if adapter_base else "",
     }
-
-
-def limits_for(base: ServedBase, tenant: Tenant) -> AdapterLimits:
-    """Return the strictest of the platform's limits, the engine's and the tenant's."""
-    settings = current()
-    ranks = [settings.max_lora_rank, base.max_lora_rank, tenant_limits(tenant).max_rank]
-    return AdapterLimits(max_rank=min(rank for rank in ranks if rank), max_bytes=settings.upload_max_bytes)
 
 
 class ValidationCancelledError(RuntimeError):

@@ -217,7 +217,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
 def largest_limits(request: dict[str, Any]) -> dict[str, Any]:
     """Return the largest limits of the possible base models, before the adapter's one is known."""
     largest: dict[str, Any] = max((base["limits"] for base in request["bases"]), key=lambda limits: limits["max_rank"])
-    return largest
+    return {**largest, "max_bytes": max(base["limits"]["max_bytes"] for base in request["bases"])}
 
 
 def choose(request: dict[str, Any], named: str) -> dict[str, Any] | None:

@@ -37,15 +37,11 @@ class UploadAddress:
 
     path: re.Pattern[str]
     needs: Capability
-    # Bytes of its files.
-    most: Callable[[], int]
+    # Bytes of its files; None: those of the largest adapter.
+    most: Callable[[], int] | None
     fix: str
     # True for JSON, which is read into memory whole and counts in the budget of bodies.
     in_memory: bool = False
-
-    @property
-    def limit(self) -> int:
-        return self.most() + (0 if self.in_memory else MULTIPART_OVERHEAD)
 
 
 def _below_tenant(name: str) -> re.Pattern[str]:
@@ -55,8 +51,9 @@ def _below_tenant(name: str) -> re.Pattern[str]:
 ADAPTERS = UploadAddress(
     _below_tenant("uploads"),
     Capability.WRITE_ADAPTERS,
-    lambda: current().upload_max_bytes,
-    "Train with a lower rank or fewer target modules, or ask the operator to raise LORIKEET_UPLOAD_MAX_BYTES.",
+    None,
+    "Save the adapter in 16 bits, train it with a lower rank or fewer target modules, or ask the operator to raise "
+    "LORIKEET_UPLOAD_MAX_BYTES, if it is set.",
 )
 BATCHES = UploadAddress(
     _below_tenant("batches"),
@@ -101,29 +98,33 @@ class BodyGuard:
         app: AsgiApp,
         authorize_upload: Callable[[Scope, str, Capability], object],
         require_room: Callable[[int], None],
+        adapter_bytes: Callable[[], int],
     ) -> None:
         """Wrap the ASGI application `app`.
 
-        Both callables raise LorikeetError: `authorize_upload` for a caller who lacks the capability in the tenant of
-        that short name, `require_room` where the disk has no room for that many bytes.
+        Two callables raise LorikeetError: `authorize_upload` for a caller who lacks the capability in the tenant of
+        that short name, `require_room` where the disk has no room for that many bytes. `adapter_bytes` returns the
+        bytes of the largest adapter, from the database.
         """
         self.app, self._authorize_upload, self._require_room = app, authorize_upload, require_room
+        self._adapter_bytes = adapter_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         request_id = accept_or_make(headers.get(b"x-request-id", b"").decode("latin-1"))
         set_request_id(request_id)
         upload, tenant = _upload_at(scope)
-        limit = upload.limit if upload else BODY_MAX_BYTES
         in_memory = upload is None or upload.in_memory
-        too_large = BodyTooLargeError(limit, upload.fix) if upload else BodyTooLargeError(limit)
+        too_large = BodyTooLargeError(BODY_MAX_BYTES)
         declared = declared_length(headers)
         try:
             require_plain_body(headers)
             if upload:
                 with telling_unavailable():
                     await run_db(self._authorize_upload, scope, tenant, upload.needs)
-            if declared is not None and declared > limit:
+                    most = upload.most() if upload.most else await run_db(self._adapter_bytes)
+                    too_large = BodyTooLargeError(most + (0 if in_memory else MULTIPART_OVERHEAD), upload.fix)
+            if declared is not None and declared > too_large.limit:
                 raise too_large
             with (
                 BodyReservation(budget, _holder(scope)) as reservation,
