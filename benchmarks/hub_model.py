@@ -88,7 +88,7 @@ PARTS = {
     "lora_engine.peft_format.inspection": {"inspect_adapter": "child or engine: inspect"},
     "lora_engine.peft_format.identity": {"file_digest": "digest of a file"},
     "lora_engine.adapters.staging": {
-        "AdapterTiers._fetch_and_load": "engine: bring to host memory",
+        "AdapterTiers._stage": "engine: bring to host memory",
         "AdapterTiers.delta_norms": "engine: norms of the layers",
     },
     "lora_engine.adapters.disk_tier": {"DiskTier.add": "engine: fetch to its disk"},

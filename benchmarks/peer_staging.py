@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,14 +38,13 @@ django.setup()
 
 from control_plane.fleet.joining import authority  # noqa: E402
 from lora_engine.adapters.disk_tier import DiskTier  # noqa: E402
-from lora_engine.adapters.download import Artifact  # noqa: E402
-from lora_engine.adapters.peers import Peer  # noqa: E402
 from lora_engine.config import EngineConfig  # noqa: E402
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests  # noqa: E402
 from lora_engine.server.host import HostServer  # noqa: E402
 from lora_engine.server.identity import HostIdentity, Identity, IdentityFiles, certificate_request, new_key, private_pem  # noqa: E402
 from lora_engine.server.listening import bind, make_server  # noqa: E402
 from lora_engine.server.service import EngineService  # noqa: E402
+from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 from lora_engine.wire import engine_pb2_grpc  # noqa: E402
 
 MAX_BYTES = 4 << 30
@@ -109,12 +107,22 @@ def process(target: Any, *arguments: Any) -> Iterator[int]:
         running.join()
 
 
-def seconds(artifact: Artifact, times: int) -> list[float]:
+def at_web_server(at_folder: pb.StageAdapterRequest, port: int, *peers: pb.AdapterPeer) -> pb.StageAdapterRequest:
+    """Return the request for the same adapter at a web server of this machine."""
+    return pb.StageAdapterRequest(
+        digest=at_folder.digest,
+        source_uri=f"http://127.0.0.1:{port}",
+        file_digests=at_folder.file_digests,
+        peers=peers,
+    )
+
+
+def seconds(request: pb.StageAdapterRequest, times: int) -> list[float]:
     durations = []
     for _ in range(times):
         with tempfile.TemporaryDirectory() as place:
             disk, began = DiskTier(Path(place), MAX_BYTES), time.monotonic()
-            disk.add(artifact, MAX_BYTES, lambda done, total: None)
+            disk.add(request, MAX_BYTES, lambda done, total: None)
             durations.append(time.monotonic() - began)
     return durations
 
@@ -132,7 +140,9 @@ def main() -> None:
         (folder / CONFIG_FILE).write_text("{}")
         (folder / WEIGHTS_FILE).write_bytes(os.urandom(options.megabytes * 1_000_000))
         digests = folder_digests(folder)
-        at_folder = Artifact(adapter_digest(digests), f"file://{folder}", digests)
+        at_folder = pb.StageAdapterRequest(
+            digest=adapter_digest(digests), source_uri=f"file://{folder}", file_digests=digests
+        )
         DiskTier(Path(place) / "peer" / "disk", MAX_BYTES).add(at_folder, MAX_BYTES, lambda done, total: None)
         server_identity = authority.reading_identity(at_folder.digest)
         with (
@@ -140,21 +150,21 @@ def main() -> None:
             process(serve_store, str(folder), 0.0) as near,
             process(serve_store, str(folder), options.store_mbs * 1e6) as far,
         ):
-            peer = Peer(
-                f"127.0.0.1:{peer_port}",
-                authority.server_name(CREDENTIAL),
-                authority.authority_certificate(),
-                server_identity.certificate,
-                server_identity.key,
+            peer = pb.AdapterPeer(
+                address=f"127.0.0.1:{peer_port}",
+                server_name=authority.server_name(CREDENTIAL),
+                authority=authority.authority_certificate(),
+                certificate=server_identity.certificate,
+                key=server_identity.key,
             )
             cases = {
                 "a folder": at_folder,
-                "a web server": replace(at_folder, uri=f"http://127.0.0.1:{near}"),
-                f"a web server at {options.store_mbs:g} MB/s": replace(at_folder, uri=f"http://127.0.0.1:{far}"),
-                "a peer": replace(at_folder, uri=f"http://127.0.0.1:{far}", peers=(peer,)),
+                "a web server": at_web_server(at_folder, near),
+                f"a web server at {options.store_mbs:g} MB/s": at_web_server(at_folder, far),
+                "a peer": at_web_server(at_folder, far, peer),
             }
-            for name, artifact in cases.items():
-                durations = seconds(artifact, options.times)
+            for name, request in cases.items():
+                durations = seconds(request, options.times)
                 middle = statistics.median(durations)
                 rate = options.megabytes / middle
                 settings = {

@@ -8,15 +8,15 @@ import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import timedelta
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 from lorikeet_testing.joining import *  # noqa: F403
 from lorikeet_testing.joining import Machine, free_port, token
 from lorikeet_testing.seed import add_version
@@ -30,8 +30,6 @@ from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.transport.endpoint import endpoint_of
 from lora_engine.adapters import peers as reading
 from lora_engine.adapters.disk_tier import DiskTier
-from lora_engine.adapters.download import Artifact
-from lora_engine.adapters.peers import Peer
 from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 from lora_engine.server import service
@@ -45,6 +43,17 @@ from lora_engine.wire import engine_pb2_grpc
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("api", "queue")]
 WEIGHTS = b"weights" * 400_000  # three blocks
 MOST = 1 << 23
+M = TypeVar("M", bound=Message)
+
+
+def changed(message: M, **fields: Any) -> M:
+    """A copy with other values in these fields."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for name in fields:
+        copy.ClearField(name)
+    copy.MergeFrom(type(message)(**fields))
+    return copy
 
 
 class Server:
@@ -117,18 +126,18 @@ def store(folder: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def artifact(folder: Path, store: Store) -> Artifact:
+def artifact(folder: Path, store: Store) -> pb.StageAdapterRequest:
     digests = folder_digests(folder)
-    return Artifact(adapter_digest(digests), store.url, digests)
+    return pb.StageAdapterRequest(digest=adapter_digest(digests), source_uri=store.url, file_digests=digests)
 
 
 @pytest.fixture
 def server(
-    request: pytest.FixtureRequest, machine: Machine, tmp_path: Path, artifact: Artifact, folder: Path
+    request: pytest.FixtureRequest, machine: Machine, tmp_path: Path, artifact: pb.StageAdapterRequest, folder: Path
 ) -> Iterator[Server]:
     identity = machine.join(token())
     disk = DiskTier(tmp_path / "its disk", MOST)
-    disk.add(replace(artifact, uri=f"file://{folder}"), MOST, lambda done, total: None)
+    disk.add(changed(artifact, source_uri=f"file://{folder}"), MOST, lambda done, total: None)
     marker = request.node.callspec.params.get("answer") if hasattr(request.node, "callspec") else None
     kind = type("Other", (EngineService,), {"ReadAdapter": marker}) if marker else EngineService
     server = Server(machine, disk, identity, kind)
@@ -137,34 +146,44 @@ def server(
 
 
 @pytest.fixture
-def peer(server: Server, artifact: Artifact) -> Peer:
+def peer(server: Server, artifact: pb.StageAdapterRequest) -> pb.AdapterPeer:
     """As the control plane makes it."""
     endpoint = endpoint_of("gpu1")
     own = authority.reading_identity(artifact.digest)
     name = authority.server_name(endpoint.credential)
-    return Peer(endpoint.address, name, authority.authority_certificate(), own.certificate, own.key)
+    return pb.AdapterPeer(
+        address=endpoint.address,
+        server_name=name,
+        authority=authority.authority_certificate(),
+        certificate=own.certificate,
+        key=own.key,
+    )
 
 
-def staged(tmp_path: Path, artifact: Artifact) -> list[tuple[int, int]]:
+def staged(tmp_path: Path, artifact: pb.StageAdapterRequest) -> list[tuple[int, int]]:
     """What was told while it was fetched; its bytes are right."""
     told: list[tuple[int, int]] = []
     disk = DiskTier(tmp_path / "own disk", MOST)
     disk.add(artifact, MOST, lambda done, total: told.append((done, total)))
     with disk.reading(artifact.digest) as place:
-        assert folder_digests(place) == artifact.file_digests
+        assert folder_digests(place) == dict(artifact.file_digests)
     assert not [*(tmp_path / "own disk" / "incoming").iterdir()]
     return told
 
 
-def test_it_comes_from_the_host_that_has_it(tmp_path: Path, artifact: Artifact, peer: Peer, store: Store) -> None:
-    told = staged(tmp_path, replace(artifact, peers=(peer,)))
+def test_it_comes_from_the_host_that_has_it(
+    tmp_path: Path, artifact: pb.StageAdapterRequest, peer: pb.AdapterPeer, store: Store
+) -> None:
+    told = staged(tmp_path, changed(artifact, peers=(peer,)))
     assert not store.asked
     assert told[-1] == (len(WEIGHTS) + 2, len(WEIGHTS) + 2) and len(told) == 4
 
 
-def test_a_folder_that_hosts_do_not_share(tmp_path: Path, artifact: Artifact, peer: Peer, folder: Path) -> None:
-    staged(tmp_path, replace(artifact, uri="file:///nowhere", peers=(peer,)))
-    alone = replace(artifact, uri="file:///nowhere")
+def test_a_folder_that_hosts_do_not_share(
+    tmp_path: Path, artifact: pb.StageAdapterRequest, peer: pb.AdapterPeer, folder: Path
+) -> None:
+    staged(tmp_path, changed(artifact, source_uri="file:///nowhere", peers=(peer,)))
+    alone = changed(artifact, source_uri="file:///nowhere")
     with pytest.raises(StageError, match="no adapter_config"):
         DiskTier(tmp_path / "third", MOST).add(alone, MOST, lambda done, total: None)
 
@@ -202,29 +221,38 @@ async def says_nothing(self: EngineService, request: Any, context: Any) -> Async
 
 @pytest.mark.parametrize("answer", [breaks_off, ends_early, stands_still, lies, never_ends, says_nothing])
 def test_the_store_gives_what_a_peer_does_not(
-    tmp_path: Path, artifact: Artifact, answer: Answer, peer: Peer, store: Store, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    artifact: pb.StageAdapterRequest,
+    answer: Answer,
+    peer: pb.AdapterPeer,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading, "_IDLE_S", 0.3)
-    staged(tmp_path, replace(artifact, peers=(peer,)))
+    staged(tmp_path, changed(artifact, peers=(peer,)))
     assert len(store.asked) == 2
 
 
 def test_one_that_cannot_be_reached_or_is_another(
-    tmp_path: Path, artifact: Artifact, peer: Peer, store: Store, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    artifact: pb.StageAdapterRequest,
+    peer: pb.AdapterPeer,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading, "_CONNECT_S", 0.5)
-    away = replace(peer, address=f"127.0.0.1:{free_port()}")
-    revoked = replace(peer, server_name=authority.server_name("another"))
-    staged(tmp_path, replace(artifact, peers=(away, revoked)))
+    away = changed(peer, address=f"127.0.0.1:{free_port()}")
+    revoked = changed(peer, server_name=authority.server_name("another"))
+    staged(tmp_path, changed(artifact, peers=(away, revoked)))
     assert len(store.asked) == 2
 
 
-def channel(peer: Peer) -> grpc.Channel:
+def channel(peer: pb.AdapterPeer) -> grpc.Channel:
     credentials = grpc.ssl_channel_credentials(peer.authority, peer.key, peer.certificate)
     return grpc.secure_channel(peer.address, credentials, options=[("grpc.ssl_target_name_override", peer.server_name)])
 
 
-def read(peer: Peer, digest: str, file: str = CONFIG_FILE) -> bytes | grpc.StatusCode:
+def read(peer: pb.AdapterPeer, digest: str, file: str = CONFIG_FILE) -> bytes | grpc.StatusCode:
     with channel(peer) as open_channel:
         stub = engine_pb2_grpc.EngineStub(open_channel)  # type: ignore[no-untyped-call]
         try:
@@ -247,7 +275,7 @@ def call(open_channel: grpc.Channel, name: str) -> None:
         open_channel.unary_unary(path)(b"", timeout=5)
 
 
-def test_who_may_read_an_adapter_may_do_nothing_else(peer: Peer) -> None:
+def test_who_may_read_an_adapter_may_do_nothing_else(peer: pb.AdapterPeer) -> None:
     assert len(METHODS) > 15
     with channel(peer) as open_channel:
         for name in METHODS:
@@ -256,25 +284,29 @@ def test_who_may_read_an_adapter_may_do_nothing_else(peer: Peer) -> None:
             assert cast(grpc.Call, refused.value).code() == grpc.StatusCode.PERMISSION_DENIED, name
 
 
-def test_nor_read_another_adapter_or_file(peer: Peer, artifact: Artifact, server: Server) -> None:
+def test_nor_read_another_adapter_or_file(
+    peer: pb.AdapterPeer, artifact: pb.StageAdapterRequest, server: Server
+) -> None:
     assert read(peer, artifact.digest) == b"{}"
     assert read(peer, "sha256:" + "0" * 64) == grpc.StatusCode.PERMISSION_DENIED
     assert read(peer, artifact.digest, "../../identity.json") == grpc.StatusCode.INVALID_ARGUMENT
     own = authority.client_identity()
-    as_control_plane = replace(peer, certificate=own.certificate, key=own.key)
+    as_control_plane = changed(peer, certificate=own.certificate, key=own.key)
     assert read(as_control_plane, artifact.digest) == b"{}"
     assert read(as_control_plane, "sha256:" + "0" * 64) == grpc.StatusCode.NOT_FOUND
 
 
-def test_only_for_minutes(peer: Peer, artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_for_minutes(
+    peer: pb.AdapterPeer, artifact: pb.StageAdapterRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(authority, "_READING_LIFE", timedelta(seconds=-1))
     own = authority.reading_identity(artifact.digest)
-    late = replace(peer, certificate=own.certificate, key=own.key)
+    late = changed(peer, certificate=own.certificate, key=own.key)
     assert read(late, artifact.digest) == grpc.StatusCode.UNAVAILABLE
 
 
 def test_not_more_at_once_than_may(
-    peer: Peer, artifact: Artifact, server: Server, monkeypatch: pytest.MonkeyPatch
+    peer: pb.AdapterPeer, artifact: pb.StageAdapterRequest, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "_MAX_READERS", 0)
     assert read(peer, artifact.digest) == grpc.StatusCode.RESOURCE_EXHAUSTED

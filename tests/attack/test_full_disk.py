@@ -37,7 +37,6 @@ from control_plane.adapters.uploads.validation_job import validate_next
 from control_plane.core.db import run_db
 from control_plane.core.http.body_guard import BodyGuard
 from lora_engine.adapters.disk_tier import DiskTier
-from lora_engine.adapters.download import Artifact
 from lora_engine.errors import StageError
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.server.journal import JournalError, UsageJournal
@@ -362,15 +361,15 @@ def test_a_broken_folder_does_not_stop_the_others_from_being_tended(
 # -- the engine's copies of adapters ----------------------------------------------------------------------------------
 
 
-def artifact_in(folder: Path, seed: int = 0) -> Artifact:
+def artifact_in(folder: Path, seed: int = 0) -> pb.StageAdapterRequest:
     folder.mkdir()
     for name, content in adapter_files(seed=seed).items():
         (folder / name).write_bytes(content)
     digests = folder_digests(folder)
-    return Artifact(adapter_digest(digests), folder.as_uri(), digests)
+    return pb.StageAdapterRequest(digest=adapter_digest(digests), source_uri=folder.as_uri(), file_digests=digests)
 
 
-def add(tier: DiskTier, artifact: Artifact) -> None:
+def add(tier: DiskTier, artifact: pb.StageAdapterRequest) -> None:
     tier.add(artifact, 1 << 30, lambda _done, _total: None)
 
 

@@ -21,7 +21,7 @@ from lora_engine.model.loading import build_pool, load_model
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.planning import plan, plan_for
 from lora_engine.model.weights import random_weights, weight_bytes
-from lora_engine.peft_format import AdapterLimits
+from lora_engine.peft_format import AdapterLimits, inspect_adapter
 from lora_engine.server import plan as command
 from scripts import card_table
 
@@ -95,8 +95,9 @@ def test_pages_of_sequences_and_adapters_are_those_of_the_engine(tmp_path: Path)
     packer = PoolPacker(
         geometry_of(engine), AdapterLimits(), engine.pool.geometry, engine.targets, torch.float32, PageableMemory()
     )
-    manifest = packer.inspect(adapter.folder, check_finite=True)
-    packed = packer.pack(adapter.digest, adapter.folder, manifest)
+    manifest = inspect_adapter(adapter.folder, geometry_of(engine)).manifest
+    assert manifest is not None
+    packed = packer.pack(adapter.digest, adapter.folder)
     planned = plan_for(config, GIB)
     assert planned.memory.geometry == engine.pool.geometry
     assert planned.adapter_pages(manifest.rank, manifest.targets) == packed.num_pages > 0

@@ -91,10 +91,7 @@ def packed_for(engine: Engine, leader: Leader | None, case: Case) -> list[Packed
         geometry_of(engine), AdapterLimits(), engine.pool.geometry, engine.targets, engine.pool.data.dtype, memory,
         modules=base_modules(engine.config, engine.loaded), fp8=engine.loaded.fp8_adapters,
     )  # fmt: skip
-    return [
-        packer.pack(adapter.digest, adapter.folder, packer.inspect(adapter.folder, check_finite=True))
-        for adapter in case.adapters
-    ]
+    return [packer.pack(adapter.digest, adapter.folder, check_finite=True) for adapter in case.adapters]
 
 
 @contextmanager

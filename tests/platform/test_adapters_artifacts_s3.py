@@ -23,8 +23,9 @@ from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.placements.tasks import stage_request
 from control_plane.fleet.transport.errors import HostError
-from lora_engine.adapters.download import Artifact
+from lora_engine.adapters import download
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+from lora_engine.wire import engine_pb2 as pb
 
 
 @pytest.fixture
@@ -79,9 +80,14 @@ def test_in_parts(store: S3Store, folder: Path, tmp_path: Path) -> None:
 def fetched(store: S3Store, digest: str, folder: Path, into: Path) -> str:
     """As an engine host fetches it: signed addresses, no credentials."""
     into.mkdir()
-    artifact = Artifact(digest, store.uri(digest), folder_digests(folder), {}, store.file_uris(digest))
-    artifact.check()
-    artifact.fetch(into, 1 << 30, lambda done, total: None)
+    request = pb.StageAdapterRequest(
+        digest=digest,
+        source_uri=store.uri(digest),
+        file_digests=folder_digests(folder),
+        file_uris=store.file_uris(digest),
+    )
+    download.require_consistent(request)
+    download.fetch(request, into, 1 << 30, lambda done, total: None)
     return digest_of(into)
 
 
@@ -140,10 +146,9 @@ def test_from_upload_to_host_and_away(acme: Any, in_bucket: S3Store, upload: Any
     request = stage_request(Placement(host=EngineHost(), version=decided.version), None)
     assert request.source_uri.startswith("s3://")
     assert "X-Amz-Signature=" in request.file_uris[WEIGHTS_FILE]
-    artifact = Artifact(request.digest, request.source_uri, dict(request.file_digests), {}, dict(request.file_uris))
-    artifact.check()
+    download.require_consistent(request)
     (tmp_path / "into").mkdir()
-    assert artifact.fetch(tmp_path / "into", 1 << 30, lambda done, total: None) == decided.version.bytes
+    assert download.fetch(request, tmp_path / "into", 1 << 30, lambda done, total: None) == decided.version.bytes
     Alias.objects.all().delete()
     delete_version(acting=acme.principal(), version=decided.version)
     assert artifact_gc.collect(timedelta(0)) == 1

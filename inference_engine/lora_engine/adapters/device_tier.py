@@ -402,7 +402,7 @@ class DeviceTier:
         if self.experts is not None and residency is not None:
             self.experts.open(slot.generation, residency, lambda pages: self._pages_changed(slot, pages))
         began = self._clock()
-        slot.arrival = self._copies.start(lambda: self._copy(packed, slot))
+        slot.arrival = self._copies.start(lambda: copy_to_device(packed, slot, self._pool, self._table))
         if self._mirror is not None:
             slot.arrival = _Arrivals(slot.arrival, self._mirror.load(slot, packed))
         copied = packed.num_bytes * count // packed.num_pages if packed.num_pages else 0
@@ -505,9 +505,6 @@ class DeviceTier:
         self._count_idle(slot, -1)
         del self._slots[slot.digest]
         self._allocator.release(slot.pages)
-
-    def _copy(self, packed: PackedAdapter, slot: AdapterSlot) -> None:
-        copy_to_device(packed, slot, self._pool, self._table)
 
     def _arrived(self, slot: AdapterSlot, arrival: Arrival) -> None:
         seconds = arrival.seconds()

@@ -24,8 +24,9 @@ from pathlib import Path
 
 from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+from lora_engine.wire import engine_pb2 as pb
 
-from .download import Artifact, Progress
+from .download import Progress, fetch, require_consistent
 
 log = logging.getLogger(__name__)
 
@@ -96,15 +97,21 @@ class DiskTier:
         finally:
             self.unpin(digest)
 
-    def add(self, artifact: Artifact, max_bytes: int, progress: Progress) -> None:
+    def add(self, request: pb.StageAdapterRequest, max_bytes: int, progress: Progress) -> None:
         """Fetch an adapter, check it, and make it visible. Raises ``StageError`` and leaves no files then."""
-        artifact.check()
-        place = self._incoming / uuid.uuid4().hex
+        require_consistent(request)
+        digest, place = request.digest, self._incoming / uuid.uuid4().hex
         try:
             place.mkdir()
-            num_bytes = artifact.fetch(place, max_bytes, progress)
+            num_bytes = fetch(request, place, max_bytes, progress)
             self._make_room(num_bytes)
-            self._publish(artifact.digest, place, num_bytes)
+            folder = self._folder(digest)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock:
+                if digest not in self._entries:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    place.rename(folder)
+                    self._entries[digest] = _Entry(folder, num_bytes, time.time(), checked=True, flushed=False)
         except OSError as error:
             message = f"The adapter cannot be written to {self._root}: {error.strerror or error}."
             raise StageError("disk_error", message, "Free space on the engine host's disk.", passes=True) from None
@@ -158,15 +165,6 @@ class DiskTier:
             raise StageError("adapter_not_found", f"{digest} is not on this host's disk.", "Stage the adapter again.")
         return entry
 
-    def _publish(self, digest: str, place: Path, num_bytes: int) -> None:
-        folder = self._folder(digest)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock:
-            if digest not in self._entries:
-                shutil.rmtree(folder, ignore_errors=True)
-                place.rename(folder)
-                self._entries[digest] = _Entry(folder, num_bytes, time.time(), checked=True, flushed=False)
-
     def _make_room(self, num_bytes: int) -> None:
         while True:
             with self._lock:
@@ -212,7 +210,7 @@ class DiskTier:
 
     def _folder(self, digest: str) -> Path:
         match = _DIGEST.fullmatch(digest)
-        assert match, "Artifact.check computed this digest"
+        assert match, "require_consistent computed this digest"
         return self._root / "sha256" / match[1][:2] / match[1]
 
 

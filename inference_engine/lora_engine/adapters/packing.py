@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +13,6 @@ from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import (
     WEIGHTS_FILE,
     AdapterLimits,
-    AdapterManifest,
     BaseGeometry,
     FormatError,
     SafetensorsFile,
@@ -33,14 +32,14 @@ class Packer(Protocol):
 
     limits: AdapterLimits
 
-    def inspect(self, folder: Path, *, check_finite: bool) -> AdapterManifest:
-        """Validate an adapter against the base model. Raises ``StageError``."""
+    def pack(
+        self, digest: str, folder: Path, *, check_finite: bool = False, reserve: Callable[[int], None] = lambda _: None
+    ) -> PackedAdapter:
+        """Check an adapter against the base model and read its weights. ``check_finite``: check every value too.
 
-    def num_bytes(self, manifest: AdapterManifest) -> int:
-        """Return the bytes that the packed adapter will take in host memory."""
-
-    def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
-        """Read the weights. Takes time and memory; call it off the step thread. Raises ``StageError``, ``OSError``."""
+        ``reserve`` is called before memory is allocated, with the bytes that the packed adapter will take there. Takes
+        time: call it off the step thread. Raises ``StageError``, ``OSError``, and what ``reserve`` raises.
+        """
 
     def combine(self, digest: str, parts: Sequence[Weighted]) -> PackedAdapter:
         """Combine several adapters into one of at most their total bytes. Raises ``StageError``."""
@@ -87,53 +86,23 @@ class PoolPacker:
         self._memory = memory
         self._modules = modules
 
-    def inspect(self, folder: Path, *, check_finite: bool) -> AdapterManifest:
+    def pack(
+        self, digest: str, folder: Path, *, check_finite: bool = False, reserve: Callable[[int], None] = lambda _: None
+    ) -> PackedAdapter:
         report = inspect_adapter(folder, self._base, self.limits, check_finite=check_finite)
         if report.manifest is None:
             first = report.problems[0]
             others = f" ({report.problem_count - 1} more problems)" if report.problem_count > 1 else ""
             raise StageError(first.code, first.message + others, first.fix)
         manifest = report.manifest
-        if manifest.embedding_layers and self._embedding_layers is not None:
-            manifest = self._against_base(folder, manifest, self._embedding_layers)
-        self._require_room(manifest)
-        return manifest
-
-    def _against_base(
-        self, folder: Path, manifest: AdapterManifest, embedding_layers: BaseEmbeddingLayers
-    ) -> AdapterManifest:
-        try:
-            return against_base(manifest, SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits), embedding_layers)
-        except FormatError as error:  # the file changed after it was inspected
-            raise StageError(error.code, error.message, error.fix) from None
-
-    def _require_room(self, manifest: AdapterManifest) -> None:
-        layout = self._layout(manifest)
-        pages = layout.num_pages
-        if self._partial and layout.frames is not None:
-            pages -= layout.frames.count * layout.frames.pages
-        if self._pool_pages and pages >= self._pool_pages - 1:
-            size, page = pages * self._geometry.page_bytes(self._dtype), self._geometry.page_bytes(self._dtype)
-            raise StageError(
-                "adapter_too_large_for_pool",
-                f"The adapter takes {size >> 20} MiB on the device, but this host's pool has "
-                f"{self._pool_pages * page >> 20} MiB, for all adapters and requests.",
-                "Train fewer modules (experts, or whole matrices by modules_to_save) or a lower rank, or ask the "
-                "operator for a larger pool (--pool-mb, --gpu-memory-fraction), --adapter-dtype fp8 or, for experts, "
-                "--expert-residency auto.",
-            )
-
-    def _layout(self, manifest: AdapterManifest) -> AdapterLayout:
-        fp8_rows = self._dtype.itemsize if self._fp8 else 0
-        return plan_layout(manifest, self._geometry, self._targets, fp8_rows)
-
-    def num_bytes(self, manifest: AdapterManifest) -> int:
-        pages = self._layout(manifest).num_pages
-        return pages * self._geometry.page_bytes(self._dtype) * self._targets.world
-
-    def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
         try:
             weights = SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits)
+            if manifest.embedding_layers and self._embedding_layers is not None:
+                manifest = against_base(manifest, weights, self._embedding_layers)
+            fp8_rows = self._dtype.itemsize if self._fp8 else 0
+            layout = plan_layout(manifest, self._geometry, self._targets, fp8_rows)
+            self._require_room(layout)
+            reserve(layout.num_pages * self._geometry.page_bytes(self._dtype) * self._targets.world)
             return pack_adapter(
                 digest,
                 manifest,
@@ -148,6 +117,20 @@ class PoolPacker:
             )
         except FormatError as error:  # the file changed after it was inspected
             raise StageError(error.code, error.message, error.fix) from None
+
+    def _require_room(self, layout: AdapterLayout) -> None:
+        pages, page_bytes = layout.num_pages, self._geometry.page_bytes(self._dtype)
+        if self._partial and layout.frames is not None:
+            pages -= layout.frames.count * layout.frames.pages
+        if self._pool_pages and pages >= self._pool_pages - 1:
+            raise StageError(
+                "adapter_too_large_for_pool",
+                f"The adapter takes {pages * page_bytes >> 20} MiB on the device, but this host's pool has "
+                f"{self._pool_pages * page_bytes >> 20} MiB, for all adapters and requests.",
+                "Train fewer modules (experts, or whole matrices by modules_to_save) or a lower rank, or ask the "
+                "operator for a larger pool (--pool-mb, --gpu-memory-fraction), --adapter-dtype fp8 or, for experts, "
+                "--expert-residency auto.",
+            )
 
     def combine(self, digest: str, parts: Sequence[Weighted]) -> PackedAdapter:
         return combine(digest, parts, self._geometry, self._targets, self._memory, self.limits.max_rank)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
 import grpc
@@ -23,36 +22,24 @@ class PeerError(Exception):
     """The peer does not deliver the adapter; fetch it from another source."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A peer's address, the name in its certificate, and this host's credentials for reading one adapter, as PEM: the
-    fleet's authority, a certificate valid for a few minutes, and its key.
-    """
-
-    address: str
-    server_name: str
-    authority: bytes
-    certificate: bytes
-    key: bytes = field(repr=False)
-
-    @contextmanager
-    def open(self, digest: str, file: str) -> Iterator[tuple[IO[bytes], int]]:
-        """Return a context with the file's stream and its length. Raises ``PeerError``."""
-        credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
-        options = [("grpc.ssl_target_name_override", self.server_name), ("grpc.use_local_subchannel_pool", 1)]
-        with grpc.secure_channel(self.address, credentials, options=options) as channel:
-            try:
-                grpc.channel_ready_future(channel).result(_CONNECT_S)
-                stub = engine_pb2_grpc.EngineStub(channel)  # type: ignore[no-untyped-call]
-                blocks = _Blocks(stub.ReadAdapter(pb.ReadAdapterRequest(digest=digest, file=file)))
-                yield cast(IO[bytes], blocks), blocks.length
-            except grpc.FutureTimeoutError:
-                raise _unavailable(self.address, "it cannot be reached") from None
-            except ConnectionError as error:
-                raise _unavailable(self.address, str(error)) from None
-            except grpc.RpcError as error:
-                details = error.details() if isinstance(error, grpc.Call) else str(error)
-                raise _unavailable(self.address, details or "the connection was closed") from None
+@contextmanager
+def open_at_peer(peer: pb.AdapterPeer, digest: str, file: str) -> Iterator[tuple[IO[bytes], int]]:
+    """Return a context with the stream and the length of an adapter's file at a peer. Raises ``PeerError``."""
+    credentials = grpc.ssl_channel_credentials(peer.authority, peer.key, peer.certificate)
+    options = [("grpc.ssl_target_name_override", peer.server_name), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.secure_channel(peer.address, credentials, options=options) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(_CONNECT_S)
+            stub = engine_pb2_grpc.EngineStub(channel)  # type: ignore[no-untyped-call]
+            blocks = _Blocks(stub.ReadAdapter(pb.ReadAdapterRequest(digest=digest, file=file)))
+            yield cast(IO[bytes], blocks), blocks.length
+        except grpc.FutureTimeoutError:
+            raise _unavailable(peer.address, "it cannot be reached") from None
+        except ConnectionError as error:
+            raise _unavailable(peer.address, str(error)) from None
+        except grpc.RpcError as error:
+            details = error.details() if isinstance(error, grpc.Call) else str(error)
+            raise _unavailable(peer.address, details or "the connection was closed") from None
 
 
 class _Blocks:

@@ -18,11 +18,11 @@ from enum import Enum
 
 from lora_engine.errors import RequestError, StageError
 from lora_engine.peft_format import digests_of, is_combined, parts_of
+from lora_engine.wire import engine_pb2 as pb
 
 from .combining import combined_bytes
 from .delta_norms import Norms
 from .disk_tier import DiskTier
-from .download import Artifact
 from .dtypes import ServedDtypes, content_of, is_fp8, variants
 from .host_arena import HostArena
 from .layout import PackedAdapter
@@ -68,8 +68,8 @@ class StageEvent:
 class StageJob:
     """The shared work on one digest: one thread publishes, any number of streams watch."""
 
-    def __init__(self, artifact: Artifact, key: str) -> None:
-        self.artifact = artifact
+    def __init__(self, request: pb.StageAdapterRequest, key: str) -> None:
+        self.request = request
         self.key = key  # of the variant to have in host memory
         self._lock = threading.Lock()
         self._latest = StageEvent(Phase.QUEUED)
@@ -130,6 +130,7 @@ class AdapterTiers:
         """Create the tiers. ``fp8_packer`` packs adapters in FP8, on a host that was started for it."""
         self.disk = disk
         self.arena = arena
+        self.get = arena.get  # for the scheduler's step thread
         self.on_change: Callable[[], None] = lambda: None
         arena.on_removed = lambda: self.on_change()
         self.load_times = LoadTimes()  # from disk to host memory
@@ -160,9 +161,6 @@ class AdapterTiers:
             return False
         in_memory = any(self.arena.has(key) for key in variants(digest))
         return in_memory or self.disk.has(digest) or digest in self._jobs
-
-    def get(self, digest: str) -> PackedAdapter | None:
-        return self.arena.get(digest)
 
     def has(self, packed: PackedAdapter) -> bool:
         return self.arena.peek(packed.digest) is packed
@@ -201,24 +199,24 @@ class AdapterTiers:
             if not self.arena.release(each) and content in self._dropped and not self._is_in_use(content):
                 self._forget(content)
 
-    async def stage(self, artifact: Artifact, setting: str = "") -> AsyncGenerator[StageEvent, None]:
-        """Bring an adapter into host memory and yield events; the last is READY or FAILED. ``setting``: its version's
-        dtype, as in ``ServedDtypes.key``.
+    async def stage(self, request: pb.StageAdapterRequest) -> AsyncGenerator[StageEvent, None]:
+        """Bring an adapter into host memory and yield events; the last is READY or FAILED.
 
         Concurrent calls for one digest share one job, which continues when its callers are cancelled.
         """
-        key = self.dtypes.key(artifact.digest, setting)
+        digest = request.digest
+        key = self.dtypes.key(digest, request.adapter_dtype)
         packed = self.arena.get(key)
-        if packed is not None and artifact.digest not in self._dropped:
+        if packed is not None and digest not in self._dropped:
             yield _ready(packed)
             return
         with self._lock:
-            job = self._jobs.get(artifact.digest)
+            job = self._jobs.get(digest)
             if job is None:
-                self._dropped.discard(artifact.digest)
-                for each in variants(artifact.digest):
+                self._dropped.discard(digest)
+                for each in variants(digest):
                     self._errors.pop(each, None)
-                job = self._jobs[artifact.digest] = StageJob(artifact, key)
+                job = self._jobs[digest] = StageJob(request, key)
                 self._stagers.submit(self._stage, job)
         async with aclosing(job.watch()) as events:
             async for event in events:
@@ -230,7 +228,7 @@ class AdapterTiers:
         Raises ``StageError`` if its files are no longer on disk, or cannot be packed.
         """
         with self.disk.reading(digest) as folder:
-            return packer.pack(digest, folder, packer.inspect(folder, check_finite=False))
+            return packer.pack(digest, folder)
 
     def delta_norms(self, digest: str) -> list[Norms] | None:
         """Return for each layer the norms of what the adapter adds to the base; None if it is not in host memory.
@@ -270,11 +268,21 @@ class AdapterTiers:
     # The methods below run in the worker threads.
 
     def _stage(self, job: StageJob) -> None:
-        digest = job.artifact.digest
+        digest = job.request.digest
         self.disk.pin(digest)
         try:
             with self._alone(digest):
-                last = _ready(self._fetch_and_load(job))
+                packed = self.arena.get(job.key)
+                if packed is None and not self.disk.has(digest):
+                    job.publish(StageEvent(Phase.DOWNLOADING))
+                    began = time.monotonic()
+                    self.disk.add(job.request, self._packer.limits.max_bytes, job.progress)
+                    self.download_times.add(self.disk.contents().get(digest, 0), time.monotonic() - began)
+                if packed is None:
+                    size = self.disk.contents().get(digest, 0)
+                    job.publish(StageEvent(Phase.VERIFYING, size, size))
+                    packed = self._load(job.key, lambda: job.publish(StageEvent(Phase.LOADING, size, size)))
+            last = _ready(packed)
         except Exception as cause:
             last = StageEvent(Phase.FAILED, error=self._failed(digest, cause))
         self.disk.unpin(digest)
@@ -283,20 +291,6 @@ class AdapterTiers:
         job.publish(last)
         self.on_change()
         self.disk.flush(digest)
-
-    def _fetch_and_load(self, job: StageJob) -> PackedAdapter:
-        digest = job.artifact.digest
-        packed = self.arena.get(job.key)
-        if packed is not None:
-            return packed
-        if not self.disk.has(digest):
-            job.publish(StageEvent(Phase.DOWNLOADING))
-            began = time.monotonic()
-            self.disk.add(job.artifact, self._packer.limits.max_bytes, job.progress)
-            self.download_times.add(self.disk.contents().get(digest, 0), time.monotonic() - began)
-        num_bytes = self.disk.contents().get(digest, 0)
-        job.publish(StageEvent(Phase.VERIFYING, num_bytes, num_bytes))
-        return self._load(job.key, lambda: job.publish(StageEvent(Phase.LOADING, num_bytes, num_bytes)))
 
     def _load_for_request(self, digest: str) -> None:
         try:
@@ -332,21 +326,24 @@ class AdapterTiers:
 
     def _load(self, key: str, on_loading: Callable[[], None]) -> PackedAdapter:
         """Load from disk to host memory. The first time in this process, every value is checked."""
-        began, digest, packer = time.monotonic(), content_of(key), self._packer_of(key)
-        self.disk.verify(digest)
-        with self.disk.reading(digest) as folder:
-            manifest = packer.inspect(folder, check_finite=digest not in self._inspected)
+        began, waited, digest, packer = time.monotonic(), 0.0, content_of(key), self._packer_of(key)
+
+        def reserve(num_bytes: int) -> None:
+            nonlocal waited
             self._inspected.add(digest)
             on_loading()
             waits = time.monotonic()  # wait for room, which is no work on this load
-            self.arena.reserve(key, packer.num_bytes(manifest), self._wait_for_room_s)
-            began += time.monotonic() - waits
+            self.arena.reserve(key, num_bytes, self._wait_for_room_s)
+            waited = time.monotonic() - waits
+
+        self.disk.verify(digest)
+        with self.disk.reading(digest) as folder:
             try:
-                packed = packer.pack(key, folder, manifest)
+                packed = packer.pack(key, folder, check_finite=digest not in self._inspected, reserve=reserve)
                 self.arena.put(packed)
             finally:
                 self.arena.cancel(key)
-        self.load_times.add(self.disk.contents().get(digest, packed.num_bytes), time.monotonic() - began)
+        self.load_times.add(self.disk.contents().get(digest, packed.num_bytes), time.monotonic() - began - waited)
         return packed
 
     def _packer_of(self, key: str) -> Packer:

@@ -10,9 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from lora_engine.adapters.device_tier import DeviceAdapter
-from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.dtypes import content_of, is_fp8, variants
-from lora_engine.adapters.peers import Peer
 from lora_engine.adapters.staging import AdapterTiers, Phase
 from lora_engine.errors import RequestError
 from lora_engine.peft_format import is_combined
@@ -60,18 +58,7 @@ class AdapterStaging:
             self._metrics.stages.add(1, result=Phase.FAILED.value)
             yield pb.StageEvent(phase=pb.StageEvent.FAILED, error=error_message(error))
             return
-        artifact = Artifact(
-            request.digest,
-            request.source_uri,
-            dict(request.file_digests),
-            dict(request.source_headers),
-            dict(request.file_uris),
-            tuple(
-                Peer(peer.address, peer.server_name, peer.authority, peer.certificate, peer.key)
-                for peer in request.peers
-            ),
-        )
-        async for event in self._tiers.stage(artifact, request.adapter_dtype):
+        async for event in self._tiers.stage(request):
             if event.is_last:
                 self._metrics.stages.add(1, result=event.phase.value)
             yield fill(pb.StageEvent(), event)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lora_engine.adapters.disk_tier import DiskTier
-from lora_engine.adapters.download import Artifact
 from lora_engine.errors import StageError
+from lora_engine.wire import engine_pb2 as pb
 
 BIG = 1 << 30
 
@@ -19,7 +19,7 @@ def quiet(_done: int, _total: int) -> None:
     pass
 
 
-def add(tier: DiskTier, artifact: Artifact) -> None:
+def add(tier: DiskTier, artifact: pb.StageAdapterRequest) -> None:
     tier.add(artifact, BIG, quiet)
 
 
@@ -90,7 +90,7 @@ def test_damage_on_disk_is_found_and_removed(tmp_path, make_artifact):
 
 def test_least_recently_used_goes_first_also_after_a_restart(tmp_path, make_artifact):
     artifacts = [make_artifact(i) for i in range(4)]
-    size = 2 * (Path(artifacts[0].uri[7:], "adapter_model.safetensors").stat().st_size + 200)
+    size = 2 * (Path(artifacts[0].source_uri[7:], "adapter_model.safetensors").stat().st_size + 200)
     tier = DiskTier(tmp_path / "disk", 3 * size // 2)
     for at, artifact in enumerate(artifacts[:2]):
         add(tier, artifact)
@@ -116,17 +116,17 @@ def test_least_recently_used_goes_first_also_after_a_restart(tmp_path, make_arti
     [
         ({"digest": "sha256:" + "0" * 64}, "digest_mismatch"),
         ({"file_digests": {}}, "invalid_artifact"),
-        ({"uri": "gopher://x"}, "invalid_artifact"),
-        ({"uri": "file:///nowhere"}, "artifact_not_found"),
-        ({"uri": "http://127.0.0.1:9/x"}, "artifact_unavailable"),
+        ({"source_uri": "gopher://x"}, "invalid_artifact"),
+        ({"source_uri": "file:///nowhere"}, "artifact_not_found"),
+        ({"source_uri": "http://127.0.0.1:9/x"}, "artifact_unavailable"),
     ],
 )
 def test_bad_artifacts_leave_nothing_behind(tmp_path, make_artifact, change, code):
     good = make_artifact()
-    fields = {"digest": good.digest, "uri": good.uri, "file_digests": good.file_digests} | change
+    fields = {"digest": good.digest, "source_uri": good.source_uri, "file_digests": good.file_digests} | change
     tier = DiskTier(tmp_path / "disk", BIG)
     with pytest.raises(StageError) as caught:
-        add(tier, Artifact(**fields))
+        add(tier, pb.StageAdapterRequest(**fields))
     assert caught.value.code == code
     assert caught.value.fix
     assert files_below(tmp_path / "disk") == []
@@ -138,7 +138,7 @@ def test_replaced_and_oversized_files_are_refused(tmp_path, make_artifact):
     with pytest.raises(StageError) as caught:
         tier.add(artifact, 100, quiet)
     assert caught.value.code == "artifact_too_large"
-    with Path(artifact.uri[7:], "adapter_config.json").open("a") as file:
+    with Path(artifact.source_uri[7:], "adapter_config.json").open("a") as file:
         file.write(" ")
     with pytest.raises(StageError) as caught:
         add(tier, artifact)
@@ -192,7 +192,10 @@ def test_fetching_over_http(tmp_path, make_artifact, store, behaviour, token, co
     handler, base = store
     handler.behaviour = behaviour
     local = make_artifact()
-    remote = Artifact(local.digest, f"{base}/0/", local.file_digests, {"Authorization": f"Bearer {token}"})
+    headers = {"Authorization": f"Bearer {token}"}
+    remote = pb.StageAdapterRequest(
+        digest=local.digest, source_uri=f"{base}/0/", file_digests=local.file_digests, source_headers=headers
+    )
     tier = DiskTier(tmp_path / "disk", BIG)
     if not code:
         add(tier, remote)

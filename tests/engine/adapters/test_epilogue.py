@@ -121,7 +121,7 @@ def of_two_ranks(folder: Path, suffix: str, **config: object) -> PackedAdapter:
     packer = PoolPacker(
         GEOMETRY, AdapterLimits(), pool, TargetShapes(shapes, 0, 2), torch.float32, PageableMemory(), modules=base
     )
-    return packer.pack("sha256:0", folder, packer.inspect(folder, check_finite=True))
+    return packer.pack("sha256:0", folder, check_finite=True)
 
 
 def test_each_rank_has_its_share_of_a_bias(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from lorikeet_testing.adapter_files import make_tensors, save_adapter
 
-from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.staging import Phase
 from lora_engine.peft_format import Part, adapter_digest, combined_digest, folder_digests
+from lora_engine.wire import engine_pb2 as pb
 
 
 async def stage(tiers, artifact):
@@ -48,10 +48,10 @@ async def test_many_streams_share_one_job(make_tiers, make_artifact, packer, mon
     tiers, artifact = make_tiers(), make_artifact()
     packs, pack = [], packer.pack
 
-    def slow(*arguments):
+    def slow(*arguments, **options):
         packs.append(arguments)
         time.sleep(0.2)
-        return pack(*arguments)
+        return pack(*arguments, **options)
 
     monkeypatch.setattr(packer, "pack", slow)
     results = await asyncio.gather(*(stage(tiers, artifact) for _ in range(8)))
@@ -71,7 +71,7 @@ async def test_work_goes_on_when_the_watcher_leaves(make_tiers, make_artifact):
 async def test_a_restart_loads_from_disk_on_request(make_tiers, make_artifact):
     artifact = make_artifact()
     await stage(make_tiers(), artifact)
-    shutil.rmtree(Path(artifact.uri[7:]))
+    shutil.rmtree(Path(artifact.source_uri[7:]))
     tiers = make_tiers()
     changed = threading.Event()
     tiers.on_change = changed.set
@@ -89,7 +89,9 @@ async def test_a_bad_adapter_fails_with_its_first_problem(make_tiers, tmp_path):
     next(iter(tensors.values()))[0, 0] = np.nan
     folder = save_adapter(tmp_path / "bad", tensors)
     digests = folder_digests(folder)
-    artifact = Artifact(adapter_digest(digests), f"file://{folder}", digests)
+    artifact = pb.StageAdapterRequest(
+        digest=adapter_digest(digests), source_uri=f"file://{folder}", file_digests=digests
+    )
     tiers = make_tiers()
     last = (await stage(tiers, artifact))[-1]
     assert last.phase is Phase.FAILED
@@ -100,7 +102,9 @@ async def test_a_bad_adapter_fails_with_its_first_problem(make_tiers, tmp_path):
 
 async def test_a_failure_is_no_verdict_for_ever(make_tiers, make_artifact):
     tiers, artifact = make_tiers(), make_artifact()
-    gone = Artifact(artifact.digest, "file:///nowhere", artifact.file_digests)
+    gone = pb.StageAdapterRequest(
+        digest=artifact.digest, source_uri="file:///nowhere", file_digests=artifact.file_digests
+    )
     last = (await stage(tiers, gone))[-1]
     assert last.error.code == "artifact_not_found"
     assert not tiers.knows(artifact.digest)
@@ -109,7 +113,7 @@ async def test_a_failure_is_no_verdict_for_ever(make_tiers, make_artifact):
 
 
 async def test_an_unexpected_failure_is_contained(make_tiers, make_artifact, packer, monkeypatch):
-    monkeypatch.setattr(packer, "pack", lambda *_: 1 / 0)
+    monkeypatch.setattr(packer, "pack", lambda *_, **__: 1 / 0)
     tiers, artifact = make_tiers(), make_artifact()
     last = (await stage(tiers, artifact))[-1]
     assert last.error.code == "stage_failed"

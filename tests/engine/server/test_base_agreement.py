@@ -45,7 +45,7 @@ def settings(folder: Path, data: Path, **other: Any) -> EngineConfig:
 
 def packs(folder: Path) -> Callable[[Packer], Any]:
     def pack(packer: Packer) -> Any:
-        return packer.pack("sha256:one", folder, packer.inspect(folder, check_finite=True))
+        return packer.pack("sha256:one", folder, check_finite=True)
 
     return pack
 

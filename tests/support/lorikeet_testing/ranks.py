@@ -156,8 +156,7 @@ def led(config: EngineConfig, adapters: Sequence[Adapter]) -> Iterator[Engine]:
             partial=config.resident_experts != 1.0,
         )  # fmt: skip
         for adapter in adapters:
-            manifest = packer.inspect(adapter.folder, check_finite=True)
-            source.add(packer.pack(adapter.digest, adapter.folder, manifest))
+            source.add(packer.pack(adapter.digest, adapter.folder, check_finite=True))
         yield engine
     finally:
         leader.close()
