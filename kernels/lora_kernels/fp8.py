@@ -1,13 +1,10 @@
 """Products of FP8 matrices with activations that are quantised token by token, and the quantisation of activations.
 
 From `FEW` tokens on, cuBLAS (``torch._scaled_mm``) computes products with a scale for each channel; the kernel here
-computes all others. It splits a long sum over several programs; the last program to arrive adds up the partial sums,
-always in the same order.
+computes all others.
 """
 
 from __future__ import annotations
-
-from functools import cache
 
 import torch
 import triton
@@ -15,6 +12,7 @@ import triton.language as tl
 
 from .fp8_tensors import BLOCK, LARGEST, SMALLEST_SCALE, Fp8Matrix, Fp8Rows
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
+from .split_sums import add_up_splits, split_buffers
 
 # Tokens from which on cuBLAS computes the product.
 FEW = 65
@@ -229,19 +227,8 @@ def _fp8_matmul_kernel(
         w_scale = tl.load(w_scale_ptr + n, mask=n_ok, other=0.0)
         x_scale = tl.load(x_scale_ptr + m, mask=m_ok, other=0.0)
         acc = acc * w_scale[:, None] * x_scale[None, :]
-    last = True
-    if SPLITS > 1:
-        tile = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
-        inside = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-        parts = parts_ptr + tile.to(tl.int64) * (SPLITS * BLOCK_N * BLOCK_M) + inside
-        tl.store(parts + split * (BLOCK_N * BLOCK_M), acc)
-        tl.debug_barrier()  # all threads must have written their parts before one of them signals it
-        last = tl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLITS - 1
-        if last:
-            acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-            for index in tl.static_range(SPLITS):
-                acc += tl.load(parts + index * (BLOCK_N * BLOCK_M), cache_modifier=".cg")
-            tl.store(arrived_ptr + tile, 0)  # for the next product
+    tile = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    acc, last = add_up_splits(acc, parts_ptr, arrived_ptr, tile, split, SPLITS, BLOCK_N, BLOCK_M)
     if last:
         ok = n_ok[:, None] & m_ok[None, :]
         rows = m.to(tl.int64)[None, :]
@@ -280,11 +267,7 @@ def fp8_linear(
         out = torch.empty(tokens, outputs, dtype=dtype, device=x.data.device)
     block_m, block_n, block_k, splits, warps, stages = tiling(tokens, outputs, inputs, weight.in_blocks, invariant)
     grid = (triton.cdiv(outputs, block_n), triton.cdiv(tokens, block_m), splits)
-    parts = arrived = x.scale
-    if splits > 1:
-        tiles = grid[0] * grid[1]
-        parts = torch.empty(tiles * splits * block_n * block_m, dtype=torch.float32, device=x.data.device)
-        arrived = _arrived(x.data.device, triton.next_power_of_2(max(tiles, 1024)))
+    parts, arrived = split_buffers(x.scale, grid[0] * grid[1], splits, block_n * block_m)
     _fp8_matmul_kernel[grid](
         x.data,
         x.scale,
@@ -338,9 +321,3 @@ def tiling(
     block_m = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
     stages = min(6, 160_000 // ((block_m + block_n) * block_k))
     return (block_m, block_n, block_k, splits, 4, stages)
-
-
-@cache
-def _arrived(device: torch.device, tiles: int) -> torch.Tensor:
-    """Return the counters of finished programs, one for each tile; they are zero between products."""
-    return torch.zeros(tiles, dtype=torch.int32, device=device)

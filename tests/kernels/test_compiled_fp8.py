@@ -1,4 +1,4 @@
-"""What the compiler makes of the FP8 kernels for a GPU."""
+"""What the compiler makes of products of few tokens, and of the FP8 kernels, for a GPU."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from lorikeet_testing.compiled import compiler_process
 from lorikeet_testing.model_shapes import SHAPES
 
 
-def test_products_take_fp8_into_tensor_cores_and_wait_for_the_kernel_before() -> None:
+def test_products_use_tensor_cores_and_wait_for_the_kernel_before() -> None:
     kernels: dict[str, str] = json.loads(compiler_process("compiled_fp8"))
-    assert len(kernels) == 4
+    assert len(kernels) == 5
     for name, ptx in kernels.items():
         before, waits, after = ptx.partition("griddepcontrol.wait")
         assert waits, name
         if name.startswith("_fp8_matmul"):
             assert "wgmma.mma_async.sync.aligned.m64n" in after and ".f32.e4m3.e4m3" in after, name
+            assert "cp.async" not in before and "cp.async.cg" in after, name
+        elif name.startswith("_skinny_linear"):
+            assert "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16" in after, name
             assert "cp.async" not in before and "cp.async.cg" in after, name
         else:
             assert "cvt.rn.satfinite.e4m3x2.f32" in after, name

@@ -27,6 +27,7 @@ from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
 from lora_kernels.launches import compute_cache_keys
 from lora_kernels.shrink import lora_shrink, sums_of_shrink
+from lora_kernels.skinny_linear import multiplied_by_skinny, skinny_linear
 from lora_kernels.tables import FIRST_TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
@@ -257,7 +258,7 @@ class TritonOps:
         if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
             return fp8_linear(x, weight, out.dtype, out, out)
         assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
-        return out.addmm_(x, weight.t())
+        return self.linear_onto(x, weight, out)
 
     def project_both(
         self, group: int, layer: int, x: Activations, weight: Matrix, narrow: torch.Tensor, plan: TritonPlan
@@ -271,7 +272,7 @@ class TritonOps:
         parts = out[:, :wide], out[:, wide:]
         if self._deltas_come_first(group, x, weight, plan) and isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
             self.add_deltas(group, layer, full, out, None, plan)
-            parts[1].addmm_(full, narrow.t())
+            self.linear_onto(full, narrow, parts[1])
             fp8_linear(x, weight, out.dtype, parts[0], parts[0])
         else:
             self._product(x, weight, None, parts[0])
@@ -349,7 +350,16 @@ class TritonOps:
     def linear(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
     ) -> torch.Tensor:
+        if multiplied_by_skinny(x, weight):
+            return skinny_linear(x, weight, bias, out)
         return linear(x, weight, bias, out)
+
+    @staticmethod
+    def linear_onto(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Add ``linear`` without a bias to ``out [tokens, out]``."""
+        if multiplied_by_skinny(x, weight):
+            return skinny_linear(x, weight, out, out)
+        return out.addmm_(x, weight.t())
 
     def _adds(self, x: Activations, weight: Matrix) -> bool:
         """Return whether the product can be added onto its output; cuBLAS's FP8 products cannot."""

@@ -34,6 +34,7 @@ from lora_kernels import (
     sampling,
     short_convolution,
     shrink,
+    skinny_linear,
 )
 from lorikeet_testing.forked import run_forked
 
@@ -51,6 +52,7 @@ MODULES = (
     sampling,
     short_convolution,
     shrink,
+    skinny_linear,
 )
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
 POINTERS = {

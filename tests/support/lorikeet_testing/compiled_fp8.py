@@ -1,4 +1,4 @@
-"""PTX of the FP8 kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_fp8`."""
+"""PTX of products of few tokens and in FP8 for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_fp8`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from lora_kernels.fp8 import fp8_linear, quantise_rows
 from lora_kernels.fp8_tensors import FP8, Fp8Matrix
+from lora_kernels.skinny_linear import skinny_linear
 
 from .compiled import Launch, compiling
 from .compiled_shapes import elements
@@ -25,6 +26,9 @@ def main() -> None:
         with compiling(take):
             x = quantise_rows(elements(tokens, 4096, dtype=torch.bfloat16), matrix)
             fp8_linear(x, matrix, torch.bfloat16, elements(tokens, 4096, dtype=torch.bfloat16))
+    with compiling(lambda launch: launches.__setitem__(launch.name, launch)):
+        x = elements(16, 4096, dtype=torch.bfloat16)
+        skinny_linear(x, elements(4096, 4096, dtype=torch.bfloat16), x)
     print(json.dumps({name: launch.compile().asm["ptx"] for name, launch in launches.items()}))
 
 

@@ -31,6 +31,7 @@ from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.sampling import sample_tokens
 from lora_kernels.sampling_parameters import ROW_WORDS
 from lora_kernels.shrink import lora_shrink
+from lora_kernels.skinny_linear import skinny_linear
 from lora_kernels.tables import SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
@@ -92,13 +93,28 @@ def launch_attention(
             )
 
 
+def products_of(shape: Shape) -> tuple[tuple[int, int], ...]:
+    """Return outputs and inputs of the matrices of a layer."""
+    heads = shape.heads * shape.head_dim
+    return (
+        (heads + 2 * shape.kv_dim, shape.hidden), (shape.hidden, heads), (2 * shape.inner, shape.hidden),
+        (shape.hidden, shape.inner),
+    )  # fmt: skip
+
+
+def launch_skinny(shape: Shape, dtype: torch.dtype) -> None:
+    for outputs, inputs in products_of(shape):
+        weight = elements(outputs, inputs, dtype=dtype)
+        for tokens in (1, 32):
+            x = elements(tokens, inputs, dtype=dtype)
+            for onto in (None, elements(tokens, outputs, dtype=dtype)):
+                skinny_linear(x, weight, onto)
+
+
 def launch_invariant(shape: Shape, dtype: torch.dtype) -> None:
     """Launch the kernels that only batch-invariant execution uses."""
     heads = shape.heads * shape.head_dim
-    for outputs, inputs in (
-        (heads + 2 * shape.kv_dim, shape.hidden), (shape.hidden, heads), (2 * shape.inner, shape.hidden),
-        (shape.hidden, shape.inner),
-    ):  # fmt: skip
+    for outputs, inputs in products_of(shape):
         weight = elements(outputs, inputs, dtype=dtype)
         for tokens in (1, 32, 64, 128, 2048):
             invariant_linear(elements(tokens, inputs, dtype=dtype), weight, elements(outputs, dtype=dtype))
@@ -212,6 +228,7 @@ PARTS: dict[str, Callable[[str, torch.dtype], None]] = {
     "fp8 blocks": lambda name, dtype: launch_fp8(SHAPES[name], dtype, in_blocks=True),
     "fp8 kv": lambda name, dtype: launch_fp8_kv(SHAPES[name], dtype),
     "invariant": lambda name, dtype: launch_invariant(SHAPES[name], dtype),
+    "few tokens": lambda name, dtype: launch_skinny(SHAPES[name], dtype),
     "everything": lambda name, dtype: launch_everything(SHAPES[name], dtype),
 }
 
