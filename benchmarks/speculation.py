@@ -56,7 +56,7 @@ STREAMS, DRAFTS, RIGHT = (1, 4, 16, 32, 64, 128, 256), (1, 2, 3, 4, 5, 7), (0.0,
 class FixedDepth(Speculation):
     """A policy that makes the same number of drafts for every sequence in every step."""
 
-    def _depth(self, rate: float) -> int:
+    def _depth(self, rate: float, forced: int = 0) -> int:
         return self._most
 
 

@@ -12,22 +12,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lorikeet_testing import interpreted  # noqa: F401
+from lorikeet_testing.draft_heads import save_head
 from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
 from lorikeet_testing.expert_adapters import config_of, random_factors, save_experts, sparse_layers
 from lorikeet_testing.forked import ForkedProcess
 from lorikeet_testing.ranks import Run, answers, led, on_ranks, recorded
-from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, save_adapter, save_model
+from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import DeviceSteps, Parallel
 from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, SamplingParams
@@ -249,7 +253,10 @@ def test_families_that_cannot_be_split_are_refused(tmp_path: Path, family: str) 
 LEAVES = """
 import sys
 from pathlib import Path
+from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model.loading import load_model
 from lora_engine.tensor_parallel.leader import Leader
 
@@ -534,6 +541,50 @@ def test_a_rank_that_follows_has_the_same_pages_whatever_is_pinned(tmp_path: Pat
         tokens, usages = answers(engine, requests)
         assert tokens == alone and all(usage.accepted_tokens for usage in usages)
     assert recorded(config, 1) == recorded(config, 0) and len(recorded(config, 0)) > len(adapters)
+
+
+@pytest.mark.parametrize(("world", "form"), [(2, {"with_lm_head": False}), (4, {"draft_vocab": 200})])
+def test_rank_0_drafts_with_a_head_what_one_rank_drafts(
+    tmp_path: Path, world: int, form: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 has the hidden states after the sums, and whole matrices for the head; the others get drafts as rows."""
+    case = make_case(tmp_path, "llama3-scaled-rope-tied" if world == 2 else "llama2-mha", ("all-linear-r16-rslora",))
+    head = save_head(tmp_path / "head", 64, VOCAB, **form)
+    adapters, requests = [*case.adapters.values()], workload(case.adapters, 6, 12)
+    requests = [replace(one, sampling=replace(one.sampling, max_tokens=12)) for one in requests]
+    settings: dict[str, Any] = {"pool_mb": 8, "page_tokens": 4, "step_tokens": 64, "threads": 1}
+    settings |= {"speculation": "eagle3", "draft_model": head, "data_dir": tmp_path}
+    guesses: dict[tuple[str, int], list[int]] = {}
+    propose = HeadDrafter.propose
+
+    def recorded_propose(drafter: HeadDrafter, sequences: Any, most: Any) -> list[list[int]]:
+        made = propose(drafter, sequences, most)
+        for one, guess in zip(sequences, made, strict=True):
+            guesses[one.request.request_id, one.num_output] = guess
+        return made
+
+    monkeypatch.setattr(HeadDrafter, "propose", recorded_propose)
+
+    def drafted(engine: Engine) -> tuple[Any, dict[tuple[str, int], list[int]]]:
+        guesses.clear()
+        assert engine._head is not None
+        engine.core.scheduler.speculation = AlwaysDrafts(engine._head, 3, 100)
+        tokens, usages = answers(engine, requests)
+        assert all(usage.drafted_tokens > 5 for usage in usages)
+        return tokens, {**guesses}
+
+    alone = Engine(EngineConfig(model=case.model, **settings), source := LoadedAdapters())
+    for adapter in adapters:
+        source.add(pack_for(alone, adapter))
+    plain = Run(case.model, adapters, requests).on(Parallel()).tokens
+    tokens, expected = drafted(alone)
+    assert tokens == plain
+    config = EngineConfig(model=case.model, tensor_parallel=world, **settings)
+    with led(config, adapters) as engine:
+        tokens, made = drafted(engine)
+    assert tokens == plain
+    same = [made[key] == guess for key, guess in expected.items() if key in made]
+    assert len(same) > 40 and sum(same) >= 0.95 * len(same), "some are near ties"
 
 
 def test_a_rank_that_follows_copies_states_of_cached_prefixes(tmp_path: Path) -> None:

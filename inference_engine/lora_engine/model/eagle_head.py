@@ -19,6 +19,9 @@ from .config import ModelConfig, read_json_object
 from .draft_head import RING, DraftHead, Rings
 from .rope import RotaryPairs, rotary_table, rotate
 from .transformer import Transformer
+from .weights import ModelWeights, WholeVocabulary
+
+Vocabulary = ModelWeights | WholeVocabulary
 
 _PREFIXES = ("midlayer.", "layers.0.")
 _AGAIN = "copy the head from its source again"
@@ -97,8 +100,11 @@ class EagleWeights:
     token_of: torch.Tensor | None  # [draft vocabulary] the base's token of each; None: they are the same
 
     @classmethod
-    def load(cls, folder: Path, config: EagleConfig, base: Transformer) -> EagleWeights:
-        """Load a head. Raises ``UnsupportedModel`` if tensors are missing, unknown, or of another shape."""
+    def load(cls, folder: Path, config: EagleConfig, base: Transformer, shared: Vocabulary) -> EagleWeights:
+        """Load a head, which may lack an embedding or an output matrix: then it has those of ``shared``.
+
+        Raises ``UnsupportedModel`` if other tensors are missing, or if some are unknown or of another shape.
+        """
         checkpoint, device, dtype = Checkpoint(folder), base.device, base.dtype
         prefix = next(
             (prefix for prefix in _PREFIXES if f"{prefix}hidden_norm.weight" in checkpoint.files), "midlayer."
@@ -151,8 +157,8 @@ class EagleWeights:
             final_norm=matrix("norm.weight", hidden),
             embedding=matrix("embed_tokens.weight", base.config.vocab_size, hidden)
             if has_embedding
-            else base.weights.embedding,
-            lm_head=base.weights.lm_head if shared_head else matrix("lm_head.weight", config.vocab_size, hidden),
+            else shared.embedding,
+            lm_head=shared.lm_head if shared_head else matrix("lm_head.weight", config.vocab_size, hidden),
             token_of=token_of,
         )
         if unknown := sorted({*checkpoint.files} - read - {"t2d"}):
@@ -172,10 +178,15 @@ class EagleHead(DraftHead):
         self._rotary = rotary_table(layer.ropes[0], self._pairs, max_context + 1, device, dtype)
 
     @classmethod
-    def load(cls, folder: Path, base: Transformer, slots: int, max_context: int) -> EagleHead:
-        """Load the head in ``folder`` for a base model. Raises ``UnsupportedModel``."""
+    def load(
+        cls, folder: Path, base: Transformer, slots: int, max_context: int, shared: Vocabulary | None = None
+    ) -> EagleHead:
+        """Load the head in ``folder`` for a base model, whose matrices it may share. Raises ``UnsupportedModel``.
+
+        ``shared`` are these matrices if ``base`` has only a part of them.
+        """
         config = EagleConfig.load(folder, base.config)
-        return cls(config, EagleWeights.load(folder, config, base), slots, max_context)
+        return cls(config, EagleWeights.load(folder, config, base, shared or base.weights), slots, max_context)
 
     def fuse(self, states: torch.Tensor) -> torch.Tensor:
         return F.linear(states, self._weights.fc)

@@ -42,7 +42,7 @@ from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
 from .transformer import LayerInputs, Transformer
-from .weights import ModelWeights, biased_targets, embedding_and_head, load_weights, uneven_blocks
+from .weights import ModelWeights, WholeVocabulary, biased_targets, embedding_and_head, load_weights, uneven_blocks
 
 log = logging.getLogger(__name__)
 
@@ -136,14 +136,14 @@ def _load(
     if parallel.world > 1:  # raises for heads that cannot be split, before anything is loaded
         ModelShape.of(model_config, parallel, 1, torch.device("meta"), dtype)
     if config.speculation == "eagle3":
-        _check_draft_head(config, parallel, model_config)
+        _check_draft_head(config, model_config)
     with progress.phase("weights") as share:
         weights = load_weights(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
         )
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
     draft_head = None
-    if config.speculation == "eagle3":
+    if config.speculation == "eagle3" and parallel.rank == 0:  # other ranks get the drafts as rows of steps
         with progress.phase("draft head"):
             draft_head = load_draft_head(config, model, max_context)
     kernels_ahead = False
@@ -352,7 +352,8 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel, model: ModelC
 def load_draft_head(config: EngineConfig, model: Transformer, max_context: int) -> DraftHead:
     """Load ``config.draft_model``, and let the model keep what it reads. Raises ``UnsupportedModel``."""
     assert config.draft_model is not None, "it was checked before"
-    head = EagleHead.load(config.draft_model, model, config.drafting_sequences, max_context)
+    shared = WholeVocabulary(config.model, model.weights) if model.parallel.world > 1 else None
+    head = EagleHead.load(config.draft_model, model, config.drafting_sequences, max_context, shared)
     keep_layer_inputs(model, head, max(config.max_step_tokens, config.graph_rows))
     log.info("loaded the draft head %s, with rings of %.1f MiB", config.draft_model, head.rings.num_bytes / 2**20)
     return head
@@ -364,15 +365,13 @@ def keep_layer_inputs(model: Transformer, head: DraftHead, rows: int) -> None:
     model.layer_inputs = LayerInputs(head.feature_layers, rows, size, model.device, model.dtype)
 
 
-def _check_draft_head(config: EngineConfig, parallel: Parallel, model: ModelConfig) -> None:
+def _check_draft_head(config: EngineConfig, model: ModelConfig) -> None:
     """Raise ``ValueError`` where a draft head cannot be used; called before anything is loaded."""
     problem = ""
     if config.draft_model is None:
         problem = "--draft-model names no folder of an EAGLE-3 head"
     elif model.delta is not None:
         problem = "this model has recurrent layers, whose state cannot be taken back: leave --speculation out"
-    elif parallel.world > 1:
-        problem = "a draft head runs on one GPU: choose --tensor-parallel 1 or --speculation ngram"
     elif config.deterministic and _backend(config, torch.device(config.device)) == "torch":
         problem = "--deterministic with --backend torch computes each row apart: choose --speculation ngram"
     if problem:

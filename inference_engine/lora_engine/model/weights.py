@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -517,6 +518,27 @@ def embedding_and_head(folder: Path, weights: ModelWeights) -> tuple[torch.Tenso
     name = EMBEDDING if EMBEDDING in checkpoint.files else LM_HEAD
     embedding = checkpoint.tensor(name).to(weights.embedding.dtype)
     return embedding, embedding if tied else checkpoint.tensor(LM_HEAD).to(weights.embedding.dtype)
+
+
+class WholeVocabulary:
+    """The whole embedding and head of a base model with several ranks, on this rank's device, for a draft head.
+
+    Each rank has only a part of them. They are read from the model's folder when they are used first.
+    """
+
+    def __init__(self, folder: Path, weights: ModelWeights) -> None:
+        self._folder, self._weights = folder, weights
+
+    @cached_property
+    def embedding(self) -> torch.Tensor:
+        return self._matrix(0)
+
+    @cached_property
+    def lm_head(self) -> torch.Tensor:
+        return self.embedding if self._weights.embedding is self._weights.lm_head else self._matrix(1)
+
+    def _matrix(self, index: int) -> torch.Tensor:
+        return embedding_and_head(self._folder, self._weights)[index].to(self._weights.embedding.device)
 
 
 def _open(folder: Path, config: ModelConfig, device: torch.device, by_threads: bool) -> Checkpoint:
