@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .mlx_form import MLX_WEIGHTS_FILE, is_mlx_config, peft_config, peft_name, peft_vector_name
 from .multiplied_out import multiply_out
 from .problems import FormatError, printable
-from .safetensors_file import SafetensorsFile, open_regular
-from .safetensors_writer import NewTensor, write_safetensors
+from .safetensors_file import NUMPY_TYPES, SafetensorsFile, open_regular
+from .safetensors_writer import NewTensor, replace_weights
 from .strict_json import StrictJsonError, load_strict
 from .tensor_names import TensorName, read_name
 from .torch_pickle import TorchFile
@@ -37,7 +38,6 @@ INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 SHARD = re.compile(r"adapter_model-(\d{5})-of-(\d{5})\.safetensors", re.ASCII)
 # Bytes of an index of shards.
 _MAX_INDEX_BYTES = 8 << 20
-_TOO_LARGE = "Train with a lower rank or fewer target modules, or ask the operator to raise the limit."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,6 @@ class Form:
 
     notes: tuple[str, ...] = ()
     root: str = "model"
-
-
-@dataclass(frozen=True, slots=True)
-class _SentTensor:
-    """A tensor of the upload under its original name."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    blocks: Callable[[], Iterable[npt.NDArray[Any]]]
-    whole: Callable[[], npt.NDArray[Any]]
 
 
 def is_weights(name: str) -> bool:
@@ -95,7 +84,9 @@ def _two_files(folder: Path, limits: AdapterLimits) -> Form:
                 _target(folder, [tensor.name for tensor in renamed])
             if sources == [WEIGHTS_FILE] and {t.name for t in renamed} == {t.name for t in tensors}:
                 return _alone(folder, form)
-        _write(folder, renamed, limits)
+        if len(renamed) > limits.max_tensors + limits.max_expert_tensors:
+            raise FormatError("too_many_tensors", f"The weights are {len(renamed)} tensors.", "Save the adapter again.")
+        replace_weights(folder, renamed, limits, "In PEFT's form")
     return _alone(folder, form)
 
 
@@ -130,35 +121,25 @@ def _weights_files(folder: Path) -> tuple[list[str], list[str]]:
 
 def _read(
     folder: Path, sources: list[str], limits: AdapterLimits, opened: ExitStack, notes: list[str]
-) -> list[_SentTensor]:
+) -> list[NewTensor]:
+    """Return the tensors of the files, under their original names."""
     if sources == [TORCH_WEIGHTS_FILE]:
         notes.append(f"{TORCH_WEIGHTS_FILE} was converted to {WEIGHTS_FILE}, without running it")
         file = opened.enter_context(TorchFile(folder / TORCH_WEIGHTS_FILE, limits))
-        return [_of_torch(file, name) for name in file.entries]
+        return [NewTensor(name, e.dtype, e.shape, partial(_whole, file, name)) for name, e in file.entries.items()]
     if sources != [WEIGHTS_FILE] and sources != [MLX_WEIGHTS_FILE]:
         _check_shards(folder, sources)
         notes.append(f"{len(sources)} shards were put together to {WEIGHTS_FILE}")
-    return [tensor for source in sources for tensor in _of_safetensors(folder / source, limits)]
+    files = [SafetensorsFile.open(folder / source, limits) for source in sources]
+    return [
+        NewTensor(name, entry.dtype, entry.shape, partial(file.blocks, name))
+        for file in files
+        for name, entry in file.entries.items()
+    ]
 
 
-def _of_torch(file: TorchFile, name: str) -> _SentTensor:
-    def whole() -> npt.NDArray[Any]:
-        return file.tensor(name)
-
-    entry = file.entries[name]
-    return _SentTensor(name, entry.dtype, entry.shape, lambda: [whole()] if entry.num_elements else [], whole)
-
-
-def _of_safetensors(path: Path, limits: AdapterLimits) -> Iterable[_SentTensor]:
-    file = SafetensorsFile.open(path, limits)
-    for name, entry in file.entries.items():
-        yield _SentTensor(
-            name,
-            entry.dtype,
-            entry.shape,
-            lambda name=name, file=file: file.blocks(name),  # type: ignore[misc]
-            lambda name=name, file=file: file.tensor(name),  # type: ignore[misc]
-        )
+def _whole(file: TorchFile, name: str) -> list[npt.NDArray[Any]]:
+    return [file.tensor(name)] if file.entries[name].num_elements else []
 
 
 def _check_shards(folder: Path, shards: list[str]) -> None:
@@ -189,7 +170,7 @@ def _check_shards(folder: Path, shards: list[str]) -> None:
         )
 
 
-def _renamed(tensors: list[_SentTensor], notes: list[str]) -> tuple[Form, list[NewTensor]]:
+def _renamed(tensors: list[NewTensor], notes: list[str]) -> tuple[Form, list[NewTensor]]:
     """Return the tensors under PEFT's names, without those that have no effect on text."""
     read = [(tensor, read_name(tensor.name)) for tensor in tensors]
     names = [name for _tensor, name in read]
@@ -246,7 +227,7 @@ def _notes(names: list[TensorName], adapters: list[str], roots: list[str]) -> It
         yield f"{training} tensors that only training needs were left out: answers are plain LoRA's"
 
 
-def _require_different(kept: list[tuple[_SentTensor, TensorName]]) -> None:
+def _require_different(kept: list[tuple[NewTensor, TensorName]]) -> None:
     seen: dict[str, str] = {}
     for tensor, name in kept:
         if name.name in seen:
@@ -265,7 +246,7 @@ def _target(folder: Path, names: list[str]) -> None:
     write_config(folder, {**load_raw_config(folder), "target_modules": modules})
 
 
-def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> Form:
+def _from_mlx(folder: Path, tensors: list[NewTensor], notes: list[str]) -> Form:
     raw = load_raw_config(folder)
     if not is_mlx_config(raw):
         raise FormatError(
@@ -280,7 +261,7 @@ def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> For
     return Form(tuple(notes))
 
 
-def _mlx_tensors(tensors: list[_SentTensor]) -> list[NewTensor]:
+def _mlx_tensors(tensors: list[NewTensor]) -> list[NewTensor]:
     """Transpose LoRA's matrices and leave other tensors unchanged, for the inspection to report."""
     new = []
     for tensor in tensors:
@@ -290,20 +271,13 @@ def _mlx_tensors(tensors: list[_SentTensor]) -> list[NewTensor]:
                 NewTensor(peft_vector_name(tensor.name) or tensor.name, tensor.dtype, tensor.shape, tensor.blocks)
             )
         else:
-            new.append(NewTensor(name, tensor.dtype, tensor.shape[::-1], lambda t=tensor: _transposed(t)))  # type: ignore[misc]
+            new.append(NewTensor(name, tensor.dtype, tensor.shape[::-1], partial(_transposed, tensor)))
     return new
 
 
-def _transposed(tensor: _SentTensor) -> Iterable[npt.NDArray[Any]]:
-    values = tensor.whole()
+def _transposed(tensor: NewTensor) -> list[npt.NDArray[Any]]:
+    values, start = np.empty(tensor.shape, NUMPY_TYPES[tensor.dtype]), 0
+    for block in tensor.blocks():
+        values.reshape(-1)[start : start + block.size] = block.reshape(-1)
+        start += block.size
     return [np.ascontiguousarray(values.T)] if values.size else []
-
-
-def _write(folder: Path, tensors: list[NewTensor], limits: AdapterLimits) -> None:
-    if sum(tensor.num_bytes for tensor in tensors) + limits.max_header_bytes > limits.max_bytes:
-        raise FormatError("file_too_large", f"The weights take more than {limits.max_bytes} bytes.", _TOO_LARGE)
-    if len(tensors) > limits.max_tensors + limits.max_expert_tensors:
-        raise FormatError("too_many_tensors", f"The weights are {len(tensors)} tensors.", "Save the adapter again.")
-    temporary = folder / f"{WEIGHTS_FILE}.converted"
-    write_safetensors(temporary, tensors)
-    temporary.replace(folder / WEIGHTS_FILE)

@@ -139,7 +139,16 @@ def inspect_adapter(
 
     ``root``: name of the base's ``model`` in the config's patterns (``canonical.Form``).
     """
-    return _Inspection(folder, geometry, limits or AdapterLimits(), root).run(check_finite)
+    inspection = _Inspection(folder, geometry, limits or AdapterLimits(), root)
+    inspection.check("config", inspection.read_config)
+    inspection.check("features", inspection.features)
+    inspection.check("safetensors", inspection.open_weights)
+    inspection.check("tensors", inspection.collect_modules)
+    inspection.check("shapes", inspection.shapes)
+    inspection.check("modules", inspection.against_config)
+    if check_finite:
+        inspection.check("finite", inspection.finite)
+    return inspection.report()
 
 
 @dataclass(slots=True)
@@ -162,7 +171,7 @@ class _Module:
 
 
 class _Inspection:
-    """A run over one adapter. Each check adds findings and a line to the report."""
+    """A run over one adapter, whose checks come in the order of ``inspect_adapter``. Each may add findings."""
 
     def __init__(self, folder: Path, geometry: BaseGeometry, limits: AdapterLimits, root: str) -> None:
         self._root = root
@@ -186,21 +195,14 @@ class _Inspection:
         self._has_other_parameters = False  # LoRA is on parameters that it cannot be served on
         self._embedding_layers = EmbeddingLayersInspection(geometry, limits, root, self._findings, self._misfit)
 
-    def run(self, check_finite: bool) -> ValidationReport:
-        self._check("config", self._read_config)
-        self._check("features", self._features)
-        self._check("safetensors", self._open_weights)
-        self._check("tensors", self._collect_modules)
-        self._check("shapes", self._shapes)
-        self._check("modules", self._against_config)
-        if check_finite:
-            self._check("finite", self._finite)
+    def report(self) -> ValidationReport:
         manifest = self._manifest() if self._findings.count == 0 else None
         problems = tuple(self._findings.problems)
         notes = tuple(self._notes(self._config)) if manifest and self._config else ()
         return ValidationReport(not problems, problems, manifest, tuple(self._checks), self._findings.count, notes)
 
-    def _check(self, name: str, step: Callable[[], str]) -> None:
+    def check(self, name: str, step: Callable[[], str]) -> None:
+        """Make a check, and add its line to the report."""
         before, reported = self._findings.added, self._findings.count
         detail = ""
         try:
@@ -216,7 +218,7 @@ class _Inspection:
             detail = f"{count} problem{'s' if count > 1 else ''}"
         self._checks.append({"name": name, "ok": ok, "detail": detail})
 
-    def _read_config(self) -> str:
+    def read_config(self) -> str:
         self._raw = load_raw_config(self._folder)
         self._config = parse_config(self._raw, self._findings) if is_lora(self._raw) else None
         if self._config:
@@ -235,7 +237,7 @@ class _Inspection:
         if unused := unused_numbers(config.raw):
             yield f"{', '.join(map(printable, unused[:5]))} in adapter_config.json: not known, and not used"
 
-    def _features(self) -> str:
+    def features(self) -> str:
         if self._raw is None:
             raise _SkippedError("not checked: the config cannot be read")
         check_features(self._raw, self._findings)
@@ -260,7 +262,7 @@ class _Inspection:
                 "Train with target_parameters=None and target_modules instead.",
             )
 
-    def _open_weights(self) -> str:
+    def open_weights(self) -> str:
         if self._has_other_parameters or (self._raw is not None and has_other_tensors(self._raw)):
             raise _SkippedError("not checked: the adapter is of a kind that cannot be served")
         self._weights = SafetensorsFile.open(self._folder / WEIGHTS_FILE, self._limits)
@@ -274,7 +276,7 @@ class _Inspection:
             )
         return f"{count} tensors"
 
-    def _collect_modules(self) -> str:
+    def collect_modules(self) -> str:
         before = self._findings.added
         for entry in self._need_weights().entries.values():
             self._collect(entry)
@@ -341,7 +343,7 @@ class _Inspection:
             name,
         )
 
-    def _shapes(self) -> str:
+    def shapes(self) -> str:
         self._need_weights()
         for module in self._modules.values():
             self._module_shapes(module)
@@ -386,7 +388,7 @@ class _Inspection:
             instead_of=("shape_mismatch", "layer_out_of_range", "missing_tensor"),
         )
 
-    def _against_config(self) -> str:
+    def against_config(self) -> str:
         self._need_weights()
         if self._config is None or self._resolver is None:
             raise _SkippedError("not checked: the config has problems")
@@ -496,7 +498,7 @@ class _Inspection:
             "alpha_pattern."
         )
 
-    def _finite(self) -> str:
+    def finite(self) -> str:
         weights = self._need_weights()
         for label, entry in self._used():
             bad, first = count_not_finite(weights, entry)

@@ -15,6 +15,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -41,23 +42,8 @@ MAX_DEPTH = 4
 _ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 # Other suffixes of archives, which are read if they are one of the above under this name, or refused by their kind.
 _OTHER_SUFFIXES = (
-    *(
-        ".7z",
-        ".rar",
-        ".xz",
-        ".txz",
-        ".bz2",
-        ".tbz",
-        ".tbz2",
-        ".zst",
-        ".tzst",
-        ".lz4",
-        ".lz",
-        ".lzma",
-        ".cab",
-        ".z",
-        ".gz",
-    ),
+    *(".7z", ".rar", ".xz", ".txz", ".bz2", ".tbz", ".tbz2", ".zst", ".tzst"),
+    *(".lz4", ".lz", ".lzma", ".cab", ".z", ".gz"),
 )
 _CHECKPOINT = re.compile(r"checkpoint-\d+", re.ASCII)
 # A tokenizer's files, which training programs save with an adapter.
@@ -108,11 +94,11 @@ def unpack_upload(
     into.mkdir(parents=True, exist_ok=True)
     collector = _Collector(into, limits or AdapterLimits())
     try:
-        _collect_upload(files, collector)
+        _collect(files, collector)
         if wanted := collector.passed_over():
             collector.discard()
             collector = _Collector(into, limits or AdapterLimits(), wanted)
-            _collect_upload(files, collector)
+            _collect(files, collector)
         collector.finish()
         if notes is not None:
             notes += collector.notes()
@@ -122,41 +108,43 @@ def unpack_upload(
     return into
 
 
-def _collect_upload(files: Mapping[str, Path], collector: _Collector) -> None:
-    archives = [name for name in files if name.lower().endswith(_ARCHIVE_SUFFIXES)]
-    if len(files) == 1:
-        archives = [name for name in files if name.lower().endswith((*_ARCHIVE_SUFFIXES, *_OTHER_SUFFIXES))]
-    if not archives:
+def _collect(files: Mapping[str, Path], collector: _Collector) -> None:
+    """Offer every file of the upload, loose or in its one archive, to the collector."""
+    suffixes = _ARCHIVE_SUFFIXES if len(files) > 1 else (*_ARCHIVE_SUFFIXES, *_OTHER_SUFFIXES)
+    archive = next((name for name in files if name.lower().endswith(suffixes)), None)
+    if archive is None:
         for name, path in files.items():
             with path.open("rb") as file:
                 collector.offer(name, iter(lambda: file.read(_BLOCK_BYTES), b""), path)
         return
     if len(files) > 1:
         raise UploadError("mixed_upload", f"An archive came together with {len(files) - 1} other files.", _BOTH)
-    with files[archives[0]].open("rb") as file:
-        _collect_archive(file, archives[0], collector)
-
-
-def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
-    magic = file.read(BLOCK)
-    file.seek(0)
-    try:
+    with files[archive].open("rb") as file, _damage_of(archive):
+        magic = file.read(BLOCK)
+        file.seek(0)
         if magic[:2] == b"PK":
             _collect_zip(file, collector)
         elif magic[:2] == b"\x1f\x8b":
             with _Inflated(file) as stream:
-                _require_no_archive(name, stream.begins())
+                _require_no_archive(archive, stream.begins())
                 _collect_tar(stream, collector)
                 stream.finish()
         elif magic[257:262] == b"ustar":
             _collect_tar(_Seekable(file), collector)
-        elif problem := instead_of_a_file(name, magic):
+        elif problem := instead_of_a_file(archive, magic):
             raise UploadError(problem.code, problem.message, problem.fix)
         elif kind := archive_kind(magic):
-            message = f"{printable(name)} is packed with {kind}, which is not read here."
+            message = f"{printable(archive)} is packed with {kind}, which is not read here."
             raise UploadError("unsupported_archive", message, PACK_AS_ZIP)
         else:
-            raise UploadError("bad_archive", f"{printable(name)} is neither a zip, a tar nor a gzip file.", _BOTH)
+            raise UploadError("bad_archive", f"{printable(archive)} is neither a zip, a tar nor a gzip file.", _BOTH)
+
+
+@contextmanager
+def _damage_of(name: str) -> Iterator[None]:
+    """Raise ``UploadError`` for the errors of libraries that read a damaged archive."""
+    try:
+        yield
     except (zipfile.BadZipFile, NotImplementedError, TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UploadError("bad_archive", f"{printable(name)} is damaged: {printable(error)}.", _PACK_AGAIN) from None
     except DirectoryTooLargeError:
@@ -288,8 +276,23 @@ class _Collector:
         folder = self._folder("/".join(parts[:-1]), depth, base) if is_of_adapter else None
         if folder is None:
             self._ignored.append(name)
-        else:
-            self._keep(folder, base, blocks, place)
+            return
+        if base in folder.files:
+            raise UploadError("duplicate_file", f"{base} comes twice.", _PACK_AGAIN)
+        folder.place.mkdir(parents=True, exist_ok=True)
+        target = folder.files[base] = folder.place / base
+        if place is not None and self._link(place, target):
+            return
+        with target.open("xb") as file:
+            for block in blocks:
+                self._left -= len(block)
+                if self._left < 0:
+                    raise UploadError(
+                        "upload_too_large",
+                        f"The adapter is larger than {self._limits.max_bytes} bytes.",
+                        "Train with a lower rank or fewer target modules, or ask the operator to raise the limit.",
+                    )
+                file.write(block)
 
     def finish(self) -> None:
         """Move the one adapter's files into place. Raises ``UploadError`` if there is none, or more than one."""
@@ -408,24 +411,6 @@ class _Collector:
             self._beside.setdefault(depth, {}).setdefault(name, set()).add(file)
             return None
         return folder
-
-    def _keep(self, folder: _Folder, name: str, blocks: Iterable[bytes], place: Path | None) -> None:
-        if name in folder.files:
-            raise UploadError("duplicate_file", f"{name} comes twice.", _PACK_AGAIN)
-        folder.place.mkdir(parents=True, exist_ok=True)
-        folder.files[name] = folder.place / name
-        if place is not None and self._link(place, folder.files[name]):
-            return
-        with folder.files[name].open("xb") as file:
-            for block in blocks:
-                self._left -= len(block)
-                if self._left < 0:
-                    raise UploadError(
-                        "upload_too_large",
-                        f"The adapter is larger than {self._limits.max_bytes} bytes.",
-                        "Train with a lower rank or fewer target modules, or ask the operator to raise the limit.",
-                    )
-                file.write(block)
 
     def _link(self, place: Path, target: Path) -> bool:
         """Link the file, which takes no time. Returns False if it must be copied, or is too large."""
