@@ -191,6 +191,11 @@ class GenerationRequest:
     pin: str = ""
 
     @property
+    def prompts(self) -> list[list[int]]:
+        """The prompt of each choice."""
+        return [self.prompt_token_ids] * self.sampling.n + [*self.more_prompts]
+
+    @property
     def largest_token_id(self) -> int:
         """Largest of all token ids in the request."""
         answers = [part.token_ids for part in self.so_far]

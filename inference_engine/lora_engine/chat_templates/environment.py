@@ -7,7 +7,7 @@ in a process with limits (``renderer.py``).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -31,12 +31,10 @@ class CompiledTemplate:
     """A compiled template and the names that it reads. Raises ``TemplateSyntaxError``."""
 
     def __init__(self, source: str) -> None:
-        self._compiled = _compile(source)
-        self.variables = meta.find_undeclared_variables(self._compiled.environment.parse(source))
-
-    def render(self, context: Mapping[str, Any]) -> str:
-        """Render the template. Raises anything: templates fail on purpose, on missing keys, on wrong types."""
-        return self._compiled.render(context)
+        compiled = _compile(source)
+        # Raises anything: templates fail on purpose, on missing keys, on wrong types.
+        self.render: Callable[[Mapping[str, Any]], str] = compiled.render
+        self.variables = meta.find_undeclared_variables(compiled.environment.parse(source))
 
 
 def _compile(source: str) -> jinja2.Template:

@@ -13,46 +13,34 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.execution.prompt_reads import PromptReads, follow_scores
 from lora_engine.execution.runner import Logits, Runner
 from lora_engine.model.batch import StepBatch
 from lora_engine.model.embedding_spans import ABSENT, clipped
 from lora_engine.sampling import Samples, SamplingRow
-from lora_engine.scheduling.sequence import Chunk
 
 
 class RowRunner(Runner):
     """A runner that processes the tokens of a step one after another."""
 
-    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> Logits:
-        batch = self._batch(chunks, merged, prompts)
-        hidden = self._hidden(batch)
-        if prompts is not None:
-            prompts.take(torch.cat(hidden)[prompts.rows], self.model)
-        return Logits(self._logits(hidden, batch))
-
-    def _follow(self, batch: StepBatch) -> None:
-        hidden = self._hidden(batch)
-        if batch.scored_rows is not None:
-            follow_scores(self.model, torch.cat(hidden)[batch.scored_rows])
-        self._logits(hidden, batch)
-
-    def _hidden(self, batch: StepBatch) -> list[torch.Tensor]:
-        """Compute each row's hidden state ``[1, hidden]``, in order: rows read the keys of earlier ones."""
+    def _hidden(self, batch: StepBatch, rows: torch.Tensor) -> torch.Tensor:
+        """Compute the hidden states of all rows in order: rows read the keys of earlier ones."""
         plan = self.model.ops.plan
-        return [
+        hidden = [
             self.model.hidden(row.token_ids, None, plan(row, self.pool), None, row.embeddings)
             for row in single_rows(batch, self.pool.geometry.page_tokens)
         ]
+        return torch.cat(hidden)[rows]
 
-    def _logits(self, hidden: list[torch.Tensor], batch: StepBatch) -> torch.Tensor:
-        vocab, rows = self.model.config.vocab_size, batch.logit_rows.tolist()
-        if not rows:
-            return torch.empty(0, vocab, dtype=self.model.dtype, device=self.pool.data.device)
-        logits = [self.model.logits(hidden[row], None, clipped(batch.heads, i, i + 1)) for i, row in enumerate(rows)]
+    def _head(self, hidden: torch.Tensor, batch: StepBatch) -> Logits:
+        if not len(hidden):
+            return Logits(hidden.new_empty(0, self.model.config.vocab_size))
+        # A copy of each row: the rounding of a product may also depend on its place in memory.
+        logits = [
+            self.model.logits(hidden[row : row + 1].clone(), None, clipped(batch.heads, row, row + 1))
+            for row in range(len(hidden))
+        ]
         width = max(one.shape[1] for one in logits)
-        return torch.cat([F.pad(one, (0, width - one.shape[1]), value=ABSENT) for one in logits])
+        return Logits(torch.cat([F.pad(one, (0, width - one.shape[1]), value=ABSENT) for one in logits]))
 
     def _sample_rows(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
         """Sample row by row too: the rounding of noise depends on its position in memory."""

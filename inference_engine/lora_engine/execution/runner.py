@@ -245,30 +245,9 @@ class Runner:
         return sample(logits.values, rows)
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> Logits:
-        """Run the model over ordered chunks, without waiting for the device; ``prompts`` get the states they read."""
-        batch = self._batch(chunks, merged, prompts)
-        plan, rows = self.model.ops.plan(batch, self.pool), batch.logit_rows
-        if prompts is None:
-            return self._head(self.model.hidden(batch.token_ids, rows, plan, None, batch.embeddings), batch)
-        wanted = torch.cat((rows, prompts.rows))
-        hidden = self.model.hidden(batch.token_ids, wanted, plan, None, batch.embeddings)
-        prompts.take(hidden[len(rows) :], self.model)
-        return self._head(hidden[: len(rows)], batch)
-
-    def _head(self, hidden: torch.Tensor, batch: StepBatch) -> Logits:
-        """Compute the logits of ``logit_rows``; with several ranks all take part, unless there are no rows."""
-        if self.model.parallel.world > 1 and not len(hidden):
-            return Logits(hidden.new_empty(0, self.model.config.vocab_size))
-        if batch.greedy:
-            return Logits(*self.model.greedy(hidden))
-        return Logits(self.model.logits(hidden, None, batch.heads))
-
-    def _prompt_reads(self, chunks: list[Chunk]) -> PromptReads:
-        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks[:-1]])
-        return PromptReads(chunks, starts.tolist(), self.pool.data.device)
-
-    def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> StepBatch:
-        """Build the step's batch and send it to the other ranks; the caller must run it."""
+        """Build the batch of ordered chunks, send it to the other ranks, and run the model, without waiting for the
+        device; ``prompts`` get the states they read.
+        """
         inputs = StepInputs.of(
             chunks,
             self.pool.geometry,
@@ -284,7 +263,29 @@ class Runner:
         batch = inputs.batch(spans, self.last_tokens)
         batch.embeddings = spans_of((chunk.sequence.embedding, chunk.tokens) for chunk in chunks)
         batch.heads = spans_of((chunk.sequence.head, chunk.num_sampled) for chunk in chunks if chunk.samples)
-        return batch
+        rows = batch.logit_rows
+        if prompts is None:
+            return self._head(self._hidden(batch, rows), batch)
+        hidden = self._hidden(batch, torch.cat((rows, prompts.rows)))
+        prompts.take(hidden[len(rows) :], self.model)
+        return self._head(hidden[: len(rows)], batch)
+
+    def _hidden(self, batch: StepBatch, rows: torch.Tensor) -> torch.Tensor:
+        """Run the model over a batch, up to the hidden states of ``rows`` after the last norm."""
+        plan = self.model.ops.plan(batch, self.pool)
+        return self.model.hidden(batch.token_ids, rows, plan, None, batch.embeddings)
+
+    def _head(self, hidden: torch.Tensor, batch: StepBatch) -> Logits:
+        """Compute the logits of ``logit_rows``; with several ranks all take part, unless there are no rows."""
+        if self.model.parallel.world > 1 and not len(hidden):
+            return Logits(hidden.new_empty(0, self.model.config.vocab_size))
+        if batch.greedy:
+            return Logits(*self.model.greedy(hidden))
+        return Logits(self.model.logits(hidden, None, batch.heads))
+
+    def _prompt_reads(self, chunks: list[Chunk]) -> PromptReads:
+        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks[:-1]])
+        return PromptReads(chunks, starts.tolist(), self.pool.data.device)
 
     def _all_greedy(self, chunks: list[Chunk]) -> bool:
         """Return whether several ranks need to exchange only likeliest tokens, since all sampling rows are greedy."""
@@ -313,9 +314,9 @@ class Runner:
             steps.launched()
 
     def _follow(self, batch: StepBatch) -> None:
-        plan, rows = self.model.ops.plan(batch, self.pool), len(batch.logit_rows)
+        rows = len(batch.logit_rows)
         wanted = batch.logit_rows if batch.scored_rows is None else torch.cat((batch.logit_rows, batch.scored_rows))
-        hidden = self.model.hidden(batch.token_ids, wanted, plan, None, batch.embeddings)
+        hidden = self._hidden(batch, wanted)
         follow_scores(self.model, hidden[rows:])
         self._head(hidden[:rows], batch)
 

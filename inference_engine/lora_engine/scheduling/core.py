@@ -135,14 +135,12 @@ class SchedulingCore:
 
         Raises ``RequestError`` if the admission policy refuses it, and then keeps nothing of it.
         """
-        request = state.request
-        prompts = [request.prompt_token_ids] * request.sampling.n + [*request.more_prompts]
-        for choice, prompt in enumerate(prompts):
+        for choice, prompt in enumerate(state.request.prompts):
             self.arrivals += 1
             state.sequences.append(
                 Sequence(state, choice, self.arrivals, [*prompt], max_tokens, detokenizer(), self._prompts_apart)
             )
-        for part in request.so_far:
+        for part in state.request.so_far:
             state.sequences[part.choice].resume(part.token_ids, finished=part.finished)
             state.usage.completion_tokens += len(part.token_ids)
         unfinished = [sequence for sequence in state.sequences if sequence.state is not State.FINISHED]
@@ -151,7 +149,7 @@ class SchedulingCore:
         for sequence in unfinished:
             self.scheduler.add(sequence)
         state.unfinished = len(unfinished)
-        self.requests[request.request_id] = state
+        self.requests[state.request.request_id] = state
         if not unfinished:  # only its usage was left to report
             self.end(state, "finished")
 

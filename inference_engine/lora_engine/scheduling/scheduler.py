@@ -29,7 +29,7 @@ from .forecast import Forecast, FreeCapacity
 from .pinned_adapters import PinnedAdapters
 from .pinned_prefixes import PinnedPrefixes
 from .prefill_budget import PrefillBudget
-from .queue_policies import Attempt, ClassedQueue, Outcome
+from .queue_policies import ClassedQueue, Outcome
 from .sequence import Chunk, Sequence, State
 from .speculation import Speculation
 from .step_cost import StepCost, Work
@@ -49,6 +49,7 @@ _LEAST_SNAPSHOT_TOKENS = 256
 class StepPlan:
     """The plan of a step. ``failed`` are waiting sequences that can never run."""
 
+    budget: int  # tokens that the step may still get
     chunks: dict[Sequence, Chunk] = field(default_factory=dict)
     failed: list[tuple[Sequence, RequestError]] = field(default_factory=list)
     work: Work = field(default_factory=Work)
@@ -57,6 +58,7 @@ class StepPlan:
     def add(self, sequence: Sequence, tokens: int) -> Chunk:
         chunk = self.chunks[sequence] = Chunk(sequence, tokens)
         self.work.add(tokens, sequence.num_computed)
+        self.budget -= tokens
         if sequence.reads_prompt:
             self.reads.append(sequence)
         return chunk
@@ -123,13 +125,13 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Return the next step's plan; every chunk in it has its pages and its adapter slot."""
-        plan = StepPlan()
+        plan = StepPlan(self._step_tokens)
         self._foreground_waits = len(self.waiting.foreground) > 0
         self._device_tier.collect_arrivals()
         self._start_underserved(plan)
-        budget = self._continue_running(plan, self._step_tokens)
-        budget = self._start_waiting(plan, budget)
-        self._continue_background(plan, budget)
+        self._continue_running(plan)
+        self._start_waiting(plan)
+        self._continue_background(plan)
         if self.speculation is not None:
             self._add_drafts(plan, self.speculation)
         self._prefetch_adapters()
@@ -199,8 +201,8 @@ class Scheduler:
         else:
             self._allocator.release(pages)
 
-    def _continue_running(self, plan: StepPlan, budget: int) -> int:
-        pauses = self._pause_background(budget)
+    def _continue_running(self, plan: StepPlan) -> None:
+        pauses = self._pause_background(plan.budget)
         # Decoding sequences first: a long prompt's next chunk must not delay the next token of all others.
         for sequence in self._decoders.begin_step():
             if self._allocator.free and not sequence.ends_by_length:
@@ -212,17 +214,16 @@ class Scheduler:
                 self._others[sequence] = None
         plan.chunks.update(self._decoders.chunks)
         plan.work = Work(len(self._decoders), 0, self._decoders.context)
-        budget -= len(self._decoders)
+        plan.budget -= len(self._decoders)
         decodes = [s for s in self._others if s.remaining <= 1 and not (pauses and s.request.slo.background)]
         prefills = [sequence for sequence in self._others if sequence.remaining > 1 and not self._comes_last(sequence)]
         for sequence in decodes:
-            budget -= self._continue(sequence, plan, budget)
+            self._continue(sequence, plan)
         self.prefill_budget.begin_step(plan.work)
         for sequence in self.waiting.prefill_order(prefills):
-            budget -= self._continue(sequence, plan, budget)
+            self._continue(sequence, plan)
         self.waiting.stepped()
         self._served(plan, decodes + prefills)
-        return budget
 
     def _add_drafts(self, plan: StepPlan, speculation: Speculation) -> None:
         """Add drafts to decoding sequences, in what the plan has left of the step: no token and no page of a sequence
@@ -266,11 +267,11 @@ class Scheduler:
             self.defer(sequence)
         return True
 
-    def _continue_background(self, plan: StepPlan, budget: int) -> None:
+    def _continue_background(self, plan: StepPlan) -> None:
         """Give background prompts the step's tokens that waiting foreground requests leave."""
         prefills = [s for s in self._others if s.remaining > 1 and self._comes_last(s) and s not in plan.chunks]
         for sequence in prefills:
-            budget -= self._continue(sequence, plan, budget)
+            self._continue(sequence, plan)
         self._served(plan, prefills)
 
     def _comes_last(self, sequence: Sequence) -> bool:
@@ -289,25 +290,19 @@ class Scheduler:
             del self._others[sequence]
             self.waiting.decodes(sequence)
 
-    def _continue(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
-        """Plan a running sequence's next tokens and return their number."""
+    def _continue(self, sequence: Sequence, plan: StepPlan) -> None:
+        """Plan a running sequence's next tokens, as many as the step has left for it."""
         if sequence.dormant is not None and sequence.activate():
             self.cache_prefix(sequence)  # the tokens before are the base model's, which others may share immediately
-        tokens = sequence.whole_chunk(min(sequence.chunkable, budget), self._prompt_boundary)
+        tokens = sequence.whole_chunk(min(sequence.chunkable, plan.budget), self._prompt_boundary)
         if not tokens or sequence not in self.running or sequence.awaits_mask:
-            return 0  # nothing left this step, or it was pre-empted, or its mask is not ready
+            return  # nothing left this step, or it was pre-empted, or its mask is not ready
         if sequence.remaining > 1:
             tokens = self.prefill_budget.take(tokens)
         if not tokens or (sequence.pending and sequence.ends_by_length) or not self._reserve(sequence, tokens, plan):
-            return 0
-        self._add(plan, sequence, tokens)
-        return tokens
-
-    def _add(self, plan: StepPlan, sequence: Sequence, tokens: int) -> Chunk:
-        chunk = plan.add(sequence, tokens)
-        if chunk.samples:
+            return
+        if plan.add(sequence, tokens).samples:
             self.prefill_budget.decodes(sequence)
-        return chunk
 
     def _reserve(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
         """Allocate pages for a sequence's next ``tokens``, pre-empting if necessary; False if it was
@@ -330,10 +325,9 @@ class Scheduler:
 
         Their first tokens are planned with those of the running sequences.
         """
-        enter = self._attempt(plan, self._enter_in_place_of_others)
-        self.waiting.fill_underserved(enter)
+        self.waiting.fill_underserved(lambda sequence: self._attempt(sequence, plan, self._enter_in_place_of_others))
 
-    def _enter_in_place_of_others(self, sequence: Sequence) -> Outcome:
+    def _enter_in_place_of_others(self, sequence: Sequence, plan: StepPlan) -> Outcome:
         is_first = not self._running_of[sequence.request.tenant]
         if self.prefill_budget.enforces and not is_first:
             return Outcome.BUSY  # an objective between tokens yields only to a tenant's first sequence
@@ -382,50 +376,46 @@ class Scheduler:
             self._preempt(victim)
         return True
 
-    def _start_waiting(self, plan: StepPlan, budget: int) -> int:
-        """Fill the rest of the batch with the rest of the step's tokens; return the tokens that are left."""
+    def _start_waiting(self, plan: StepPlan) -> None:
+        """Fill the rest of the batch with the rest of the step's tokens."""
+        if plan.budget > 0 and (len(self.running) < self._max_running or self.waiting.runs_background):
+            self.waiting.fill(lambda sequence: self._attempt(sequence, plan, self._enter))
 
-        def enter(sequence: Sequence) -> Outcome:
-            nonlocal budget
-            while len(self.running) >= self._max_running and self._make_way(sequence, plan):
-                pass
-            running = len(self.running)
-            if budget < self._prompt_boundary or running >= self._max_running:
-                return Outcome.FULL
-            if not self.prefill_budget.may_start(running):
-                return Outcome.FULL
-            while True:
-                outcome = self._bring_adapter(sequence)
-                if outcome is Outcome.STARTED and not self._enter_running(sequence):
-                    outcome = Outcome.NO_ROOM
-                if outcome is not Outcome.NO_ROOM or not self._make_way(sequence, plan):
-                    break
-            if outcome is Outcome.STARTED:
-                budget -= self._first_chunk(sequence, plan, budget)
-            return outcome
+    def _enter(self, sequence: Sequence, plan: StepPlan) -> Outcome:
+        """Let a waiting sequence run, with its first chunk in this step."""
+        while len(self.running) >= self._max_running and self._make_way(sequence, plan):
+            pass
+        running = len(self.running)
+        if plan.budget < self._prompt_boundary or running >= self._max_running:
+            return Outcome.FULL
+        if not self.prefill_budget.may_start(running):
+            return Outcome.FULL
+        while True:
+            outcome = self._bring_adapter(sequence)
+            if outcome is Outcome.STARTED and not self._enter_running(sequence):
+                outcome = Outcome.NO_ROOM
+            if outcome is not Outcome.NO_ROOM or not self._make_way(sequence, plan):
+                break
+        if outcome is Outcome.STARTED:
+            self._continue(sequence, plan)
+            if chunk := plan.chunks.get(sequence):
+                self.waiting.served((chunk,))
+        return outcome
 
-        if budget > 0 and (len(self.running) < self._max_running or self.waiting.runs_background):
-            self.waiting.fill(self._attempt(plan, enter))
-        return budget
-
-    def _attempt(self, plan: StepPlan, enter: Attempt) -> Attempt:
-        """Return the function to which the queue offers sequences: ``enter`` for those that may run at all."""
-
-        def attempt(sequence: Sequence) -> Outcome:
-            if sequence.pending:
-                return Outcome.BUSY
-            if any(sequence is failed for failed, _ in plan.failed):
-                return Outcome.FAILED
-            try:
-                outcome = enter(sequence)
-            except RequestError as error:
-                plan.failed.append((sequence, error))
-                return Outcome.FAILED
-            if outcome is not Outcome.STARTED and outcome is not Outcome.FULL:
-                sequence.last_outcome = outcome
-            return outcome
-
-        return attempt
+    def _attempt(self, sequence: Sequence, plan: StepPlan, enter: Callable[[Sequence, StepPlan], Outcome]) -> Outcome:
+        """Try to let a sequence run that the queue offers: by ``enter``, if it may run at all."""
+        if sequence.pending:
+            return Outcome.BUSY
+        if any(sequence is failed for failed, _ in plan.failed):
+            return Outcome.FAILED
+        try:
+            outcome = enter(sequence, plan)
+        except RequestError as error:
+            plan.failed.append((sequence, error))
+            return Outcome.FAILED
+        if outcome is not Outcome.STARTED and outcome is not Outcome.FULL:
+            sequence.last_outcome = outcome
+        return outcome
 
     def _make_way(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Pre-empt a background sequence for a foreground one; returns whether there was one."""
@@ -435,14 +425,6 @@ class Scheduler:
         plan.drop(victim)
         self._preempt(victim)
         return True
-
-    def _first_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
-        """Plan the first tokens of a sequence that just entered; return their number."""
-        tokens = sequence.whole_chunk(min(sequence.chunkable, budget), self._prompt_boundary)
-        tokens = self.prefill_budget.take(tokens)
-        sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
-        self.waiting.served((self._add(plan, sequence, tokens),))
-        return tokens
 
     def _bring_adapter(self, sequence: Sequence, *, goes_first: bool = False) -> Outcome:
         """Return STARTED if a batch may use the sequence's adapter now; otherwise start its load.

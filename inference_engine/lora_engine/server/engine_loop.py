@@ -46,6 +46,7 @@ class EngineLoop:
         self._inbox: deque[Callable[[StepOutput], None]] = deque()
         self._wakeup = threading.Condition()
         self._awake = False
+        self._is_asleep = False
         self._stopping = False
         self._requests: dict[str, GenerationRequest] = {}
         self._iterations, self._in_step = 0, False
@@ -69,20 +70,35 @@ class EngineLoop:
     @property
     def stalled_s(self) -> float:
         """Seconds for which a step has run, or something has waited for one. Any thread may read it."""
-        is_waiting = self._in_step or bool(self._inbox)
+        is_waiting = self._in_step or (bool(self._inbox) and not self._is_asleep)
         return time.monotonic() - self._iterated_at if is_waiting else 0.0
 
     def submit(self, request: GenerationRequest) -> None:
         """Pass a request to the engine. A refusal comes back as its ``RequestFinished``."""
-        self._post(lambda output: self._add(request, output))
+
+        def add(output: StepOutput) -> None:
+            try:
+                self._engine.add_request(request)
+            except Exception as cause:
+                error = cause if isinstance(cause, RequestError) else _engine_error(cause)
+                if error is not cause:
+                    log.exception("a request could not be added", extra={"request_id": request.request_id})
+                output.finished.append(_unfinished(request, "refused", error))
+            else:
+                self._requests[request.request_id] = request
+
+        self._inbox.append(add)
+        self.wake()
 
     def abort(self, request_id: str) -> None:
-        self._post(lambda _output: self._engine.abort(request_id))
+        self._inbox.append(lambda _output: self._engine.abort(request_id))
+        self.wake()
 
     def call(self, function: Callable[[Engine], T]) -> Future[T]:
         """Run ``function(engine)`` between two steps."""
         future: Future[T] = Future()
-        self._post(lambda _output: _fulfil(future, function, self._engine))
+        self._inbox.append(lambda _output: _fulfil(future, function, self._engine))
+        self.wake()
         return future
 
     def wake(self) -> None:
@@ -90,12 +106,6 @@ class EngineLoop:
         with self._wakeup:
             self._awake = True
             self._wakeup.notify()
-
-    def _post(self, command: Callable[[StepOutput], None]) -> None:
-        if not self._inbox and not self._in_step:
-            self._iterated_at = time.monotonic()  # the thread may have slept for long
-        self._inbox.append(command)
-        self.wake()
 
     # The methods below run in the step thread.
 
@@ -144,19 +154,10 @@ class EngineLoop:
     def _sleep(self, seconds: float | None) -> None:
         with self._wakeup:
             if not self._awake:
+                self._is_asleep = True
                 self._wakeup.wait(seconds)
+                self._iterated_at, self._is_asleep = time.monotonic(), False  # in this order, for ``stalled_s``
             self._awake = False
-
-    def _add(self, request: GenerationRequest, output: StepOutput) -> None:
-        try:
-            self._engine.add_request(request)
-        except Exception as cause:
-            error = cause if isinstance(cause, RequestError) else _engine_error(cause)
-            if error is not cause:
-                log.exception("a request could not be added", extra={"request_id": request.request_id})
-            output.finished.append(_unfinished(request, "refused", error))
-        else:
-            self._requests[request.request_id] = request
 
     def _fail_all(self, cause: Exception) -> StepOutput:
         """End every request with its real usage: it is not known which one made the step fail."""

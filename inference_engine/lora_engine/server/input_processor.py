@@ -97,18 +97,19 @@ class InputProcessor:
             return True
         return constraint is None or self.grammars.find(constraint) is not None
 
-    def request(self, submit: pb.Submit) -> tuple[GenerationRequest, ChatOutput | None]:
+    def request(self, submit: pb.Submit, adapter: str = "") -> tuple[GenerationRequest, ChatOutput | None]:
         """Convert a request and return how its answer is parsed. Prompts that are clearly longer than the context are
-        refused before they are tokenised. Raises ``RequestError``.
+        refused before they are tokenised. ``adapter`` is its adapter in the dtype that serves it. Raises
+        ``RequestError``.
         """
         prompt = self._prompt(submit, self._description.max_context)
-        request = GenerationRequest(
+        return GenerationRequest(
             request_id=submit.request_id,
             prompt_token_ids=prompt.token_ids,
             continues_text=submit.WhichOneof("prompt") != "chat" or submit.chat.continue_final_message,
             shown_special_ids=prompt.shown_special_ids,
             sampling=_sampling(submit.sampling, prompt.end_ids),
-            adapter_digest=submit.adapter_digest,
+            adapter_digest=adapter,
             tenant=submit.tenant,
             slo=_slo(submit.slo),
             grammar=None if prompt.constraint is None else self.grammars.compile(prompt.constraint),
@@ -119,8 +120,7 @@ class InputProcessor:
             more_prompts=tuple(self._more_prompt(submit, more) for more in submit.more_prompts),
             so_far=tuple(ChoiceSoFar(part.choice, list(part.token_ids), part.finished) for part in submit.so_far),
             cache_salt=submit.cache_salt,
-        )
-        return request, prompt.output
+        ), prompt.output
 
     async def tokenize(self, submit: pb.Submit) -> pb.TokenizeReply:
         threads = self._template_threads if _has_adapter_template(submit) else self._text_threads
@@ -176,14 +176,19 @@ class InputProcessor:
             chat_format = self.chat_format.of(submit.chat)
             text = chat_format.prompt(submit.chat)
             output = chat_format.output(submit.request_id, submit.chat, text, has_constraint=constraint is not None)
-            ids = self._encode(text, special, max_context)
-            constraint = chat_format.constraint(submit.chat, output, constraint)
-            reads = output if output.reads_something else None
-            return Prompt(ids, constraint, reads, chat_format.shown_ids(output), chat_format.end_ids)
+            self._refuse_longer(text, max_context)
+            return Prompt(
+                self.tokenizer.encode(text, special),
+                chat_format.constraint(submit.chat, output, constraint),
+                output if output.reads_something else None,
+                chat_format.shown_ids(output),
+                chat_format.end_ids,
+            )
         if submit.suffix and kind in ("text", "token_ids"):
             return self._middle(submit, special, max_context, constraint)
         if kind == "text":
-            return Prompt(self._encode(submit.text, special, max_context), constraint)
+            self._refuse_longer(submit.text, max_context)
+            return Prompt(self.tokenizer.encode(submit.text, special), constraint)
         if kind == "token_ids":
             return Prompt(list(submit.token_ids.ids), constraint)
         message = "The request has no prompt."
@@ -208,11 +213,8 @@ class InputProcessor:
         if prompt.WhichOneof("prompt") != "text":
             return list(prompt.token_ids.ids)
         special = submit.add_special_tokens if submit.HasField("add_special_tokens") else True
-        return self._encode(prompt.text, special, self._description.max_context)
-
-    def _encode(self, text: str, special: bool, max_context: int) -> list[int]:
-        self._refuse_longer(text, max_context)
-        return self.tokenizer.encode(text, add_special_tokens=special)
+        self._refuse_longer(prompt.text, self._description.max_context)
+        return self.tokenizer.encode(prompt.text, special)
 
     def _refuse_longer(self, text: str, max_context: int) -> None:
         if max_context and self.tokenizer.is_longer(text, max_context):

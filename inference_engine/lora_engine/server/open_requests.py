@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 
 from lora_engine.adapters.staging import AdapterTiers
@@ -27,12 +26,13 @@ from .lifecycle import Lifecycle
 from .messages import delta_message, error_message, usage_message
 from .metrics import AdapterLoad, HostMetrics
 from .session import ClientSession
-from .tenant_threads import TenantThreads
 
 log = logging.getLogger(__name__)
 
 # Seconds over which the token rate is measured.
 _RATE_WINDOW_S = 2.0
+_UNREADABLE = RequestError("invalid_request", "The engine could not read this request.",
+                           "Check the prompt and the sampling values.")  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -101,7 +101,6 @@ class OpenRequests:
         self._prefixes = prefixes
         self._open: dict[str, OpenRequest] = {}
         self._being_recorded = 0  # finished requests whose usage is being written
-        self._tasks: set[asyncio.Task[None]] = set()
         self._generated: deque[tuple[float, int]] = deque()
 
     @property
@@ -135,13 +134,21 @@ class OpenRequests:
         session.requests.add(submit.request_id)
         if adapter:
             self._tiers.acquire(adapter)
+
+        def convert() -> GenerationRequest:
+            generation, request.output = self._inputs.request(submit, adapter)
+            request.resume(generation, self._inputs.tokenizer)
+            if submit.describe_prompt:
+                ids = generation.prompt_token_ids
+                request.prompt = pb.PromptDescription(token_ids=ids, text=self._inputs.tokenizer.decode(ids))
+            return generation
+
         threads = self._inputs.threads_for(submit)
         if threads is None:
-            self._enter(request, self._convert(request))
+            self._enter(request, convert)
         else:
-            task = asyncio.create_task(self._enter_from(threads, request))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            converted = threads.submit(submit.tenant, convert)
+            converted.add_done_callback(lambda future: future.cancelled() or self._enter(request, future.result))
 
     def abort(self, session: ClientSession, request_id: str) -> None:
         """End a request of this session early; unknown ids are ignored."""
@@ -225,34 +232,19 @@ class OpenRequests:
                              submitted_unix=request.submitted_unix, finished_unix=time.time())  # fmt: skip
         return RequestFinished(submit.request_id, usage, error)
 
-    async def _enter_from(self, threads: TenantThreads, request: OpenRequest) -> None:
-        self._enter(request, await threads.submit(request.submit.tenant, self._convert, request))
-
-    def _convert(self, request: OpenRequest) -> GenerationRequest | RequestError:
-        """Convert a request for the engine; may run on any thread."""
-        submit, tokenizer = request.submit, self._inputs.tokenizer
-        try:
-            generation, request.output = self._inputs.request(submit)
-            if request.adapter != generation.adapter_digest:
-                generation = replace(generation, adapter_digest=request.adapter)
-            request.resume(generation, tokenizer)
-            if submit.describe_prompt:
-                ids = generation.prompt_token_ids
-                request.prompt = pb.PromptDescription(token_ids=ids, text=tokenizer.decode(ids))
-            return generation
-        except RequestError as error:
-            return error
-        except Exception:
-            log.exception("a request could not be read", extra={"request_id": submit.request_id})
-            return RequestError("invalid_request", "The engine could not read this request.",
-                                "Check the prompt and the sampling values.")  # fmt: skip
-
-    def _enter(self, request: OpenRequest, generation: GenerationRequest | RequestError) -> None:
+    def _enter(self, request: OpenRequest, converted: Callable[[], GenerationRequest]) -> None:
         """Pass a converted request to the engine, unless it cannot be served or its client has aborted it."""
-        if isinstance(generation, RequestError):
+        submit = request.submit
+        try:
+            generation = converted()
+        except Exception as cause:
+            error = cause if isinstance(cause, RequestError) else _UNREADABLE
+            if error is not cause:
+                log.exception("a request could not be read", extra={"request_id": submit.request_id})
             self._close(request)
-            self._refuse(request, generation)
-        elif request.is_aborted:
+            self._refuse(request, error)
+            return
+        if request.is_aborted:
             self._finish(0, [self._unstarted(request, "aborted")])
         else:
             request.is_in_engine, request.prompt_tokens = True, len(generation.prompt_token_ids)
