@@ -173,10 +173,14 @@ class Engine:
             prompt_tokens=len(request.prompt_token_ids) + sum(map(len, request.more_prompts)),
             submitted_unix=time.time(),
         )
-        state = RequestState(request, usage, self._clock())
-        state.ending_tokens = self._ending_tokens(request)
-        if request.largest_token_id >= self.model_config.vocab_size:
-            state.vocab_needed = request.largest_token_id + 1
+        largest = request.largest_token_id
+        state = RequestState(
+            request,
+            usage,
+            self._clock(),
+            ending_tokens=self._ending_tokens(request),
+            vocab_needed=largest + 1 if largest >= self.model_config.vocab_size else 0,
+        )
         self.core.add(state, max_tokens, lambda: detokenizer_for(request, self.tokenizer))
 
     def abort(self, request_id: str) -> None:

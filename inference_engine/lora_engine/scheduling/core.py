@@ -243,7 +243,7 @@ class SchedulingCore:
     def token_arrived(self, sequence: Sequence, token: int, now: float) -> None:
         """Record the value of a sequence's oldest pending token; without one, a token after an accepted draft."""
         if not sequence.pending:
-            self.queue.accepted(sequence, 1)
+            self.queue.of(sequence).accepted(sequence, 1)
         sequence.resolve(token)
         state = sequence.parent
         state.usage.completion_tokens += not state.request.prompt_only

@@ -14,7 +14,7 @@ from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
 from lora_engine.text import IncrementalDetokenizer
 
 from .prefill_budget import PrefillBudget
-from .queue_policies import QueuePolicy
+from .queue_policies import ClassedQueue
 from .sequence import RequestState, Sequence
 from .step_cost import StepCost, Work
 
@@ -60,7 +60,7 @@ class Forecast:
 
     def __init__(
         self,
-        queue: QueuePolicy,
+        queue: ClassedQueue,
         free_capacity: Callable[[], FreeCapacity],
         host_load_s: Callable[[str], float | None],
         step_tokens: int,
@@ -159,7 +159,7 @@ class Forecast:
 
     def seconds_to_first_token(self, sequence: Sequence) -> float:
         """Return the seconds from now to the first token of a sequence that waits or is about to be queued."""
-        ahead = self._queue.ahead_of(sequence)
+        ahead = self._queue.of(sequence).ahead_of(sequence)
         prompt = ahead.prompt_tokens + len(sequence.token_ids)
         running, fitting = len(self._ends), self._fitting(len(sequence.token_ids) + 1)
         decoding = min(running + max(0, fitting), running + ahead.sequences)
@@ -179,7 +179,7 @@ class Forecast:
 
     def free_places(self, tenant: str) -> int:
         """Return how many sequences could run beside the running ones, those ahead of the tenant's newcomer, and it."""
-        ahead = self._queue.ahead_of(_newcomer(tenant)).sequences
+        ahead = self._queue.foreground.ahead_of(_newcomer(tenant)).sequences
         return max(0, self._fitting(_NEWCOMER_TOKENS) - round(ahead) - 1)
 
     def place_seconds(self) -> float:

@@ -140,7 +140,7 @@ class Scheduler:
         return plan
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.push(sequence)
+        self.waiting.of(sequence).push(sequence)
         self.forecast.queued(sequence)
 
     def adapter_on_device(self, digest: str) -> bool:
@@ -155,7 +155,7 @@ class Scheduler:
     def finish(self, sequence: Sequence) -> None:
         """Remove a sequence in any state and release its resources."""
         if sequence.state is State.WAITING:
-            self.waiting.remove(sequence)
+            self.waiting.of(sequence).remove(sequence)
             self.forecast.unqueued(sequence)
         elif sequence.state is State.RUNNING:
             self._leave_running(sequence)
@@ -164,7 +164,7 @@ class Scheduler:
     def defer(self, sequence: Sequence) -> None:
         """Take a running sequence out of the decode set: it may not decode in the next step."""
         if self._decoders.remove(sequence):
-            self.waiting.pauses(sequence)
+            self.waiting.of(sequence).pauses(sequence)
             self._others[sequence] = None
 
     def bring_pinned(self) -> bool:
@@ -210,7 +210,7 @@ class Scheduler:
                 self._decoders.renew(sequence)
             else:
                 self._decoders.remove(sequence)
-                self.waiting.pauses(sequence)
+                self.waiting.of(sequence).pauses(sequence)
                 self._others[sequence] = None
         plan.chunks.update(self._decoders.chunks)
         plan.work = Work(len(self._decoders), 0, self._decoders.context)
@@ -288,7 +288,7 @@ class Scheduler:
         sequence = chunk.sequence
         if sequence.remaining == 1 and sequence.runs_ahead and self._decoders.add(self.running[sequence]):
             del self._others[sequence]
-            self.waiting.decodes(sequence)
+            self.waiting.of(sequence).decodes(sequence)
 
     def _continue(self, sequence: Sequence, plan: StepPlan) -> None:
         """Plan a running sequence's next tokens, as many as the step has left for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter, deque
@@ -118,78 +119,78 @@ class OpenRequests:
 
     def adapters(self) -> dict[str, AdapterLoad]:
         """Return the adapters with open requests, by digest."""
-        names = {request.submit.adapter_digest: request.submit.model for request in self._open.values()}
+        names = {open_request.submit.adapter_digest: open_request.submit.model for open_request in self._open.values()}
         names.pop("", None)
-        counts = Counter(request.submit.adapter_digest for request in self._open.values())
+        counts = Counter(open_request.submit.adapter_digest for open_request in self._open.values())
         return {digest: AdapterLoad(name or digest[:19], counts[digest]) for digest, name in names.items()}
 
     def submit(self, session: ClientSession, submit: pb.Submit) -> None:
         """Accept a request. Any error becomes its ``Finished``."""
         adapter = self._tiers.dtypes.key(submit.adapter_digest, submit.adapter_dtype)
-        request = OpenRequest(submit, session, time.time(), submit.handle, adapter)
+        open_request = OpenRequest(submit, session, time.time(), submit.handle, adapter)
         if error := self._refusal(submit):
-            self._refuse(request, error)
+            self._refuse(open_request, error)
             return
-        self._open[submit.request_id] = request
+        self._open[submit.request_id] = open_request
         session.requests.add(submit.request_id)
         if adapter:
             self._tiers.acquire(adapter)
 
         def convert() -> GenerationRequest:
-            generation, request.output = self._inputs.request(submit, adapter)
-            request.resume(generation, self._inputs.tokenizer)
+            request, open_request.output = self._inputs.request(submit, adapter)
+            open_request.resume(request, self._inputs.tokenizer)
             if submit.describe_prompt:
-                ids = generation.prompt_token_ids
-                request.prompt = pb.PromptDescription(token_ids=ids, text=self._inputs.tokenizer.decode(ids))
-            return generation
+                ids = request.prompt_token_ids
+                open_request.prompt = pb.PromptDescription(token_ids=ids, text=self._inputs.tokenizer.decode(ids))
+            return request
 
         threads = self._inputs.threads_for(submit)
         if threads is None:
-            self._enter(request, convert)
+            self._enter(open_request, convert)
         else:
             converted = threads.submit(submit.tenant, convert)
-            converted.add_done_callback(lambda future: future.cancelled() or self._enter(request, future.result))
+            converted.add_done_callback(lambda future: self._enter(open_request, future.result))
 
     def abort(self, session: ClientSession, request_id: str) -> None:
         """End a request of this session early; unknown ids are ignored."""
-        if request_id in session.requests and (request := self._open.get(request_id)):
-            self._abort(request)
+        if request_id in session.requests and (open_request := self._open.get(request_id)):
+            self._abort(open_request)
 
     def close_session(self, session: ClientSession) -> None:
         """End the requests of a client that disconnected; their usage stays in the journal."""
         for request_id in session.requests:
-            if request := self._open.get(request_id):
-                request.session = None
-                self._abort(request)
+            if open_request := self._open.get(request_id):
+                open_request.session = None
+                self._abort(open_request)
 
     def abort_all(self) -> None:
-        for request in list(self._open.values()):
-            self._abort(request)
+        for open_request in list(self._open.values()):
+            self._abort(open_request)
 
     def take(self, output: StepOutput) -> None:
         """Send a step's output, grouped into one message per session."""
         tokens = 0
         for delta in output.deltas:
-            request = self._open.get(delta.request_id)
-            if request is None:
+            open_request = self._open.get(delta.request_id)
+            if open_request is None:
                 continue
             tokens += len(delta.token_ids)
-            if request.prompt_tokens:
-                self._note_prefill(request)
-            if request.session is None:
-                request.finish_reasons.add(delta.finish_reason)
+            if open_request.prompt_tokens:
+                self._note_prefill(open_request)
+            if open_request.session is None:
+                open_request.finish_reasons.add(delta.finish_reason)
             elif not (
                 delta.is_plain
-                and request.has_plain_output
-                and request.session.add_plain(output.step, request.handle, delta.text, delta.token_ids[0])
+                and open_request.has_plain_output
+                and open_request.session.add_plain(output.step, open_request.handle, delta.text, delta.token_ids[0])
             ):
-                message = delta_message(delta, request.submit.echo_token_ids, self._inputs.tokenizer)
-                if request.prompt is not None:
-                    message.prompt.CopyFrom(request.prompt)
-                    request.prompt = None
-                request.read(message)
-                request.finish_reasons.add(message.finish_reason)
-                request.session.add_delta(output.step, message, request.handle)
+                message = delta_message(delta, open_request.submit.echo_token_ids, self._inputs.tokenizer)
+                if open_request.prompt is not None:
+                    message.prompt.CopyFrom(open_request.prompt)
+                    open_request.prompt = None
+                open_request.read(message)
+                open_request.finish_reasons.add(message.finish_reason)
+                open_request.session.add_delta(output.step, message, open_request.handle)
         if tokens:
             self._generated.append((time.monotonic(), tokens))
         if output.finished:
@@ -221,68 +222,69 @@ class OpenRequests:
             )
         return None
 
-    def _refuse(self, request: OpenRequest, error: RequestError) -> None:
+    def _refuse(self, open_request: OpenRequest, error: RequestError) -> None:
         """Answer a request that never reached the engine; there is no usage to record."""
-        finished = self._unstarted(request, "refused", error)
-        self._answer(request, 0, finished, usage_message(finished.usage, error))
+        finished = self._unstarted(open_request, "refused", error)
+        self._answer(open_request, 0, finished, usage_message(finished.usage, error))
 
-    def _unstarted(self, request: OpenRequest, outcome: str, error: RequestError | None = None) -> RequestFinished:
-        submit = request.submit
+    def _unstarted(self, open_request: OpenRequest, outcome: str, error: RequestError | None = None) -> RequestFinished:
+        submit = open_request.submit
         usage = RequestUsage(submit.request_id, submit.tenant, submit.adapter_digest, outcome=outcome,
-                             submitted_unix=request.submitted_unix, finished_unix=time.time())  # fmt: skip
+                             submitted_unix=open_request.submitted_unix, finished_unix=time.time())  # fmt: skip
         return RequestFinished(submit.request_id, usage, error)
 
-    def _enter(self, request: OpenRequest, converted: Callable[[], GenerationRequest]) -> None:
+    def _enter(self, open_request: OpenRequest, converted: Callable[[], GenerationRequest]) -> None:
         """Pass a converted request to the engine, unless it cannot be served or its client has aborted it."""
-        submit = request.submit
         try:
-            generation = converted()
+            request = converted()
+        except asyncio.CancelledError:  # this process ends
+            return
         except Exception as cause:
             error = cause if isinstance(cause, RequestError) else _UNREADABLE
             if error is not cause:
-                log.exception("a request could not be read", extra={"request_id": submit.request_id})
-            self._close(request)
-            self._refuse(request, error)
+                log.exception("a request could not be read", extra={"request_id": open_request.submit.request_id})
+            self._close(open_request)
+            self._refuse(open_request, error)
             return
-        if request.is_aborted:
-            self._finish(0, [self._unstarted(request, "aborted")])
+        if open_request.is_aborted:
+            self._finish(0, [self._unstarted(open_request, "aborted")])
         else:
-            request.is_in_engine, request.prompt_tokens = True, len(generation.prompt_token_ids)
-            self._engine.submit(generation)
+            open_request.is_in_engine, open_request.prompt_tokens = True, len(request.prompt_token_ids)
+            self._engine.submit(request)
 
-    def _abort(self, request: OpenRequest) -> None:
-        request.is_aborted = True
-        if request.is_in_engine:
-            self._engine.abort(request.submit.request_id)
+    def _abort(self, open_request: OpenRequest) -> None:
+        open_request.is_aborted = True
+        if open_request.is_in_engine:
+            self._engine.abort(open_request.submit.request_id)
 
-    def _close(self, request: OpenRequest) -> None:
-        del self._open[request.submit.request_id]
-        if request.adapter:
-            self._tiers.release(request.adapter)
+    def _close(self, open_request: OpenRequest) -> None:
+        del self._open[open_request.submit.request_id]
+        if open_request.adapter:
+            self._tiers.release(open_request.adapter)
 
-    def _note_prefill(self, request: OpenRequest) -> None:
+    def _note_prefill(self, open_request: OpenRequest) -> None:
         """Record that a request's prompt is computed."""
         if self._prefixes.enabled:
-            self._prefixes.used(prefix_marks(request.submit), request.prompt_tokens)
-        request.prompt_tokens = 0
+            self._prefixes.used(prefix_marks(open_request.submit), open_request.prompt_tokens)
+        open_request.prompt_tokens = 0
 
     def _finish(self, step: int, finished: Iterable[RequestFinished]) -> None:
         """Write usage to the journal, then send ``Finished``. Refused requests have no usage."""
         used = []
         for item in finished:
-            request = self._open.get(item.request_id)
-            if request is None:
+            open_request = self._open.get(item.request_id)
+            if open_request is None:
                 continue
-            self._close(request)
-            item.usage.adapter_digest = request.submit.adapter_digest
-            item.usage.submitted_unix = item.usage.submitted_unix or request.submitted_unix
+            self._close(open_request)
+            item.usage.adapter_digest = open_request.submit.adapter_digest
+            item.usage.submitted_unix = item.usage.submitted_unix or open_request.submitted_unix
             item.usage.finished_unix = item.usage.finished_unix or time.time()
             record = usage_message(item.usage, item.error)
-            record.finish_reason = ",".join(sorted(request.finish_reasons - {""}))
+            record.finish_reason = ",".join(sorted(open_request.finish_reasons - {""}))
             if item.usage.outcome == "refused":
-                self._answer(request, step, item, record)
+                self._answer(open_request, step, item, record)
             else:
-                used.append((request, item, record))
+                used.append((open_request, item, record))
         if used:
             self._being_recorded += len(used)
             records = [record for _, _, record in used]
@@ -290,11 +292,11 @@ class OpenRequests:
 
     def _recorded(self, step: int, used: list[tuple[OpenRequest, RequestFinished, pb.UsageRecord]]) -> None:
         self._being_recorded -= len(used)
-        for request, item, record in used:
-            self._answer(request, step, item, record)
+        for open_request, item, record in used:
+            self._answer(open_request, step, item, record)
 
-    def _answer(self, request: OpenRequest, step: int, item: RequestFinished, record: pb.UsageRecord) -> None:
-        submit, error = request.submit, item.error
+    def _answer(self, open_request: OpenRequest, step: int, item: RequestFinished, record: pb.UsageRecord) -> None:
+        submit, error = open_request.submit, item.error
         tokens_before = sum(len(part.token_ids) for part in submit.so_far)
         self._metrics.count(item, submit.slo.inter_token_ms, tokens_before, submit.model)
         if error:
@@ -305,8 +307,8 @@ class OpenRequests:
                 "code": error.code,
             }
             log.info("%s: %s", item.usage.outcome, error.message, extra=context)
-        if request.session is not None:
+        if open_request.session is not None:
             message = pb.Finished(
                 request_id=item.request_id, usage=record, error=error_message(error) if error else None
             )
-            request.session.add_finished(step, message)
+            open_request.session.add_finished(step, message)

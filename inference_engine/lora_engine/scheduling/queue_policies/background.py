@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from lora_engine.scheduling.sequence import Chunk, Outcome, Sequence
 
-from .base import Attempt, Backlog, QueuePolicy
+from .base import Attempt, QueuePolicy
 
 
 class ClassedQueue:
-    """A queue that serves foreground requests before background ones."""
+    """A queue for each class. ``of`` returns a sequence's; the other methods serve foreground requests first."""
 
     def __init__(self, make: Callable[[], QueuePolicy]) -> None:
         self.foreground, self.background = make(), make()
@@ -33,12 +33,6 @@ class ClassedQueue:
     @property
     def runs_background(self) -> bool:
         return bool(self._running)
-
-    def push(self, sequence: Sequence) -> None:
-        self.of(sequence).push(sequence)
-
-    def remove(self, sequence: Sequence) -> None:
-        self.of(sequence).remove(sequence)
 
     def fill(self, attempt: Attempt) -> None:
         blocked = False  # the foreground waits for a place or memory
@@ -89,18 +83,9 @@ class ClassedQueue:
         self.background.served(split[True])
         self._running.update(dict.fromkeys(chunk.sequence for chunk in split[True]))
 
-    def decodes(self, sequence: Sequence) -> None:
-        self.of(sequence).decodes(sequence)
-
-    def pauses(self, sequence: Sequence) -> None:
-        self.of(sequence).pauses(sequence)
-
     def stepped(self) -> None:
         self.foreground.stepped()
         self.background.stepped()
-
-    def accepted(self, sequence: Sequence, tokens: int) -> None:
-        self.of(sequence).accepted(sequence, tokens)
 
     def left(self, sequence: Sequence) -> None:
         self._running.pop(sequence, None)
@@ -109,12 +94,6 @@ class ClassedQueue:
     def upcoming(self, count: int) -> list[Sequence]:
         upcoming = self.foreground.upcoming(count)
         return upcoming if upcoming or not len(self.background) else self.background.upcoming(count)
-
-    def ahead_of(self, sequence: Sequence) -> Backlog:
-        """Return what runs before a sequence, in its class: a background request's place among the foreground is
-        unknown.
-        """
-        return self.of(sequence).ahead_of(sequence)
 
     def victim(self, running: Iterable[Sequence]) -> Sequence:
         if self._running:

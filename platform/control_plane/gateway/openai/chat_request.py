@@ -248,17 +248,15 @@ class ChatCompletionRequest(Parameters):
         limit = self.max_completion_tokens or self.max_tokens or 0
         sampling = self.sampling(max_tokens=limit, top_logprobs=(self.top_logprobs or 0) if self.logprobs else None)
         submit = self.submit(sampling)
-        chat = pb.Chat(
-            messages=[message.wire() for message in self.messages],
-            reasoning_effort=self._effort[1],
-            no_generation_prompt=self.add_generation_prompt is False,
-            continue_final_message=bool(self.continue_final_message),
-        )
+        chat = submit.chat
+        chat.messages.extend(message.wire() for message in self.messages)
+        chat.reasoning_effort = self._effort[1]
+        chat.no_generation_prompt = self.add_generation_prompt is False
+        chat.continue_final_message = bool(self.continue_final_message)
         if self.tools:
             chat.tools.extend(tool.wire() for tool in self.tools)
             chat.tool_choice.CopyFrom(choice_wire(self.tool_choice))
             chat.single_tool_call = self.parallel_tool_calls is False
         if self.chat_template_kwargs:
             chat.template_kwargs = encode(self.chat_template_kwargs)
-        submit.chat.CopyFrom(chat)
         return [submit]

@@ -307,17 +307,17 @@ def read_parameters(
     ignored = [name for name in others if name in harmless]
     problems = [_unsupported(name) for name in others if name not in harmless and body[name] not in _REFUSED[name]]
     try:
-        model = kind.model_validate(known)
+        params = kind.model_validate(known)
     except ValidationError as error:
         if refuse_unknown or not any(item["type"] == "extra_forbidden" for item in _items(error)):
             raise together(problems + problems_of(error, known) + _contradictions(kind, known, error)) from None
-        model, unknown = _without_unknown(kind, known, error, problems)
+        params, unknown = _without_unknown(kind, known, error, problems)
         ignored += unknown
     if problems:
         raise together(problems)
-    model.note_ignored(ignored, refuses_unknown=refuse_unknown)
-    model.require_served_size()
-    return model
+    params.note_ignored(ignored, refuses_unknown=refuse_unknown)
+    params.require_served_size()
+    return params
 
 
 def _without_unknown(
@@ -328,18 +328,18 @@ def _without_unknown(
     Raises ``ApiError`` if unknown fields must be refused, or if there are other problems.
     """
     try:
-        model = kind.model_validate(known, extra="allow")
+        params = kind.model_validate(known, extra="allow")
     except ValidationError as others:
         names = names_of(kind)
         unknown = [UnknownField(name, "", "", names) for name in known if name not in names]
         strict = [p for p in problems_of(error, known) if _is_strictly_unknown(p)]
         refused = [problem for field in unknown if (problem := _unknown(field)) is not None]
         raise together([*problems, *refused, *strict, *problems_of(others, known)]) from None
-    fields = take_unknown(model)
+    fields = take_unknown(params)
     refused = [problem for field in fields if (problem := _unknown(field)) is not None]
     if refused:
         raise together([*problems, *refused])
-    return model, [field.shown for field in fields]
+    return params, [field.shown for field in fields]
 
 
 def _is_strictly_unknown(problem: ApiError) -> bool:
