@@ -249,7 +249,7 @@ class ChatCompletionRequest(Parameters):
         sampling = self.sampling(max_tokens=limit, top_logprobs=(self.top_logprobs or 0) if self.logprobs else None)
         submit = self.submit(sampling)
         chat = submit.chat
-        chat.messages.extend(message.wire() for message in self.messages)
+        chat.messages.extend([message.wire() for message in self.messages])
         chat.reasoning_effort = self._effort[1]
         chat.no_generation_prompt = self.add_generation_prompt is False
         chat.continue_final_message = bool(self.continue_final_message)
