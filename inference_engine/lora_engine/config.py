@@ -60,7 +60,7 @@ class EngineConfig:
     prefix_cache: bool = True
     prefetch: int = 16  # first waiting requests whose adapters are loaded ahead
     max_lora_rank: int = 256  # at most HIGHEST_LORA_RANK
-    speculation: str = "off"  # "ngram" | "eagle3" = steps also compute guessed next tokens | "off"
+    speculation: str = "off"  # "ngram" | "eagle3" | "mtp" = steps also compute guessed next tokens | "off"
     draft_model: Path | None = None  # folder of the draft head, with "eagle3"
     speculation_tokens: int = 4  # guesses of a sequence in a step at most
     speculation_max_running: int = 32  # running sequences beyond which nothing is guessed

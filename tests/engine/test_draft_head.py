@@ -542,7 +542,7 @@ def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_text_that_fills_the_context_has_drafts_to_its_end(folder: Path) -> None:
-    """Drafts behind the longest context ended the engine."""
+    """Positions of drafts behind the longest context, which a rotary table does not have, ended drafting."""
     config = EngineConfig(
         model=folder / "model", speculation="eagle3", draft_model=head_for(folder, "published"), pool_mb=1,
         max_context=24, speculation_tokens=9,
@@ -552,3 +552,4 @@ def test_a_text_that_fills_the_context_has_drafts_to_its_end(folder: Path) -> No
     request = GenerationRequest("one", [5] * 10, SamplingParams(max_tokens=14, ignore_eos=True))
     answers, usages = run(engine, [request])
     assert len(answers["one"][0]) == 14 and usages["one"].drafted_tokens > 9
+    assert engine._head is not None

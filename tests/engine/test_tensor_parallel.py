@@ -23,6 +23,7 @@ from lorikeet_testing.draft_heads import save_head
 from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
 from lorikeet_testing.expert_adapters import config_of, random_factors, save_experts, sparse_layers
 from lorikeet_testing.forked import ForkedProcess
+from lorikeet_testing.mtp_layers import add_mtp
 from lorikeet_testing.ranks import Run, answers, led, on_ranks, recorded
 from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
 from safetensors.torch import load_file, save_file
@@ -543,17 +544,28 @@ def test_a_rank_that_follows_has_the_same_pages_whatever_is_pinned(tmp_path: Pat
     assert recorded(config, 1) == recorded(config, 0) and len(recorded(config, 0)) > len(adapters)
 
 
-@pytest.mark.parametrize(("world", "form"), [(2, {"with_lm_head": False}), (4, {"draft_vocab": 200})])
+@pytest.mark.parametrize(
+    ("world", "family", "form"),
+    [
+        (2, "llama3-scaled-rope-tied", {"with_lm_head": False}),
+        (4, "llama2-mha", {"draft_vocab": 200}),
+        (2, "glm4-experts", None),  # its own layer
+    ],
+)
 def test_rank_0_drafts_with_a_head_what_one_rank_drafts(
-    tmp_path: Path, world: int, form: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, world: int, family: str, form: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 0 has the hidden states after the sums, and whole matrices for the head; the others get drafts as rows."""
-    case = make_case(tmp_path, "llama3-scaled-rope-tied" if world == 2 else "llama2-mha", ("all-linear-r16-rslora",))
-    head = save_head(tmp_path / "head", 64, VOCAB, **form)
+    case = make_case(tmp_path, family, ("all-linear-r16-rslora",))
     adapters, requests = [*case.adapters.values()], workload(case.adapters, 6, 12)
     requests = [replace(one, sampling=replace(one.sampling, max_tokens=12)) for one in requests]
     settings: dict[str, Any] = {"pool_mb": 8, "page_tokens": 4, "step_tokens": 64, "threads": 1}
-    settings |= {"speculation": "eagle3", "draft_model": head, "data_dir": tmp_path}
+    settings |= {"speculation": "mtp", "data_dir": tmp_path}
+    if form is None:
+        add_mtp(case.model, AutoModelForCausalLM.from_pretrained(case.model))
+    else:
+        head = save_head(tmp_path / "head", 64, VOCAB, **form)
+        settings |= {"speculation": "eagle3", "draft_model": head}
     guesses: dict[tuple[str, int], list[int]] = {}
     propose = HeadDrafter.propose
 

@@ -133,7 +133,7 @@ def test_what_is_in_fp8_is_passed_on() -> None:
 
 
 def test_speculation_is_passed_on() -> None:
-    for env, expected in ({}, "off"), ({"SPECULATION": "ngram"}, "ngram"):
+    for env, expected in ({}, "off"), ({"SPECULATION": "ngram"}, "ngram"), ({"SPECULATION": "mtp"}, "mtp"):
         parsed = arguments.parse(engine_command(Options.from_environment(env))[3:])
         assert (parsed.speculation, parsed.draft_model) == (expected, None)
     for env, folder in ({}, ROOT / "demo" / "draft"), ({"DRAFT_MODEL": "/models/head"}, Path("/models/head")):

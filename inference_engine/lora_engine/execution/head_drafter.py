@@ -1,4 +1,4 @@
-"""The drafter of `--speculation eagle3`: a draft head that reads the hidden states of the adapted model.
+"""The drafter of `--speculation eagle3` and `mtp`: a draft head that reads the hidden states of the adapted model.
 
 After each step the head runs on the accepted rows of all sequences that draft, in one pass, and each further draft is
 another pass. The tokens are read once, at the end: one wait for the device in a step, as for the step's own tokens.

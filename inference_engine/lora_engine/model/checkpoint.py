@@ -61,6 +61,7 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.files: dict[str, Path] = {}
+        self._others: dict[str, Path] = {}  # tensors that are not the language model's
         self._headers: dict[Path, dict[str, Any]] = {}
         self._starts: dict[Path, int] = {}
         self._names: dict[str, str] = {}  # stored name of each renamed tensor
@@ -83,7 +84,8 @@ class Checkpoint:
 
     def _keep_language_model(self) -> None:
         """Name the tensors of a multimodal checkpoint as those of its language model alone, and drop all others."""
-        self.files = {name: path for name, path in self.files.items() if not name.startswith(_OTHER_PARTS)}
+        self._others = {name: path for name, path in self.files.items() if name.startswith(_OTHER_PARTS)}
+        self.files = {name: path for name, path in self.files.items() if name not in self._others}
         for name in [name for name in self.files if name.startswith(LANGUAGE_MODEL)]:
             self.rename(name, f"model.{name.removeprefix(LANGUAGE_MODEL)}")
             del self.files[name]
@@ -100,6 +102,18 @@ class Checkpoint:
             number = name.removeprefix(prefix).partition(".")[0]
             if number.isdecimal() and int(number) >= first:
                 del self.files[name]
+
+    def keep_renamed(self, names: Mapping[str, str]) -> None:
+        """Keep only tensors whose names begin with a key of ``names``, which its value replaces; "" drops them too.
+
+        The first key counts.
+        """
+        files, self.files = {**self.files, **self._others}, {}
+        for name, path in files.items():
+            start = next((start for start in names if name.startswith(start)), "")
+            if begins := names.get(start):
+                renamed = begins + name.removeprefix(start)
+                self.files[renamed], self._names[renamed] = path, self.stored_name(name)
 
     def stored_name(self, name: str) -> str:
         """Return the name that a tensor has in its file; of a slice, that of the whole tensor."""

@@ -109,6 +109,7 @@ class ModelConfig:
     delta: DeltaConfig | None = None  # None: no layer is a gated delta layer
     sparse_layers: frozenset[int] = frozenset()  # layers that have experts instead of one MLP
     experts: ExpertsConfig | None = None  # None: no layer has
+    is_mtp: bool = False  # the one layer predicts a further token, with the embedding and the head of a base model
 
     @classmethod
     def load(cls, folder: Path) -> ModelConfig:
@@ -174,6 +175,29 @@ class ModelConfig:
             delta=_delta(settings, family.gated_delta) if delta_layers and family.gated_delta else None,
             sparse_layers=sparse_layers,
             experts=experts,
+        )
+
+    def mtp(self) -> ModelConfig:
+        """Return the configuration of the family's layer that predicts a further token.
+
+        It is a layer with full attention, and with experts if other layers have some. Raises ``UnsupportedModel`` for
+        families without.
+        """
+        full = [layer for layer in range(self.num_layers) if not self.windows[layer] and layer not in self.delta_layers]
+        if not self.family.mtp or not full:
+            raise UnsupportedModel(
+                f"the family {self.family.model_type} has no layer that predicts a further token, or none that is "
+                "supported; choose --speculation ngram, or eagle3 with a head for this model."
+            )
+        return replace(
+            self,
+            num_layers=1,
+            windows=(0,),
+            ropes=(self.ropes[full[-1]],),
+            delta_layers=frozenset(),
+            delta=None,
+            sparse_layers=frozenset({0} if self.sparse_layers else ()),
+            is_mtp=True,
         )
 
     def has_mlp(self, layer: int) -> bool:

@@ -116,5 +116,6 @@ class DraftHead(ABC):
             zeros = torch.zeros(slots, rows, dtype=torch.int64, device=self.device)
             features = torch.zeros(slots, rows, self.hidden_size, device=self.device, dtype=self.dtype)
             positions = torch.arange(rows, device=self.device).expand(slots, -1)
-            self.likeliest(self.run(torch.arange(slots, device=self.device), zeros, features, positions))
+            outputs = self.run(torch.arange(slots, device=self.device), zeros, features, positions)
+            self.likeliest(outputs[:, -1])
         self.rings.clear()

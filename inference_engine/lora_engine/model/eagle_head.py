@@ -6,6 +6,7 @@ Its features are hidden states of some of the base model's layers, fused by ``fc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,7 @@ from .config import ModelConfig, read_json_object
 from .draft_head import RING, DraftHead, Rings
 from .rope import RotaryPairs, rotary_table, rotate
 from .transformer import Transformer
-from .weights import ModelWeights, WholeVocabulary
-
-Vocabulary = ModelWeights | WholeVocabulary
+from .weights import SharedMatrices
 
 _PREFIXES = ("midlayer.", "layers.0.")
 _AGAIN = "copy the head from its source again"
@@ -100,7 +99,7 @@ class EagleWeights:
     token_of: torch.Tensor | None  # [draft vocabulary] the base's token of each; None: they are the same
 
     @classmethod
-    def load(cls, folder: Path, config: EagleConfig, base: Transformer, shared: Vocabulary) -> EagleWeights:
+    def load(cls, folder: Path, config: EagleConfig, base: Transformer, shared: SharedMatrices) -> EagleWeights:
         """Load a head, which may lack an embedding or an output matrix: then it has those of ``shared``.
 
         Raises ``UnsupportedModel`` if other tensors are missing, or if some are unknown or of another shape.
@@ -166,6 +165,13 @@ class EagleWeights:
         return weights
 
 
+def eagle_bytes(folder: Path, dtype: torch.dtype) -> int:
+    """Return the bytes that the weights of a head take in ``dtype``. Raises ``UnsupportedModel``."""
+    checkpoint = Checkpoint(folder)
+    shapes = [checkpoint.entry(name)["shape"] for name in checkpoint.files if name not in ("d2t", "t2d")]
+    return sum(map(prod, shapes)) * dtype.itemsize
+
+
 class EagleHead(DraftHead):
     """An EAGLE-3 head on the base model's device."""
 
@@ -179,7 +185,7 @@ class EagleHead(DraftHead):
 
     @classmethod
     def load(
-        cls, folder: Path, base: Transformer, slots: int, max_context: int, shared: Vocabulary | None = None
+        cls, folder: Path, base: Transformer, slots: int, max_context: int, shared: SharedMatrices | None = None
     ) -> EagleHead:
         """Load the head in ``folder`` for a base model, whose matrices it may share. Raises ``UnsupportedModel``.
 
@@ -202,7 +208,8 @@ class EagleHead(DraftHead):
         w, layer = self._weights, self.config.layer
         count, rows = tokens.shape
         heads, kv_heads, dim = layer.num_heads, layer.num_kv_heads, layer.head_dim
-        embedded = self._norm(F.embedding(tokens, w.embedding), w.input_norm)
+        # Adapters may have further tokens.
+        embedded = self._norm(F.embedding(tokens.clamp(max=len(w.embedding) - 1), w.embedding), w.input_norm)
         normed = self._norm(features, w.hidden_norm)
         residual = normed if self.config.normed_residual else features
         qkv = F.linear(torch.cat((embedded, normed), -1), w.qkv)

@@ -38,16 +38,28 @@ from .draft_head import DraftHead
 from .eagle_head import EagleHead
 from .lora_exchange import LoraExchange
 from .merging import MergedLayers
+from .mtp_head import MtpHead
 from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
 from .transformer import LayerInputs, Transformer
-from .weights import ModelWeights, WholeVocabulary, biased_targets, embedding_and_head, load_weights, uneven_blocks
+from .weights import (
+    ModelWeights,
+    WholeVocabulary,
+    biased_targets,
+    embedding_and_head,
+    load_weights,
+    open_mtp,
+    uneven_blocks,
+)
 
 log = logging.getLogger(__name__)
 
 # Rows beyond running sequences for adapters of whose experts only some are in the pool.
 _PARTIAL_ROWS = 64
+
+# Kinds of speculation that a draft head guesses for.
+DRAFT_HEADS = frozenset({"eagle3", "mtp"})
 
 # MiB of the page pool on a CPU, if none is configured.
 CPU_POOL_MB = 256
@@ -67,7 +79,7 @@ class LoadedModel:
     max_context: int
     tables: SlotTables | None = None  # with the Triton backend
     fp8_adapters: bool = False  # factors of adapters are packed in FP8
-    draft_head: DraftHead | None = None  # with --speculation eagle3
+    draft_head: DraftHead | None = None  # with --speculation eagle3 or mtp
     kernels_ahead: bool = False  # all kernels of usual batches are compiled
     progress: StartProgress = field(default_factory=StartProgress)
 
@@ -135,15 +147,17 @@ def _load(
         _check_deterministic(config, parallel, model_config)
     if parallel.world > 1:  # raises for heads that cannot be split, before anything is loaded
         ModelShape.of(model_config, parallel, 1, torch.device("meta"), dtype)
-    if config.speculation == "eagle3":
-        _check_draft_head(config, model_config)
+    if config.speculation in DRAFT_HEADS:
+        check_draft_head(config, model_config)
+        if config.speculation == "mtp":
+            open_mtp(config.model, model_config)  # raises before the model's weights are read
     with progress.phase("weights") as share:
         weights = load_weights(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
         )
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
     draft_head = None
-    if config.speculation == "eagle3" and parallel.rank == 0:  # other ranks get the drafts as rows of steps
+    if config.speculation in DRAFT_HEADS and parallel.rank == 0:  # other ranks get the drafts as rows of steps
         with progress.phase("draft head"):
             draft_head = load_draft_head(config, model, max_context)
     kernels_ahead = False
@@ -350,12 +364,16 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel, model: ModelC
 
 
 def load_draft_head(config: EngineConfig, model: Transformer, max_context: int) -> DraftHead:
-    """Load ``config.draft_model``, and let the model keep what it reads. Raises ``UnsupportedModel``."""
-    assert config.draft_model is not None, "it was checked before"
+    """Load the head that the settings choose, and let the model keep what it reads. Raises ``UnsupportedModel``."""
+    slots, folder = config.drafting_sequences, config.draft_model or config.model
     shared = WholeVocabulary(config.model, model.weights) if model.parallel.world > 1 else None
-    head = EagleHead.load(config.draft_model, model, config.drafting_sequences, max_context, shared)
+    head: DraftHead
+    if config.speculation == "mtp":
+        head = MtpHead.load(folder, model, slots, shared, quantised=quantises(config), by_threads=config.fast_start)
+    else:
+        head = EagleHead.load(folder, model, slots, max_context, shared)
     keep_layer_inputs(model, head, max(config.max_step_tokens, config.graph_rows))
-    log.info("loaded the draft head %s, with rings of %.1f MiB", config.draft_model, head.rings.num_bytes / 2**20)
+    log.info("loaded the draft head %s, with rings of %.1f MiB", folder, head.rings.num_bytes / 2**20)
     return head
 
 
@@ -365,17 +383,19 @@ def keep_layer_inputs(model: Transformer, head: DraftHead, rows: int) -> None:
     model.layer_inputs = LayerInputs(head.feature_layers, rows, size, model.device, model.dtype)
 
 
-def _check_draft_head(config: EngineConfig, model: ModelConfig) -> None:
-    """Raise ``ValueError`` where a draft head cannot be used; called before anything is loaded."""
+def check_draft_head(config: EngineConfig, model: ModelConfig) -> None:
+    """Raise ``ValueError`` or ``UnsupportedModel`` where a draft head cannot be used, before anything is loaded."""
     problem = ""
-    if config.draft_model is None:
+    if config.speculation == "mtp":
+        model.mtp()
+    if config.speculation == "eagle3" and config.draft_model is None:
         problem = "--draft-model names no folder of an EAGLE-3 head"
     elif model.delta is not None:
         problem = "this model has recurrent layers, whose state cannot be taken back: leave --speculation out"
     elif config.deterministic and _backend(config, torch.device(config.device)) == "torch":
         problem = "--deterministic with --backend torch computes each row apart: choose --speculation ngram"
     if problem:
-        raise ValueError(f"--speculation eagle3 is not possible here: {problem}")
+        raise ValueError(f"--speculation {config.speculation} is not possible here: {problem}")
 
 
 def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes) -> int:

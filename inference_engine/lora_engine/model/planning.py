@@ -12,10 +12,22 @@ from lora_engine.config import EngineConfig
 
 from .config import ModelConfig, read_json_object
 from .device_memory import RESERVE, DeviceMemory, adapter_pages, reserve_bytes, sampling_bytes
-from .loading import check_experts, choose_dtype, fp8_adapters, fp8_kv, quantises, slot_tables, target_shapes
+from .draft_head import Rings
+from .eagle_head import EagleConfig, eagle_bytes
+from .loading import (
+    DRAFT_HEADS,
+    check_draft_head,
+    check_experts,
+    choose_dtype,
+    fp8_adapters,
+    fp8_kv,
+    quantises,
+    slot_tables,
+    target_shapes,
+)
 from .parallel import Parallel
 from .shape import ModelShape
-from .weights import load_weights, weight_bytes
+from .weights import load_mtp_weights, load_weights, weight_bytes
 
 # Bytes that CUDA, cuBLAS and the compiled kernels take on a card, and NCCL's buffers beside them. Assumed, generously:
 # they depend on versions and cards, and the log of a start has what they really take with the weights.
@@ -56,10 +68,11 @@ class Plan:
         return adapter_pages(self.shape, self.memory.geometry, targets, rank, names, fp8_rows)
 
 
-def plan(config: EngineConfig, model: ModelConfig, card: int, weights: int = 0) -> Plan:
+def plan(config: EngineConfig, model: ModelConfig, card: int, weights: int = 0, head: int = 0) -> Plan:
     """Return the memory of each card of ``card`` bytes; ``weights`` are those of a checkpoint, 0: computed.
 
-    Raises ``ValueError`` for a model that cannot be split, or settings that exclude each other.
+    ``head`` are those of the model's own draft head in a checkpoint. Raises ``ValueError`` for a model that cannot be
+    split, or settings that exclude each other, and ``UnsupportedModel`` for a draft head that is not supported.
     """
     dtype, parallel = choose_dtype(config.dtype, torch.device("cuda")), Parallel(0, config.tensor_parallel)
     quantised = quantises(config) or model.quantization is not None
@@ -76,6 +89,9 @@ def plan(config: EngineConfig, model: ModelConfig, card: int, weights: int = 0) 
     if config.merges:
         of_tokens = model.vocab_size * model.hidden_size // config.tensor_parallel * dtype.itemsize
         parts["merged weights"] = weights - of_tokens * (1 if model.tie_embeddings else 2)
+    if config.speculation in DRAFT_HEADS:
+        check_draft_head(config, model)
+        parts["draft head"] = _draft_head(config, model, dtype, quantised, head)
     parts |= {
         "CUDA and libraries (assumed)": _CONTEXT_BYTES + (_NCCL_BYTES if config.tensor_parallel > 1 else 0),
         "tables of adapters": of_tables,
@@ -94,12 +110,33 @@ def plan_for(config: EngineConfig, card: int) -> Plan:
     """
     path = config.model / "config.json" if config.model.is_dir() else config.model
     model = ModelConfig.from_dict(read_json_object(path))
-    weights = 0
+    weights = head = 0
     if any(path.parent.glob("*.safetensors")):
         dtype, parallel = choose_dtype(config.dtype, torch.device("cuda")), Parallel(0, config.tensor_parallel)
-        loaded = load_weights(path.parent, model, torch.device("meta"), dtype, parallel, quantises(config))
-        weights = loaded.num_bytes()
-    return plan(config, model, card, weights)
+        quantised, meta = quantises(config), torch.device("meta")
+        weights = load_weights(path.parent, model, meta, dtype, parallel, quantised).num_bytes()
+        if config.speculation == "mtp":
+            head = load_mtp_weights(path.parent, model, meta, dtype, quantised).num_bytes()
+    return plan(config, model, card, weights, head)
+
+
+def _draft_head(config: EngineConfig, model: ModelConfig, dtype: torch.dtype, quantised: bool, weights: int) -> int:
+    """Return the bytes of a draft head and of its rings, on the one card that has them.
+
+    ``weights`` are those of a layer in a checkpoint.
+    """
+    if config.speculation == "mtp":
+        layer = model.mtp()
+        weights = weights or weight_bytes(layer, dtype, Parallel(), quantised)
+    else:
+        assert config.draft_model is not None, "it was checked before"
+        layer = EagleConfig.load(config.draft_model, model).layer
+        weights = eagle_bytes(config.draft_model, dtype)
+    if config.tensor_parallel > 1:  # the card has only a part of the embedding and the head, and the head shares them
+        matrices = 1 if model.tie_embeddings or config.speculation != "mtp" else 2
+        weights += matrices * model.vocab_size * model.hidden_size * dtype.itemsize
+    sizes = config.drafting_sequences, layer.num_kv_heads, layer.head_dim
+    return weights + Rings(*sizes, torch.device("meta"), dtype).num_bytes
 
 
 def _activations(config: EngineConfig, model: ModelConfig, shape: ModelShape) -> int:

@@ -32,7 +32,10 @@ from .weights import DeltaParameters, LayerWeights, ModelWeights
 
 
 class LayerInputs:
-    """The hidden states that some layers read, of all rows of the last pass: what a draft head reads."""
+    """The hidden states that some layers read, of all rows of the last pass: what a draft head reads.
+
+    The number of all layers stands for what the head of the base model reads, the states after the last norm.
+    """
 
     def __init__(self, layers: Sequence[int], rows: int, hidden_size: int, device: torch.device, dtype: torch.dtype):
         self.places = {layer: place * hidden_size for place, layer in enumerate(layers)}
@@ -119,6 +122,12 @@ class Transformer:
         residual = embed(token_ids, self.weights.embedding, self.vocabulary, embeddings, singly=self.ops.invariant)
         if self._embedding_scale != 1.0:
             residual.mul_(self._embedding_scale)
+        return self.through_layers(residual, rows, plan, layers)
+
+    def through_layers(
+        self, residual: torch.Tensor, rows: torch.Tensor | None, plan: Any, layers: Sequence[int] | None = None
+    ) -> torch.Tensor:
+        """Compute ``hidden`` of the layers' input ``residual [tokens, hidden]``, which is overwritten."""
         delta: Addable | None = None
         weights = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
         for index in range(len(weights)) if layers is None else layers:
@@ -142,8 +151,10 @@ class Transformer:
             delta = self._sum(mixed, layer.attention_out_norm)
             x = self.ops.add_norm_for(residual, delta, layer.mlp_norm, (mlp,), plan)
             delta = self._sum(self._mlp(index, layer, x, plan), layer.mlp_out_norm)
-        if isinstance(delta, PartialSum):  # of all rows
+        keeps = self.layer_inputs is not None and self.config.num_layers in self.layer_inputs.places
+        if keeps or isinstance(delta, PartialSum):  # of all rows
             hidden = self.ops.add_norm(residual, delta, self.weights.final_norm)
+            self._keep_input(self.config.num_layers, hidden)
             return hidden if rows is None else hidden[rows]
         if rows is not None:
             residual, delta = residual[rows], None if delta is None else delta[rows]
@@ -196,10 +207,13 @@ class Transformer:
 
     def _attention(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         qkv = self.ops.project(QKV, index, x, layer.mixer_in, layer.mixer_in_bias, plan)
-        attended = self.ops.attend(index, layer, qkv, plan)
+        attended = self._attend(index, layer, qkv, plan)
         # Where the MLP's output is added to attention's before the sum, the MLP's has the place for it.
         out = None if self.config.family.parallel_mlp else self._addend(len(attended))
         return self.ops.project(OUT, index, attended, layer.mixer_out, layer.mixer_out_bias, plan, out)
+
+    def _attend(self, index: int, layer: LayerWeights, qkv: torch.Tensor, plan: Any) -> torch.Tensor:
+        return self.ops.attend(index, layer, qkv, plan)
 
     def _gated_delta(
         self, index: int, layer: LayerWeights, delta: DeltaParameters, x: Activations, plan: Any

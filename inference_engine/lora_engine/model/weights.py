@@ -49,6 +49,9 @@ SINKS = "self_attn.sinks"
 SEPARATE_SHARED, CORRECTION = "mlp.shared_experts", "mlp.gate.e_score_correction_bias"
 EXPERT_MODULES = ("gate_proj", "up_proj", "down_proj")
 EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+# The norms of the inputs of a layer that predicts a further token, an embedding and a hidden state, and the product
+# that joins them; beside those of any layer.
+MTP_NAMES = ("model.layers.0.enorm.weight", "model.layers.0.hnorm.weight", "model.layers.0.eh_proj.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,9 +305,12 @@ class ModelWeights:
 def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
     """Return the shape of every tensor of the model by its name in checkpoints; tied embeddings count once."""
     family, hidden, head_dim = config.family, config.hidden_size, config.head_dim
-    shapes: dict[str, Shape] = {EMBEDDING: (config.vocab_size, hidden), FINAL_NORM: (hidden,)}
-    if not config.tie_embeddings:
-        shapes[LM_HEAD] = (config.vocab_size, hidden)
+    shapes: dict[str, Shape] = {FINAL_NORM: (hidden,)}
+    if config.is_mtp:
+        shapes |= zip(MTP_NAMES, ((hidden,), (hidden,), (hidden, 2 * hidden)), strict=True)
+    else:
+        of_tokens = (EMBEDDING,) if config.tie_embeddings else (EMBEDDING, LM_HEAD)
+        shapes |= dict.fromkeys(of_tokens, (config.vocab_size, hidden))
     whole = family.qk_norm == "all"
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}."
@@ -541,13 +547,25 @@ class WholeVocabulary:
         return embedding_and_head(self._folder, self._weights)[index].to(self._weights.embedding.device)
 
 
-def _open(folder: Path, config: ModelConfig, device: torch.device, by_threads: bool) -> Checkpoint:
+# Embedding and head of a base model that a draft head shares.
+SharedMatrices = ModelWeights | WholeVocabulary
+
+
+def _files(folder: Path, device: torch.device, by_threads: bool) -> Checkpoint:
     if device.type == "meta":
-        checkpoint: Checkpoint = ShapesOnly(folder)
-    else:
-        on_device = by_threads and device.type == "cuda"
-        checkpoint = DeviceCheckpoint(folder, device) if on_device else Checkpoint(folder)
+        return ShapesOnly(folder)
+    return DeviceCheckpoint(folder, device) if by_threads and device.type == "cuda" else Checkpoint(folder)
+
+
+def _open(folder: Path, config: ModelConfig, device: torch.device, by_threads: bool) -> Checkpoint:
+    checkpoint = _files(folder, device, by_threads)
     checkpoint.drop_layers(config.num_layers)
+    _find_tensors(checkpoint, config)
+    return checkpoint
+
+
+def _find_tensors(checkpoint: Checkpoint, config: ModelConfig) -> None:
+    """Name the layers' tensors as the other functions do, where the files name them otherwise."""
     for layer in range(config.num_layers):
         prefix = f"model.layers.{layer}."
         for stored, name in config.family.stored_names.items():
@@ -559,7 +577,6 @@ def _open(folder: Path, config: ModelConfig, device: torch.device, by_threads: b
                 checkpoint.join(names, prefix + name)
         if layer in config.sparse_layers:
             _find_experts(checkpoint, config, prefix)
-    return checkpoint
 
 
 def _find_experts(checkpoint: Checkpoint, config: ModelConfig, prefix: str) -> None:
@@ -630,7 +647,10 @@ def _fp8_tensors(
         stored = checkpoint.stored_name(name).removesuffix(".weight").replace(LANGUAGE_MODEL, "model.")
         if not name.startswith("model.layers.") or len(shape) != 2:
             continue
-        if not (config.quantization.covers(module) and config.quantization.covers(stored)):
+        if config.is_mtp:  # whose modules are rarely among the ignored ones, whether they are in FP8 or not
+            if not checkpoint.in_fp8(name):
+                continue
+        elif not (config.quantization.covers(module) and config.quantization.covers(stored)):
             continue
         if module.endswith((f".{ROUTER}", f".{SHARED_GATE}")) and not checkpoint.in_fp8(name):
             continue  # no linear module to some programs that quantise
@@ -640,6 +660,67 @@ def _fp8_tensors(
         if names.input:
             scales[names.input] = ((), (1,))
     return in_fp8, scales
+
+
+@dataclass(frozen=True, slots=True)
+class MtpWeights:
+    """The weights of a layer that predicts a further token, beside the embedding and the head of its base model.
+
+    ``joined [hidden, 2 * hidden]`` is the product that reads the normed embedding, then the normed hidden state.
+    """
+
+    embedding_norm: torch.Tensor
+    hidden_norm: torch.Tensor
+    joined: Matrix
+    layer: LayerWeights
+    final_norm: torch.Tensor
+
+    def num_bytes(self) -> int:
+        norms = self.embedding_norm.nbytes + self.hidden_norm.nbytes + self.final_norm.nbytes
+        return norms + self.joined.nbytes + self.layer.num_bytes()
+
+
+def load_mtp_weights(
+    folder: Path,
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantised: bool = False,
+    by_threads: bool = False,
+) -> MtpWeights:
+    """Load the layer of a base model that predicts a further token; ``config`` is that of the base model.
+
+    Its matrices are in FP8 where the files have them so, or if ``quantised``. Raises ``UnsupportedModel``.
+    """
+    checkpoint, config = open_mtp(folder, config, device, by_threads), config.mtp()
+    in_fp8, scales = _fp8_tensors(checkpoint, config)
+    checkpoint.check(tensor_shapes(config), in_fp8, scales, mxfp4_shapes(config))
+    weights = _Loader(checkpoint, config, device, dtype, Parallel(), quantised and not in_fp8, in_fp8).mtp()
+    checkpoint.raise_for_values(dtype)
+    return weights
+
+
+def open_mtp(
+    folder: Path, config: ModelConfig, device: torch.device | None = None, by_threads: bool = False
+) -> Checkpoint:
+    """Find the tensors of the layer that predicts a further token. Raises ``UnsupportedModel`` if there are none."""
+    layer, checkpoint = config.mtp(), _files(folder, device or torch.device("cpu"), by_threads)
+    checkpoint.keep_renamed({start.format(layers=config.num_layers): to for start, to in config.family.mtp.items()})
+    if MTP_NAMES[-1] not in checkpoint.files:
+        raise UnsupportedModel(
+            f"{folder} has no layer that predicts a further token: many copies of models leave its tensors out; use "
+            "the checkpoint as it was published, or choose --speculation ngram."
+        )
+    _find_tensors(checkpoint, layer)
+    return checkpoint
+
+
+def random_mtp_weights(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0, quantised: bool = False
+) -> MtpWeights:
+    """Return random weights for a base model's layer that predicts a further token, for measurements."""
+    config = config.mtp()
+    return _Loader(_Random(config, device, dtype, seed), config, device, dtype, Parallel(), quantised, {}).mtp()
 
 
 def random_weights(
@@ -659,6 +740,8 @@ def weight_bytes(config: ModelConfig, dtype: torch.dtype, parallel: Parallel, qu
     """Return the bytes of a model's weights on one rank, from its configuration alone."""
     device = torch.device("meta")
     loader = _Loader(_Empty(config, dtype), config, device, dtype, parallel, quantised, {})
+    if config.is_mtp:
+        return loader.mtp().num_bytes()
     total = loader.of_tokens(EMBEDDING).nbytes * (1 if config.tie_embeddings else 2) + loader.norm(FINAL_NORM).nbytes
     alike: dict[tuple[LayerKind, bool], int] = {}  # layers of a kind have tensors of the same shapes
     for layer in range(config.num_layers):
@@ -819,6 +902,17 @@ class _Loader:
         )
         weights.join_gates()
         return weights
+
+    def mtp(self) -> MtpWeights:
+        """Load the layer of a configuration with ``is_mtp``."""
+        embedding_norm, hidden_norm, joined = MTP_NAMES
+        return MtpWeights(
+            embedding_norm=self.norm(embedding_norm),
+            hidden_norm=self.norm(hidden_norm),
+            joined=self._joined([joined], [self._module(joined)]),
+            layer=self.layer(0),
+            final_norm=self.norm(FINAL_NORM),
+        )
 
     def _sinks(self, prefix: str) -> torch.Tensor:
         heads = self._parallel.shard(self._config.num_heads, "attention heads")

@@ -63,7 +63,8 @@ _HELP = {
     "prefetch": "waiting requests whose adapters are loaded to the device before they are scheduled",
     "max_lora_rank": f"highest adapter rank that is accepted, up to {HIGHEST_LORA_RANK}",
     "speculation": "ngram (steps also compute guessed next tokens, looked up in the same text; same output), eagle3 "
-    "(the same, guessed by a draft head that all adapters share) or off",
+    "(the same, guessed by a draft head that all adapters share), mtp (the same, by the model's own layer for that, "
+    "which GLM-4.5, Qwen3-Next and Qwen3.5 have) or off",
     "draft_model": "folder of the EAGLE-3 head for --speculation eagle3, in Hugging Face format",
     "speculation_tokens": "guessed tokens of a sequence in a step at most",
     "speculation_max_running": "running sequences beyond which nothing is guessed",
@@ -108,7 +109,7 @@ _CHOICES = {
     "lora_sharding": ["auto", "outer", "full"],
     "tool_format": [str(name) for name in TOOL_FORMATS],
     "reasoning_format": list(REASONING_SETTINGS),
-    "speculation": ["off", "ngram", "eagle3"],
+    "speculation": ["off", "ngram", "eagle3", "mtp"],
 }
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}

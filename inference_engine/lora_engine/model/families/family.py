@@ -157,6 +157,9 @@ class Family:
     refused: Mapping[str, str] = field(default_factory=dict)  # unsupported settings, which must not be true: meaning
     unsupported: Callable[[Settings], str] | None = None  # returns what config.json asks for that is not; "": nothing
     multimodal: str = ""  # model_type of checkpoints that contain this model beside a vision tower
+    # Tensors of a layer that predicts a further token, in checkpoints that have one: how their names begin ("{layers}"
+    # is the number of the other layers), and how they begin where they are loaded, see ``weights.MTP_NAMES``.
+    mtp: Mapping[str, str] = field(default_factory=dict)
 
     def norms(self, *, gated_delta: bool) -> tuple[str, str, str, str]:
         """Return the names of a layer's norms: before and after its mixer, before and after its MLP ("": none)."""

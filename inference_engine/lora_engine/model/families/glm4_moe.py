@@ -20,4 +20,10 @@ FAMILY = Family(
         sigmoid=True,
         sparse=lambda settings, layer: layer >= settings["first_k_dense_replace"],
     ),
+    mtp={
+        "model.layers.{layers}.shared_head.norm.": "model.norm.",
+        "model.layers.{layers}.shared_head.head.": "",  # copies of the model's
+        "model.layers.{layers}.embed_tokens.": "",
+        "model.layers.{layers}.": "model.layers.0.",
+    },
 )  # fmt: skip

@@ -19,4 +19,11 @@ FAMILY = Family(
     o_bias="attention_bias",
     layer_types=every_nth_full("full_attention_interval", 4, other="linear_attention"),
     multimodal="qwen3_5",
+    mtp={
+        "mtp.layers.0.": "model.layers.0.",
+        "mtp.pre_fc_norm_embedding.": "model.layers.0.enorm.",
+        "mtp.pre_fc_norm_hidden.": "model.layers.0.hnorm.",
+        "mtp.fc.": "model.layers.0.eh_proj.",
+        "mtp.norm.": "model.norm.",
+    },
 )  # fmt: skip
