@@ -9,12 +9,13 @@ records their tokens. In the others, a drafter that knows these proposes `--draf
 step, each right with a chance of `--right`. Tokens are sampled at a temperature at which the seeded noise decides, so
 that other roundings of other batches change few of them; each row has the share of drafts that were accepted.
 
-"known" drafts cost nothing: the step's rows alone. "eagle3" ones are known too, but the head makes as many in the same
-step, so they cost its passes and the wait for their tokens. `step_ms` is the time of a step, `speedup` the streams'
-speed by that without drafts. "ngram" and "eagle3 default" are drafters and policy as users get them: on these texts,
-which repeat nothing and which the head does not know, both must cost next to nothing, and beyond 32 running sequences
-nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left out. `--no-head` leaves the
-head out, to see what keeping the hidden states that it reads costs steps without drafts.
+"known" drafts cost nothing: the step's rows alone. "eagle3" or "mtp" ones are known too, but the head makes as many in
+the same step, so they cost its passes and the wait for their tokens. `step_ms` is the time of a step, `speedup` the
+streams' speed by that without drafts. "ngram" and "eagle3 default" are drafters and policy as users get them: on these
+texts, which repeat nothing and which the head does not know, both must cost next to nothing, and beyond 32 running
+sequences nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left out. `--no-head` leaves the
+head out, to see what keeping the hidden states that it reads costs steps without drafts. `--drafter mtp` takes the
+model's own layer instead, such as GLM-4.5-Air's (`--model glm-4.5-air --quantization fp8` on a card of 141 GB).
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ from lora_engine.engine import Engine
 from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model.draft_head import DraftHead
 from lora_engine.model.eagle_head import EagleConfig, EagleHead, EagleWeights
-from lora_engine.model.loading import keep_layer_inputs
+from lora_engine.model.loading import keep_layer_inputs, quantises
+from lora_engine.model.mtp_head import MtpHead
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
+from lora_engine.model.weights import random_mtp_weights
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.scheduling.speculation import Speculation, speculation_of
@@ -48,6 +51,11 @@ from lora_engine.scheduling.speculation import Speculation, speculation_of
 MODELS["tiny"] = MODELS["llama-3.1-8b"] | {
     "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "max_position_embeddings": 2048,
+}  # fmt: skip
+MODELS["tiny-mtp"] = MODELS["glm-4.5-air"] | {
+    "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "max_position_embeddings": 2048,
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
 }  # fmt: skip
 ADAPTERS = 16
 STREAMS, DRAFTS, RIGHT = (1, 4, 16, 32, 64, 128, 256), (1, 2, 3, 4, 5, 7), (0.0, 0.3, 0.5, 0.7, 0.9)
@@ -98,6 +106,14 @@ class KnownAnswersAtCost(KnownAnswers):
 
     def forget(self, sequence: Sequence) -> None:
         self._head.forget(sequence)
+
+
+def random_mtp_head(model: Transformer, slots: int, *, quantised: bool) -> DraftHead:
+    """Return the model's own layer with random weights."""
+    weights = random_mtp_weights(model.config, model.device, model.dtype, quantised=quantised)
+    head = MtpHead(model, weights, slots)
+    head.run_largest()
+    return head
 
 
 def random_head(model: Transformer, slots: int, max_context: int) -> DraftHead:
@@ -183,15 +199,19 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--max-running", type=int, default=512)
+    parser.add_argument("--drafter", default="eagle3", choices=["eagle3", "mtp"])
+    parser.add_argument("--quantization", default="auto", choices=["auto", "fp8"])
     parser.add_argument("--no-head", action="store_true")
     parser.add_argument("--try-out", action="store_true")
     arguments = parser.parse_args()
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running, prefix_cache=False,
+        quantization=arguments.quantization,
         gpu_memory_fraction=0.86,  # the head is made after the pool
     )  # fmt: skip
     if arguments.try_out:
-        arguments.model, arguments.prompt, arguments.tokens = "tiny", 8, 24
+        arguments.model = "tiny-mtp" if arguments.drafter == "mtp" else "tiny"
+        arguments.prompt, arguments.tokens = 8, 24
         arguments.streams, arguments.drafts, arguments.right = (1, 3), (1, 4), (0.0, 0.8)
         offline_throughput._memory = PageableMemory()
         offline_throughput._noise[False] = 0.01 * torch.randn(1 << 20, dtype=torch.bfloat16)
@@ -200,7 +220,11 @@ def main() -> None:
     loaded = random_model(replace(config, model_name=arguments.model), Parallel())
     if not arguments.no_head:
         with torch.inference_mode():
-            loaded.draft_head = random_head(loaded.model, max(arguments.streams), config.max_context)
+            slots = max(arguments.streams)
+            if arguments.drafter == "mtp":
+                loaded.draft_head = random_mtp_head(loaded.model, slots, quantised=quantises(config))
+            else:
+                loaded.draft_head = random_head(loaded.model, slots, config.max_context)
         keep_layer_inputs(loaded.model, loaded.draft_head, max(config.max_step_tokens, config.graph_rows))
     engine = Engine(config, source, loaded)
     for index in range(ADAPTERS):
@@ -216,8 +240,8 @@ def main() -> None:
         rows.add(f"{streams} streams, none", "token_ms", plain.token_ms, "ms")
         defaults = {"ngram": speculation_of(replace(config, speculation="ngram"), has_states=False)}
         if (head := engine._head) is not None:
-            chosen = replace(config, speculation="eagle3")
-            defaults["eagle3 default"] = speculation_of(chosen, has_states=False, head=head)
+            chosen = replace(config, speculation=arguments.drafter)
+            defaults[f"{arguments.drafter} default"] = speculation_of(chosen, has_states=False, head=head)
         for name, policy in defaults.items():
             result = run(engine, policy, *size)
             speed = plain.token_ms / result.token_ms
@@ -229,7 +253,7 @@ def main() -> None:
             for right in arguments.right:
                 drafters: dict[str, KnownAnswers] = {"known": KnownAnswers(plain.answers, right)}
                 if head is not None:
-                    drafters["eagle3"] = KnownAnswersAtCost(plain.answers, right, head)
+                    drafters[arguments.drafter] = KnownAnswersAtCost(plain.answers, right, head)
                 for name, drafter in drafters.items():
                     result = run(engine, FixedDepth(drafter, drafts, streams), *size)
                     settings = {"drafts": drafts, "right": right, **_settings(result)}
