@@ -13,9 +13,9 @@ that other roundings of other batches change few of them; each row has the share
 the same step, so they cost its passes and the wait for their tokens. `step_ms` is the time of a step, `speedup` the
 streams' speed by that without drafts. "ngram" and "eagle3 default" are drafters and policy as users get them: on these
 texts, which repeat nothing and which the head does not know, both must cost next to nothing, and beyond 32 running
-sequences nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left out. `--no-head` leaves the
-head out, to see what keeping the hidden states that it reads costs steps without drafts. `--drafter mtp` takes the
-model's own layer instead, such as GLM-4.5-Air's (`--model glm-4.5-air --quantization fp8` on a card of 141 GB).
+sequences nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left out. `--no-head`
+leaves the head out, to see what keeping the hidden states that it reads costs steps without drafts. `--drafter mtp`
+takes the model's own layer instead, such as GLM-4.5-Air's (`--model glm-4.5-air --quantization fp8`, 141 GB).
 """
 
 from __future__ import annotations
