@@ -69,13 +69,12 @@ PARTS = {
     "control_plane.adapters.uploads.validation_job": {"decide": "worker: decide", "inspect": "worker: the child"},
     "control_plane.adapters.artifacts.store": {
         "FolderStore.put": "worker: put into the store",
-        "FolderStore._read_back": "worker: digest of what is stored",
+        "read_digests": "worker: digests of what is stored",
         "_bring": "worker: bring a file into the store",
     },
     "control_plane.adapters.uploads.actions": {
         "claim_next": "worker: claim the import",
         "accept_upload": "worker: accept",
-        "_create_version": "worker: make the version",
     },
     "control_plane.fleet.placements.actions": {
         "claim_next": "worker: claim the staging",

@@ -28,6 +28,7 @@ from django.db.models import Model
 from django.utils import timezone
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.peft_files import adapter_files
+from lorikeet_testing.platform_fixtures import ScriptedChild
 from lorikeet_testing.seed import add_version
 from lorikeet_testing.web import eventually
 
@@ -151,8 +152,12 @@ def test_the_checks_of_a_tenant_with_many_uploads_are_nice(
 ) -> None:
     """Of two cores, another tenant's first check has one to itself."""
     asked: list[int] = []
-    monkeypatch.setattr(validation_job, "_run", lambda request, _: asked.append(json.loads(request)["nice"]))
-    monkeypatch.setattr(validation_job, "_read", lambda *_: validation_job.Verdict(problem=uploads.GIVEN_UP))
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["nice"])
+        return {"problem": uploads.GIVEN_UP}
+
+    monkeypatch.setattr(validation_job, "start_child", lambda: ScriptedChild(answer))
     for org in (acme, acme, globex):
         send(org, committing)
     told: dict[str, list[int]] = {"acme": [], "globex": []}
@@ -288,8 +293,9 @@ def test_a_worker_that_stood_still_leaves_the_others_files(
     ours = Path(second[0].folder) / f"unpacked-{second[0].attempts}"
     ours.mkdir()
     (Path(second[0].folder) / "unpacked-1").mkdir()
-    monkeypatch.setattr(validation_job, "_run", lambda *_: subprocess.CompletedProcess([], 0, '{"problem": {}}', ""))
-    validation_job.inspect(*first)
+    monkeypatch.setattr(validation_job, "start_child", lambda: ScriptedChild(lambda _: {"problem": {}}))
+    with pytest.raises(validation_job.RefusedError):
+        validation_job.inspect(*first)
     assert ours.is_dir()
     assert not (Path(second[0].folder) / "unpacked-1").exists()
 
@@ -679,17 +685,17 @@ def test_a_worker_that_stops_in_order_gives_the_upload_back(
 ) -> None:
     """At once, and it does not count as an attempt: restarts must not use up the upload's."""
     send(acme, committing)
-    run = validation_job._run
+    start_child = validation_job.start_child
 
-    def cut_short(request: str, wall_s: int) -> Any:
+    def cut_short() -> Any:
         raise validation_job.ValidationCancelledError
 
     for _ in range(uploads.MAX_ATTEMPTS + 1):
-        monkeypatch.setattr(validation_job, "_run", cut_short)
+        monkeypatch.setattr(validation_job, "start_child", cut_short)
         with committing(), pytest.raises(validation_job.ValidationCancelledError):
             validation_job.validate_next()
         assert (Upload.objects.get().state, Upload.objects.get().attempts) == (UploadState.RECEIVED, 0)
-    monkeypatch.setattr(validation_job, "_run", run)
+    monkeypatch.setattr(validation_job, "start_child", start_child)
     with committing():
         assert validation_job.validate_next()
     assert Upload.objects.get().state == UploadState.ACCEPTED

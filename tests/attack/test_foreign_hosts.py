@@ -103,8 +103,8 @@ def stage_all() -> None:
 def work_off() -> None:
     """What workers do until nothing is left that can be done now."""
     EngineHost.objects.exclude(boot_id="").update(state="online")
-    while (placement := actions.claim_next()) is not None:
-        tasks.attempt(placement)
+    while tasks.stage_next():
+        pass
 
 
 def placed() -> set[tuple[str, str]]:

@@ -173,7 +173,7 @@ def test_an_offset_that_is_damaged(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "offset").write_bytes(text)
     assert acknowledged(tmp_path) == 0
     with Transfer(tmp_path) as transfer:
-        transfer.write(b"good")
+        transfer.write([b"good"])
         transfer.keep()
     assert acknowledged(tmp_path) == 4
 
@@ -181,9 +181,9 @@ def test_an_offset_that_is_damaged(tmp_path: Path, text: bytes) -> None:
 def test_after_a_failed_flush_nothing_of_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The operating system reports it once; the next flush succeeds although the bytes are lost."""
     with Transfer(tmp_path) as transfer:
-        transfer.write(b"good")
+        transfer.write([b"good"])
         transfer.keep()
-        transfer.write(b"lost")
+        transfer.write([b"lost"])
         with monkeypatch.context() as broken:
             broken.setattr(os, "fdatasync", refuse(errno.EIO))
             with pytest.raises(OSError, match="output"):
@@ -276,7 +276,7 @@ def test_a_valid_upload_waits_for_room(waiting: Upload, disk: Disk, committing: 
     [
         (call, code)
         for call, code in product(
-            ["unpack_upload", "fork", "put", "fsync", "rename"],
+            ["unpack_upload", "fork", "put", "fsync", "sync_folder"],
             [errno.ENOSPC, errno.EIO, errno.EROFS, errno.ENOMEM],
         )
         if (call, code) != ("unpack_upload", errno.ENOMEM)
@@ -288,10 +288,10 @@ def test_each_step_can_be_refused(
 ) -> None:
     places = {
         "unpack_upload": "lora_engine.peft_format.unpack_upload",
-        "fork": "control_plane.adapters.uploads.validation_job._run",
+        "fork": "control_plane.adapters.uploads.validation_job.start_child",
         "put": "control_plane.adapters.artifacts.store.FolderStore.put",
         "fsync": "os.fsync",
-        "rename": "control_plane.adapters.artifacts.store.FolderStore._publish",
+        "sync_folder": "control_plane.adapters.artifacts.store.sync_folder",
     }
     with monkeypatch.context() as broken:
         broken.setattr(places[call], refuse(code))
@@ -345,7 +345,7 @@ def test_a_broken_folder_does_not_stop_the_others_from_being_tended(
     begin = {"acting": acme.principal(), "description": "", "file_name": "a.tar", "size": 4}
     broken, whole = (begin_resumable(name=name, **begin) for name in ("broken", "whole"))
     with Transfer(Path(whole.folder)) as transfer:
-        transfer.write(b"data")
+        transfer.write([b"data"])
         transfer.keep()
     read = acknowledged
 

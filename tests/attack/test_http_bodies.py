@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from django.core.exceptions import RequestAborted
 from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.web import WebProcess
 from websockets.sync.client import connect
@@ -18,7 +19,7 @@ from websockets.sync.client import connect
 from control_plane.adapters.registry.upload_bounds import largest_upload_bytes
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
-from control_plane.adapters.uploads.spool import PIECE, PIECES, Gathered, require_room
+from control_plane.adapters.uploads.spool import PIECE, PIECES, batches, require_room
 from control_plane.core.db import run_db
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http import json_body
@@ -381,15 +382,32 @@ def test_the_reader_is_the_only_one(settings: Any) -> None:
     assert issubclass(JsonError, LorikeetError)
 
 
-def test_parts_of_an_upload_go_to_the_disk_as_they_came() -> None:
+async def test_parts_of_an_upload_go_to_the_disk_as_they_came() -> None:
     """Copied into one buffer they took the event loop four times as long. Small ones wait in no great number."""
-    gathered, part = Gathered(), bytes(PIECE // 2)
-    gathered.add(part)
-    assert not gathered.is_enough
-    gathered.add(part)
-    assert gathered.is_enough and gathered.size == PIECE
-    assert all(piece is part for piece in gathered.take()) and not gathered.size
-    for _ in range(PIECES):
-        assert not gathered.is_enough
-        gathered.add(b"xy")
-    assert gathered.is_enough and len(gathered.take()) == PIECES
+    part = bytes(PIECE // 2)
+    bodies = iter([part, part, *[b"xy"] * PIECES, b"z"])
+
+    async def receive() -> dict[str, Any]:
+        body = next(bodies, None)
+        return (
+            {"type": "http.disconnect"} if body is None else {"type": "http.request", "body": body, "more_body": True}
+        )
+
+    taken = []
+    with pytest.raises(RequestAborted):
+        async for parts in batches(receive):
+            taken.append(parts)
+    assert [len(parts) for parts in taken] == [2, PIECES, 1]
+    assert all(piece is part for piece in taken[0]) and taken[2] == [b"z"], "those before the end are there too"
+
+
+async def test_a_body_without_an_end_is_cut_off_when_it_is_silent() -> None:
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0 if not taken else 60)
+        return {"type": "http.request", "body": b"x" * PIECE, "more_body": True}
+
+    taken = list[list[bytes]]()
+    with pytest.raises(RequestAborted):
+        async for parts in batches(receive, 0.05):
+            taken.append(parts)
+    assert len(taken) == 1

@@ -61,7 +61,7 @@ def test_put_and_remove(store: S3Store, folder: Path, url: str) -> None:
     assert store.has(digest)
     assert (stored.digest, stored.file_digests) == (digest, folder_digests(folder))
     assert stored.bytes == sum(path.stat().st_size for path in folder.iterdir())
-    assert stored.uri == f"{url}/sha256/{digest[7:9]}/{digest[7:]}"
+    assert store.uri(digest) == f"{url}/sha256/{digest[7:9]}/{digest[7:]}"
     assert store.put(folder, digest) == stored
     assert list(store.digests()) == [digest]
     store.remove(digest)

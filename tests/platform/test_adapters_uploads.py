@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
-import subprocess
 import zipfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,6 +17,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 from lorikeet_testing import peft_files
 from lorikeet_testing.peft_files import adapter_files, config_bytes, safetensors_bytes, tensors
+from lorikeet_testing.platform_fixtures import ScriptedChild
 
 from control_plane.adapters.registry.models import Adapter, AdapterVersion, VersionState
 from control_plane.adapters.uploads import actions as uploads
@@ -266,8 +265,7 @@ def test_child_limits(acme: Any, host: EngineHost, queue: Any, committing: Any, 
 def test_memory_that_ends_within_a_system_call(
     acme: Any, host: EngineHost, queue: Any, committing: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = json.dumps({"disk": errno.ENOMEM})
-    monkeypatch.setattr(validation_job, "_run", lambda *_: subprocess.CompletedProcess([], 0, stdout=answer, stderr=""))
+    monkeypatch.setattr(validation_job, "start_child", lambda: ScriptedChild(lambda _: {"disk": errno.ENOMEM}))
     with committing():
         post(acme, adapter_files())
         validation_job.validate_next()

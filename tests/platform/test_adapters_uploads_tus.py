@@ -21,9 +21,9 @@ from lorikeet_testing.tus_requests import BODY, TUS, ask, at, creation, metadata
 from lorikeet_testing.web import WebProcess, eventually
 
 from control_plane.adapters.uploads import actions as uploads
-from control_plane.adapters.uploads import tus, validation_job
+from control_plane.adapters.uploads import validation_job
 from control_plane.adapters.uploads.models import Upload, UploadState
-from control_plane.adapters.uploads.partial_file import Transfer, UploadBusyError, acknowledged
+from control_plane.adapters.uploads.partial_file import KEEP_EVERY, Transfer, UploadBusyError, acknowledged
 from control_plane.adapters.uploads.resumable import tend_arriving
 from control_plane.core.db import run_db
 from control_plane.identity.audit.models import AuditEvent
@@ -207,7 +207,7 @@ async def test_complete_but_not_said(acme: Any, key: str, queue: Any, archive: b
     path = await begin(acme, key, archive)
     upload = await run_db(Upload.objects.get)
     with Transfer(Path(upload.folder)) as transfer:
-        transfer.write(archive)
+        transfer.write([archive])
         transfer.keep()
     await run_db(tend_arriving)
     await run_db(tend_arriving)
@@ -240,12 +240,12 @@ async def test_sweep_leaves_arriving_alone(acme: Any, key: str, archive: bytes) 
 
 def test_bytes_that_were_never_acknowledged_are_written_over(tmp_path: Path) -> None:
     with Transfer(tmp_path) as transfer:
-        transfer.write(b"good")
+        transfer.write([b"good"])
         transfer.keep()
-        transfer.write(b"lost in a crash")
+        transfer.write([b"lost in a crash"])
     with Transfer(tmp_path) as transfer:
         assert transfer.offset == 4
-        transfer.write(b"!")
+        transfer.write([b"!"])
         transfer.keep()
     assert acknowledged(tmp_path) == 5
     assert (tmp_path / "0").read_bytes()[:5] == b"good!"
@@ -289,7 +289,7 @@ def test_killed_in_the_middle(web: WebProcess) -> None:
     web.start()
     kept = int(call("HEAD", path, TUS).headers["upload-offset"])
     assert 1 << 20 <= kept <= 80 << 20
-    assert kept >= tus.KEEP_EVERY, "whole stretches count without the end of their request"
+    assert kept >= KEEP_EVERY, "whole stretches count without the end of their request"
     rest = call("PATCH", path, at(kept), data[kept:])
     assert rest.status_code == 204, rest.text
     stored = next(web.var.rglob("uploads/*/0"), None)

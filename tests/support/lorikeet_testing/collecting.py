@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -114,12 +113,9 @@ def send(acting: Any, name: str, seed: int) -> Any:
 def in_this_process() -> None:
     """Validate without a child, which costs a second each time."""
     from control_plane.adapters.uploads import validation_job, validation_sandbox
+    from lorikeet_testing.platform_fixtures import ScriptedChild
 
-    def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
-        answer = json.dumps(validation_sandbox.validate(json.loads(request)))
-        return subprocess.CompletedProcess([], 0, answer, "")
-
-    validation_job._run = run
+    validation_job.start_child = lambda: ScriptedChild(validation_sandbox.validate)
 
 
 def collect() -> dict[str, Any]:

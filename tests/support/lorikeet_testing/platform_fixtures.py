@@ -307,13 +307,23 @@ def committing(django_capture_on_commit_callbacks: Any) -> Committing:
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
+class ScriptedChild:
+    """A check in this process: the answer is what a function returns for the request."""
+
+    def __init__(self, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._answer = answer
+
+    def ask(self, request: str, wall_s: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], 0, json.dumps(self._answer(json.loads(request))), "")
+
+    def kill(self) -> None:
+        """Do nothing: the function runs to its end."""
+
+
 def validate_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Validate without the child process, which costs a second each time and has its own tests."""
 
-    def run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess([], 0, json.dumps(validation_sandbox.validate(json.loads(request))), "")
-
-    monkeypatch.setattr(validation_job, "_run", run)
+    monkeypatch.setattr(validation_job, "start_child", lambda: ScriptedChild(validation_sandbox.validate))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 import obstore
 from obstore.exceptions import BaseError
@@ -48,7 +49,7 @@ class S3Store:
         self._signed = timedelta(seconds=signed_s)
         self._bucket = bucket_client(self._url)
 
-    def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact:
+    def put(self, folder: Path, expected_digest: str, known: KnownDigests = MappingProxyType({})) -> StoredArtifact:
         """Store a folder's files. Raises ArtifactDamagedError if they are not the validated ones, BucketError."""
         file_digests = read_digests(folder, known)
         digest = adapter_digest(file_digests)
@@ -58,7 +59,7 @@ class S3Store:
         if not self.has(digest):
             for name in (WEIGHTS_FILE, CONFIG_FILE):
                 self._send(folder / name, self._path(digest, name))
-        return StoredArtifact(digest, file_digests, size, self.uri(digest))
+        return StoredArtifact(digest, file_digests, size)
 
     def has(self, digest: str) -> bool:
         try:

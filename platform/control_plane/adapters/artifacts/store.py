@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from control_plane.core.errors import LorikeetError
@@ -24,7 +25,6 @@ class StoredArtifact:
     digest: str
     file_digests: dict[str, str]
     bytes: int
-    uri: str
 
 
 class ArtifactDamagedError(LorikeetError):
@@ -39,20 +39,17 @@ class ArtifactDamagedError(LorikeetError):
         )
 
 
-@dataclass(frozen=True)
-class KnownDigests:
-    """SHA-256 of files that were read already, under any of their names."""
-
-    of_file: dict[tuple[int, int], str]  # by device and inode
-
-    def of(self, path: Path) -> str | None:
-        status = path.stat()
-        return self.of_file.get((status.st_dev, status.st_ino))
+# SHA-256 of files that were read already, under any of their names: by device and inode.
+KnownDigests = Mapping[tuple[int, int], str]
 
 
-def read_digests(folder: Path, known: KnownDigests | None) -> dict[str, str]:
+def read_digests(folder: Path, known: KnownDigests) -> dict[str, str]:
     """Return the digests of a folder's files; files with known digests are not read again."""
-    return {name: (known and known.of(folder / name)) or file_digest(folder / name) for name in FILES}
+    digests = {}
+    for name in FILES:
+        status = (folder / name).stat()
+        digests[name] = known.get((status.st_dev, status.st_ino)) or file_digest(folder / name)
+    return digests
 
 
 class ArtifactStore(Protocol):
@@ -60,7 +57,7 @@ class ArtifactStore(Protocol):
     `uri` names the content; `file_uris` returns each file's address for hosts, if it is not below that.
     """
 
-    def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact: ...
+    def put(self, folder: Path, expected_digest: str, known: KnownDigests = MappingProxyType({})) -> StoredArtifact: ...
 
     def has(self, digest: str) -> bool: ...
 
@@ -79,7 +76,7 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact:
+    def put(self, folder: Path, expected_digest: str, known: KnownDigests = MappingProxyType({})) -> StoredArtifact:
         """Add the two files of `folder`, which must not change any more: on one file system they are linked. They are
         flushed to the disk, and read again unless they are `known`, before they become visible. Raises
         ArtifactDamagedError if they are not the validated ones.
@@ -91,12 +88,27 @@ class FolderStore:
                 _bring(folder / name, temporary / name)
             with ThreadPoolExecutor(1) as beside:
                 on_disk = beside.submit(flush, [temporary / name for name in FILES])
-                stored = self._read_back(temporary, expected_digest, known)
+                file_digests = read_digests(temporary, known)
+                digest = adapter_digest(file_digests)
+                if digest != expected_digest:
+                    raise ArtifactDamagedError(expected_digest, digest)
                 on_disk.result()
-            self._publish(temporary, stored.digest)
+            size = sum((temporary / name).stat().st_size for name in FILES)
+            sync_folder(temporary)
+            final = self._folder(digest)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.rename(final)
+            except OSError:
+                if not final.exists():
+                    raise  # for example a full disk
+                if not _is_right(final, digest):  # the disk damaged the stored files: replace them
+                    self.remove(digest)
+                    temporary.rename(final)
+            sync_folder(final.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        return stored
+        return StoredArtifact(digest, file_digests, size)
 
     def has(self, digest: str) -> bool:
         return all((self._folder(digest) / name).is_file() for name in FILES)
@@ -124,28 +136,6 @@ class FolderStore:
     def _folder(self, digest: str) -> Path:
         hexadecimal = digest.removeprefix("sha256:")
         return self.root / "sha256" / hexadecimal[:2] / hexadecimal
-
-    def _read_back(self, folder: Path, expected: str, known: KnownDigests | None) -> StoredArtifact:
-        file_digests = read_digests(folder, known)
-        digest = adapter_digest(file_digests)
-        if digest != expected:
-            raise ArtifactDamagedError(expected, digest)
-        size = sum((folder / name).stat().st_size for name in FILES)
-        return StoredArtifact(digest, file_digests, size, self.uri(digest))
-
-    def _publish(self, temporary: Path, digest: str) -> None:
-        final = self._folder(digest)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        sync_folder(temporary)
-        try:
-            temporary.rename(final)
-        except OSError:
-            if not final.exists():
-                raise  # for example a full disk
-            if not _is_right(final, digest):  # the disk damaged the stored files: replace them
-                self.remove(digest)
-                temporary.rename(final)
-        sync_folder(final.parent)
 
 
 def _is_right(folder: Path, digest: str) -> bool:

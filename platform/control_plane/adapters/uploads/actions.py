@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
-from control_plane.adapters.artifacts.store import StoredArtifact
+from control_plane.adapters.artifacts.store import KnownDigests, StoredArtifact
 from control_plane.adapters.registry.base_of_adapter import (
     OtherBaseOfAdapterError,
     other_base,
@@ -258,52 +259,72 @@ def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | 
         forget_after_commit(locked)
 
 
-def accept_upload(
-    upload: Upload,
-    stored: StoredArtifact,
-    report: Mapping[str, Any],
-    base: ServedBase,
-    *,
-    chat_template: Mapping[str, Any] | None = None,
-    chat_template_digest: str = "",
-) -> bool:
+@dataclass(frozen=True)
+class CheckedAdapter:
+    """A valid adapter in `folder`, and what its check reported."""
+
+    folder: Path
+    digest: str
+    # The digests of its files that were read already.
+    known: KnownDigests
+    report: dict[str, Any]
+    # The base model against which it was checked.
+    base: ServedBase
+    # The adapter's chat template, if it differs from the base's.
+    chat_template: dict[str, Any] | None
+    chat_template_digest: str
+
+
+def accept_upload(upload: Upload, stored: StoredArtifact, checked: CheckedAdapter) -> bool:
     """Create the immutable version of stored files, or reuse the one with the same content, and stage it.
 
     The upload is refused if the adapter has versions of another base model. Returns False if the upload was decided
     elsewhere. Raises StoredLimitError if the version would exceed a limit of the tenant.
     """
+    base, manifest = checked.base, checked.report["manifest"]
     with transaction.atomic():
         locked = lock_claimed(upload)
         if locked is None:
             return False
         require_room_for_contents(locked.tenant, locked.adapter_name, {stored.digest: stored.bytes})
-        adapter = _adapter_for(locked)
+        locked.report = checked.report
+        adapter, uploader = _adapter_for(locked), uploader_of(locked)
         try:
             require_base_of(adapter, base)
         except OtherBaseOfAdapterError as other:
-            locked.report = dict(report)
             move_upload(locked, UploadState.REFUSED, other.body())
             forget_after_commit(locked)
             return True
-        existing = AdapterVersion.objects.for_tenant(locked.tenant).filter(
-            adapter=adapter,
-            digest=stored.digest,
-            base_digest=base.digest,
-            chat_template_digest=chat_template_digest,
-        )
-        version = existing.exclude(state=VersionState.DELETED).first()
+        versions = AdapterVersion.objects.for_tenant(locked.tenant).filter(adapter=adapter)
+        content = {
+            "digest": stored.digest,
+            "base_digest": base.digest,
+            "chat_template_digest": checked.chat_template_digest,
+        }
+        version = versions.filter(**content).exclude(state=VersionState.DELETED).first()
         locked.reused_version = version is not None
-        version = version or _create_version(
-            locked,
-            adapter,
-            stored,
-            report,
-            base,
-            chat_template=dict(chat_template) if chat_template else None,
-            chat_template_digest=chat_template_digest,
-        )
-        unarchive_version(version, uploader_of(locked))
-        locked.version, locked.report = version, dict(report)
+        if version is None:
+            version = AdapterVersion.objects.create(
+                **content,
+                tenant=locked.tenant,
+                adapter=adapter,
+                number=(versions.aggregate(n=Max("number"))["n"] or 0) + 1,
+                file_digests=stored.file_digests,
+                rank=manifest["rank"],
+                targets=manifest["targets"],
+                dtype=manifest["dtype"],
+                bytes=stored.bytes,
+                num_parameters=manifest["num_parameters"],
+                base_model=base.name,
+                named_base=other_base(manifest["base_model_name"], base),
+                report=checked.report,
+                created_by=locked.created_by,
+                chat_template=checked.chat_template,
+            )
+            facts = {"label": label_of(version), "digest": stored.digest}
+            audit.record(uploader, "version.create", version, tenant=locked.tenant, **facts)
+        unarchive_version(version, uploader)
+        locked.version = version
         move_upload(locked, UploadState.ACCEPTED, _same_content(version) if locked.reused_version else None)
         version_in_use.send(AdapterVersion, version=version)
         tell_adapter(adapter)
@@ -393,45 +414,6 @@ def _adapter_for(upload: Upload) -> Adapter:
     if created:
         audit.record(uploader_of(upload), "adapter.create", adapter, tenant=upload.tenant)
     return adapter
-
-
-def _create_version(
-    upload: Upload,
-    adapter: Adapter,
-    stored: StoredArtifact,
-    report: Mapping[str, Any],
-    base: ServedBase,
-    **template: Any,
-) -> AdapterVersion:
-    manifest = report["manifest"]
-    newest = AdapterVersion.objects.for_tenant(upload.tenant).filter(adapter=adapter).aggregate(n=Max("number"))["n"]
-    version = AdapterVersion.objects.create(
-        tenant=upload.tenant,
-        adapter=adapter,
-        number=(newest or 0) + 1,
-        digest=stored.digest,
-        file_digests=stored.file_digests,
-        rank=manifest["rank"],
-        targets=manifest["targets"],
-        dtype=manifest["dtype"],
-        bytes=stored.bytes,
-        num_parameters=manifest["num_parameters"],
-        base_model=base.name,
-        base_digest=base.digest,
-        named_base=other_base(manifest["base_model_name"], base),
-        report=dict(report),
-        created_by=upload.created_by,
-        **template,
-    )
-    audit.record(
-        uploader_of(upload),
-        "version.create",
-        version,
-        tenant=upload.tenant,
-        label=label_of(version),
-        digest=stored.digest,
-    )
-    return version
 
 
 def uploader_of(upload: Upload) -> Actor:

@@ -22,7 +22,7 @@ from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from control_plane.adapters.uploads.spool import Gathered, on_disk, spool_folder
+from control_plane.adapters.uploads.spool import batches, on_disk, spool_folder
 from control_plane.core.cancellation import to_completion
 from control_plane.core.http.caller_limits import charge
 from control_plane.core.http.disconnects import until_disconnected
@@ -101,21 +101,12 @@ class Handler(ASGIHandler):
         body = SpooledTemporaryFile(  # noqa: SIM115 (`handle` closes it)
             max_size=MEMORY_BYTES, dir=str(spool_folder())
         )
-        gathered = Gathered()
         try:
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise RequestAborted
-                gathered.add(message.get("body", b""))
-                more = message.get("more_body", False)
-                if gathered.is_enough:
-                    await on_disk(body.writelines, gathered.take())
-            if body.tell() + gathered.size <= MEMORY_BYTES:
-                body.writelines(gathered.take())
-            elif gathered.size:
-                await on_disk(body.writelines, gathered.take())
+            async for parts in batches(receive):
+                if body.tell() + sum(map(len, parts)) <= MEMORY_BYTES:
+                    body.writelines(parts)
+                else:
+                    await on_disk(body.writelines, parts)
         except BaseException:
             body.close()
             raise

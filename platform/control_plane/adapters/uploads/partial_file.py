@@ -10,12 +10,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from control_plane.core.errors import LorikeetError
 
 DATA, OFFSET = "0", "offset"
+# Bytes between two acknowledgements: what a client has to send again after a process is killed.
+KEEP_EVERY = 32 << 20
 # Digits of the offset. A constant number: one small write within one disk sector, which no crash can split.
 _DIGITS = 20
 
@@ -78,13 +81,18 @@ class Transfer:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def write(self, data: bytes) -> None:
-        """Append bytes. They count only after `keep`."""
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._data, view, self.end)
-            self.end += written
-            view = view[written:]
+    def write(self, parts: Iterable[bytes], hasher: Any = None) -> None:
+        """Append bytes. They count after `keep`, which is called after each stretch unless a `hasher` must read all."""
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                written = os.pwrite(self._data, view, self.end)
+                self.end += written
+                view = view[written:]
+            if hasher is not None:
+                hasher.update(part)
+        if hasher is None and self.end - self.offset >= KEEP_EVERY:
+            self.keep()
 
     def keep(self) -> None:
         """Acknowledge everything written so far. If the disk refuses, all of it must be sent again."""

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
+from django.core.exceptions import RequestAborted
 from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler, TemporaryFileUploadHandler
 
 from control_plane.core.cancellation import to_completion
 from control_plane.core.config import current
+from control_plane.core.lifespan import Receive
 from control_plane.core.storage_errors import StorageFullError
 
 P = ParamSpec("P")
@@ -31,25 +33,28 @@ _disk = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lorikeet-upload")
 PIECE, PIECES = 1 << 20, 256
 
 
-class Gathered:
-    """Parts of a body that are not on the disk yet. They are not joined: copying them took the event loop longer than
-    all other work for an upload."""
+async def batches(receive: Receive, silence_s: float | None = None) -> AsyncIterator[list[bytes]]:
+    """Yield the parts of a body in lists that are large enough to be written to the disk.
 
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.size = 0
-
-    def add(self, piece: bytes) -> None:
-        self.pieces.append(piece)
-        self.size += len(piece)
-
-    @property
-    def is_enough(self) -> bool:
-        return self.size >= PIECE or len(self.pieces) >= PIECES
-
-    def take(self) -> list[bytes]:
-        pieces, self.pieces, self.size = self.pieces, [], 0
-        return pieces
+    Parts are not joined: copying them took the event loop longer than all other work for an upload. Raises
+    RequestAborted, after the parts before, if the client disconnects or is silent for `silence_s` seconds.
+    """
+    parts, size, more = list[bytes](), 0, True
+    while more:
+        message: Mapping[str, Any] = {"type": "http.disconnect"}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(silence_s):
+                message = await receive()
+        is_lost = message["type"] == "http.disconnect"
+        if part := message.get("body", b""):
+            parts.append(part)
+            size += len(part)
+        more = not is_lost and message.get("more_body", False)
+        if parts and (not more or size >= PIECE or len(parts) >= PIECES):
+            yield parts
+            parts, size = [], 0
+        if is_lost:
+            raise RequestAborted
 
 
 async def on_disk(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -7,18 +7,18 @@ that memory stays constant, and the socket is not read faster than the disk writ
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
-from functools import partial
 from pathlib import Path
 from time import time
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 from uuid import UUID
+
+from django.core.exceptions import RequestAborted
 
 from control_plane.adapters.registry.upload_bounds import UploadBound, UploadTooLargeError, largest_upload
 from control_plane.adapters.uploads import resumable, spool, tus_headers
@@ -26,7 +26,7 @@ from control_plane.adapters.uploads.actions import UploadEndedError
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
-from control_plane.adapters.uploads.spool import Gathered, on_disk
+from control_plane.adapters.uploads.spool import on_disk
 from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError
 from control_plane.core.cancellation import to_completion
 from control_plane.core.config import current
@@ -52,8 +52,6 @@ R = TypeVar("R")
 PATH = re.compile(
     r"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/uploads/resumable(?:/(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?/?$"
 )
-# Bytes between two acknowledgements: what a client has to send again after a process is killed.
-KEEP_EVERY = 32 << 20
 # Seconds of silence after which a connection counts as lost, so that its client can continue over another.
 SILENCE_S = 30.0
 
@@ -244,13 +242,24 @@ async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | Non
             raise UploadEndedError(upload)
         if transfer.offset != start:
             raise OffsetConflictError(transfer.offset)
+        hasher, whole = checksum.hasher() if checksum else None, True
         try:
-            whole = await _receive_into(transfer, upload.bytes, checksum, call.receive)
+            async for parts in spool.batches(call.receive, SILENCE_S):
+                if transfer.end + sum(map(len, parts)) > upload.bytes:
+                    raise BeyondLengthError(upload.bytes)
+                await on_disk(transfer.write, parts, hasher)
+        except RequestAborted:
+            whole = False  # the bytes before count
         except OSError:
-            if checksum is None:  # the bytes that the disk accepted count
+            if hasher is None:  # the bytes that the disk accepted count
                 with suppress(OSError):
                     await on_disk(transfer.keep)
             raise
+        if checksum and hasher and not (whole and hasher.digest() == checksum.digest):
+            transfer.drop()
+            if whole:
+                raise ChecksumMismatchError
+        await on_disk(transfer.keep)
         if transfer.offset == upload.bytes:
             await run_db(resumable.finish_resumable, upload)
         return transfer.offset if whole else None
@@ -260,58 +269,6 @@ async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | Non
 
 async def _close(transfer: Transfer) -> None:
     await on_disk(transfer.close)
-
-
-class _Sink:
-    """The writer of one body. Without a checksum its pieces count as they come, with one only all together."""
-
-    def __init__(self, transfer: Transfer, checksum: Checksum | None) -> None:
-        self._transfer, self._checksum = transfer, checksum
-        self._hasher = checksum.hasher() if checksum else None
-
-    def store(self, pieces: Sequence[bytes]) -> None:
-        for piece in pieces:
-            self._transfer.write(piece)
-            if self._hasher is not None:
-                self._hasher.update(piece)
-        if self._hasher is None and self._transfer.end - self._transfer.offset >= KEEP_EVERY:
-            self._transfer.keep()
-
-    def end(self, *, whole: bool) -> None:
-        """Acknowledge the body. Raises ChecksumMismatchError (460)."""
-        if self._checksum is not None and self._hasher is not None:
-            proven = whole and self._hasher.digest() == self._checksum.digest
-            if not proven:
-                self._transfer.drop()
-            if whole and not proven:
-                raise ChecksumMismatchError
-        self._transfer.keep()
-
-
-async def _receive_into(transfer: Transfer, length: int, checksum: Checksum | None, receive: Receive) -> bool:
-    """Write the body. Returns True if it came to its end; bytes before a broken connection are kept too."""
-    sink, gathered, more = _Sink(transfer, checksum), Gathered(), True
-    while more and (message := await _next(receive)) is not None:
-        gathered.add(message.get("body", b""))
-        more = message.get("more_body", False)
-        if transfer.end + gathered.size > length:
-            raise BeyondLengthError(length)
-        if gathered.is_enough:
-            await on_disk(sink.store, gathered.take())
-    if gathered.size:
-        await on_disk(sink.store, gathered.take())
-    await on_disk(partial(sink.end, whole=not more))
-    return not more
-
-
-async def _next(receive: Receive) -> Mapping[str, Any] | None:
-    """Return the next part of the body, None if the client disconnected or is silent."""
-    try:
-        async with asyncio.timeout(SILENCE_S):
-            message = await receive()
-    except TimeoutError:
-        return None
-    return None if message["type"] == "http.disconnect" else message
 
 
 def _abilities(largest: UploadBound) -> dict[str, str | int]:

@@ -12,10 +12,10 @@ import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.artifacts.configured import artifact_store
@@ -27,6 +27,7 @@ from control_plane.adapters.registry.storage_limits import StoredLimitError
 from control_plane.adapters.registry.upload_bounds import limits_for
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
+from control_plane.adapters.uploads.actions import CheckedAdapter
 from control_plane.adapters.uploads.models import Upload
 from control_plane.adapters.uploads.validation_child import CheckCancelledError, Child, start_child
 from control_plane.core import db
@@ -34,7 +35,7 @@ from control_plane.core.config import current
 from control_plane.core.jobs import claims
 from control_plane.core.storable import storable
 from control_plane.core.storage_errors import StorageError, StorageFullError, as_storage_error
-from control_plane.fleet.base_models.base_model import ServedBase, ServedBases
+from control_plane.fleet.base_models.base_model import ServedBases
 from lora_engine.peft_format import adapter_digest
 
 logger = logging.getLogger(__name__)
@@ -45,21 +46,12 @@ NICE, FURTHER_NICE = 0, 10
 READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The child's result: a valid adapter in `folder`, or a `problem`, each perhaps with a report."""
+class RefusedError(Exception):
+    """The files cannot become an adapter. `problem` is `{code, message, fix}`."""
 
-    report: dict[str, Any] | None = None
-    folder: Path | None = None
-    digest: str = ""
-    # The digests of its files that were read already.
-    known: KnownDigests | None = None
-    # The base model against which it was checked.
-    base: ServedBase | None = None
-    # The adapter's chat template, if it differs from the base's.
-    chat_template: dict[str, Any] | None = None
-    chat_template_digest: str = ""
-    problem: dict[str, Any] | None = None
+    def __init__(self, problem: dict[str, Any], report: dict[str, Any] | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.report = problem, report
 
 
 def validate_next() -> bool:
@@ -96,31 +88,18 @@ def decide(upload: Upload, bases: ServedBases) -> None:
     """Check an upload that this worker has claimed. Raises OSError and StorageError for temporary failures."""
     fetch(upload, partial(_stopped.__contains__, threading.get_ident()), partial(uploads.others_wait, upload))
     spool.require_room(upload.bytes)
-    verdict = inspect(upload, bases)
-    if verdict.report is not None and upload.source is not None:
-        verdict.report["notes"].insert(0, _origin(upload.source))
-    if verdict.problem is not None or verdict.folder is None or verdict.report is None or verdict.base is None:
-        uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
-        return
-    if not artifact_gc.reserve_content(upload, verdict.digest):
-        return
-    if named := other_base(verdict.report["manifest"]["base_model_name"], verdict.base):
-        verdict.report["notes"].append(
-            f"it names {named} as its base model, but {verdict.base.name} is served: equal shapes do not prove "
-            "that these are the same, so a member must confirm it before it is live"
-        )
-    stored = artifact_store().put(verdict.folder, verdict.digest, verdict.known)
     try:
-        accepted = uploads.accept_upload(
-            upload,
-            stored,
-            verdict.report,
-            verdict.base,
-            chat_template=verdict.chat_template,
-            chat_template_digest=verdict.chat_template_digest,
-        )
+        checked = inspect(upload, bases)
+    except RefusedError as refused:
+        uploads.refuse_upload(upload, refused.problem, refused.report)
+        return
+    if not artifact_gc.reserve_content(upload, checked.digest):
+        return
+    stored = artifact_store().put(checked.folder, checked.digest, checked.known)
+    try:
+        accepted = uploads.accept_upload(upload, stored, checked)
     except StoredLimitError as full:
-        uploads.refuse_upload(upload, full.body(), verdict.report)
+        uploads.refuse_upload(upload, full.body(), checked.report)
         return
     if not accepted:
         # Another worker decided it while this one was paused: content that it stored too late must be collected.
@@ -132,11 +111,14 @@ def _origin(source: dict[str, Any]) -> str:
     return f"imported from {source['name']}{commit}"
 
 
-def inspect(upload: Upload, bases: ServedBases) -> Verdict:
-    """Run the child on the upload's files. Of several base models it uses the one that the files name."""
+def inspect(upload: Upload, bases: ServedBases) -> CheckedAdapter:
+    """Run the child on the upload's files. Of several base models it uses the one that the files name.
+
+    Raises RefusedError, and ValidationCancelledError.
+    """
     if upload.base_digest and bases.for_adapters_of(upload.base_digest) is None:
-        return Verdict(
-            problem={
+        raise RefusedError(
+            {
                 "code": "base_model_not_found",
                 "message": "The base model that this upload was sent for is not served any more.",
                 "fix": f"Upload again for one of {choices(bases)}.",
@@ -148,56 +130,84 @@ def inspect(upload: Upload, bases: ServedBases) -> Verdict:
     for left in folder.glob("unpacked-*"):
         if int(left.name.removeprefix("unpacked-")) <= upload.attempts:
             shutil.rmtree(left, ignore_errors=True)
-    into = folder / f"unpacked-{upload.attempts}"
-    settings = current()
+    settings, thread, ended = current(), threading.get_ident(), threading.Event()
     request = {
         "files": {file["name"]: str(folder / str(index)) for index, file in enumerate(upload.files)},
         "sha256": {file["name"]: file["sha256"] for file in upload.files if "sha256" in file},
-        "into": str(into),
+        "into": str(folder / f"unpacked-{upload.attempts}"),
         **_candidates(upload, bases),
         "cpu_s": settings.validate_cpu_s,
         "memory_bytes": settings.validate_memory_bytes,
         "nice": FURTHER_NICE if uploads.has_others_undecided(upload) else NICE,
     }
-    with _ReadBeside(upload) as reader:
+    db.release_connections()
+    with ThreadPoolExecutor(1, "read-upload") as beside:
         try:
-            child = _run(json.dumps(request), settings.validate_wall_s)
+            reading = beside.submit(_read_beside, upload, ended)
+            child = _children[thread] = start_child()
+            answer = _answer(child.ask(json.dumps(request), settings.validate_wall_s), upload)
+            known = reading.result()
         except subprocess.TimeoutExpired:
-            return Verdict(problem=_too_slow(settings.validate_wall_s))
-        return _read(child, upload, bases, reader)
+            raise RefusedError(_too_slow(settings.validate_wall_s)) from None
+        except CheckCancelledError:
+            raise ValidationCancelledError from None
+        finally:
+            _children.pop(thread, None)
+            ended.set()
+    report, base = answer["report"], bases.for_adapters_of(answer["base"])
+    if base is None:
+        raise RefusedError(_crashed(""), report)
+    if named := other_base(report["manifest"]["base_model_name"], base):
+        report["notes"].append(
+            f"it names {named} as its base model, but {base.name} is served: equal shapes do not prove "
+            "that these are the same, so a member must confirm it before it is live"
+        )
+    unpacked = Path(answer["folder"])
+    return CheckedAdapter(
+        unpacked,
+        adapter_digest({**read_digests(unpacked, known), **answer["digests"]}),
+        known,
+        report,
+        base,
+        answer["chat_template"],
+        answer["chat_template_digest"],
+    )
 
 
-class _ReadBeside:
-    """Reads, while the child checks the upload, those of its files that may be stored unchanged."""
+def _read_beside(upload: Upload, ended: threading.Event) -> KnownDigests:
+    """Read, while the child checks the upload, those of its files that may be stored unchanged. Raises OSError."""
+    digests = {}
+    for index, file in enumerate(upload.files):
+        if Path(file["name"].replace("\\", "/")).name not in FILES:
+            continue
+        with (Path(upload.folder) / str(index)).open("rb") as opened:
+            digest, place = hashlib.sha256(), os.fstat(opened.fileno())
+            while not ended.is_set() and (piece := opened.read(READ_BYTES)):
+                digest.update(piece)
+        digests[place.st_dev, place.st_ino] = f"sha256:{digest.hexdigest()}"
+    return digests
 
-    def __init__(self, upload: Upload) -> None:
-        folder = Path(upload.folder)
-        names = [Path(file["name"].replace("\\", "/")).name for file in upload.files]
-        self._files = [folder / str(index) for index, name in enumerate(names) if name in FILES]
-        self._ended = False
 
-    def __enter__(self) -> Self:
-        self._thread = ThreadPoolExecutor(1, "read-upload")
-        self._known = self._thread.submit(self._read)
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._ended = True
-        self._thread.shutdown()
-
-    def known(self) -> KnownDigests:
-        """Return the digests of the files. Raises OSError."""
-        return self._known.result()
-
-    def _read(self) -> KnownDigests:
-        digests = {}
-        for path in self._files:
-            with path.open("rb") as file:
-                digest, place = hashlib.sha256(), os.fstat(file.fileno())
-                while not self._ended and (piece := file.read(READ_BYTES)):
-                    digest.update(piece)
-            digests[place.st_dev, place.st_ino] = f"sha256:{digest.hexdigest()}"
-        return KnownDigests(digests)
+def _answer(child: subprocess.CompletedProcess[str], upload: Upload) -> dict[str, Any]:
+    """Return the child's answer about a valid adapter. Raises RefusedError, and OSError if the disk failed."""
+    if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or "MemoryError" in child.stderr[-2000:]:
+        raise RefusedError(_too_costly())
+    if child.returncode != 0:
+        logger.error("Validation of upload %s crashed: %s", upload.pk, child.stderr[-4000:])
+        raise RefusedError(_crashed(str(upload.pk)))
+    answer: dict[str, Any] = storable(json.loads(child.stdout))
+    if answer.get("disk") == errno.ENOMEM:  # the child reached its memory limit within a system call
+        raise RefusedError(_too_costly())
+    if "disk" in answer:
+        raise OSError(answer["disk"], os.strerror(answer["disk"]))
+    if "problem" in answer:
+        raise RefusedError(answer["problem"])
+    report = answer["report"]
+    if upload.source is not None:
+        report["notes"].insert(0, _origin(upload.source))
+    if not report["ok"]:
+        raise RefusedError(_summary(report), report)
+    return answer
 
 
 def _candidates(upload: Upload, bases: ServedBases) -> dict[str, Any]:
@@ -241,46 +251,6 @@ def _cancel(thread: int) -> None:
     child = _children.get(thread)
     if child is not None:
         child.kill()
-
-
-def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
-    db.release_connections()
-    child = _children[threading.get_ident()] = start_child()
-    try:
-        return child.ask(request, wall_s)
-    except CheckCancelledError:
-        raise ValidationCancelledError from None
-    finally:
-        del _children[threading.get_ident()]
-
-
-def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: ServedBases, reader: _ReadBeside) -> Verdict:
-    if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or "MemoryError" in child.stderr[-2000:]:
-        return Verdict(problem=_too_costly())
-    if child.returncode != 0:
-        logger.error("Validation of upload %s crashed: %s", upload.pk, child.stderr[-4000:])
-        return Verdict(problem=_crashed(str(upload.pk)))
-    answer = storable(json.loads(child.stdout))
-    if answer.get("disk") == errno.ENOMEM:  # the child reached its memory limit within a system call
-        return Verdict(problem=_too_costly())
-    if "disk" in answer:
-        raise OSError(answer["disk"], os.strerror(answer["disk"]))
-    if "problem" in answer:
-        return Verdict(problem=answer["problem"])
-    report = answer["report"]
-    if not report["ok"]:
-        return Verdict(report=report, problem=_summary(report))
-    base, folder, known = bases.for_adapters_of(answer["base"]), Path(answer["folder"]), reader.known()
-    digests = answer["digests"]
-    return Verdict(
-        report=report,
-        folder=folder,
-        digest=adapter_digest({**read_digests(folder, known), **digests}),
-        known=known,
-        base=base,
-        chat_template=answer["chat_template"],
-        chat_template_digest=answer["chat_template_digest"],
-    )
 
 
 def _summary(report: dict[str, Any]) -> dict[str, Any]:

@@ -134,13 +134,6 @@ def limit_resources(cpu_s: int, memory_bytes: int, file_bytes: int) -> None:
 
 def validate(request: dict[str, Any]) -> dict[str, Any]:
     """Unpack and inspect the files. Faults of the files or the disk are in the answer; an exception is a bug."""
-    try:
-        return _validate(request)
-    except OSError as error:
-        return {"disk": error.errno or errno.EIO}
-
-
-def _validate(request: dict[str, Any]) -> dict[str, Any]:
     from control_plane.adapters.registry.base_names import says_nothing
     from lora_engine.peft_format import (
         CONFIG_FILE,
@@ -160,58 +153,61 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
 
     limits, notes = AdapterLimits(**largest_limits(request)), list[str]()
     files = {name: Path(path) for name, path in request["files"].items()}
-    for name, announced in request.get("sha256", {}).items():
-        if (actual := file_digest(files[name]).removeprefix("sha256:")) != announced:
-            return {"problem": digest_problem(name, announced, actual)}
     try:
+        for name, announced in request.get("sha256", {}).items():
+            if (actual := file_digest(files[name]).removeprefix("sha256:")) != announced:
+                raise UploadError(
+                    "digest_mismatch",
+                    f"{name} arrived with the SHA-256 {actual}, but {announced} was announced.",
+                    "It was damaged on the way, or changed after the digest was taken: upload it again.",
+                )
         folder = unpack_upload(files, Path(request["into"]), limits, notes=notes)
         template = read_adapter_template(folder)
         form = to_peft_form(folder, limits)
-    except (UploadError, FormatError) as error:
-        shutil.rmtree(request["into"], ignore_errors=True)
-        return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
-    notes += form.notes
-    named = named_in(folder / CONFIG_FILE)
-    chosen = choose(request, named)
-    if chosen is None and says_nothing(named):
-        chosen = only_fitting(request["bases"], folder, form.root)
-        if chosen is not None:
-            notes.append(f"the configuration names no base model; by its shapes it fits only {chosen['names'][0]}")
-    if chosen is None:
-        shutil.rmtree(request["into"], ignore_errors=True)
-        return {"problem": unclear_base_problem(request["bases"])}
-    if template is not None and template.source_digest == chosen.get("chat_template_digest"):
-        template = None  # the usual case: it was saved with the base's tokenizer
-    if template is not None:
-        try:
+        notes += form.notes
+        named = named_in(folder / CONFIG_FILE)
+        chosen = choose(request, named)
+        if chosen is None and says_nothing(named):
+            chosen = only_fitting(request["bases"], folder, form.root)
+            if chosen is not None:
+                notes.append(f"the configuration names no base model; by its shapes it fits only {chosen['names'][0]}")
+        if chosen is None:
+            names = ", ".join(base["names"][0] for base in request["bases"])
+            raise UploadError(
+                "base_model_required",
+                "Several base models are served, and the adapter's configuration names none of them.",
+                f"Upload it again and name the base model that it was trained for: {names}.",
+            )
+        if template is not None and template.source_digest == chosen.get("chat_template_digest"):
+            template = None  # the usual case: it was saved with the base's tokenizer
+        if template is not None:
             tried = try_template(template)
             notes.append(
                 f"chats are rendered by the adapter's own template ({template.file}), which accepts {tried.takes}"
             )
             notes += unknown_ends(tried.ends, chosen)
-        except FormatError as error:
-            shutil.rmtree(request["into"], ignore_errors=True)
-            return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
-    base = BaseGeometry(**chosen["geometry"])
-    report = inspect_adapter(folder, base, AdapterLimits(**chosen["limits"]), root=form.root)
-    if report.manifest is not None:
-        notes += [layer.note(base.vocab_size) for layer in report.manifest.embedding_layers]
-    if report.manifest is not None and resolve_patterns(folder, report.manifest, base, form.root):
-        notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
-    notes += report.notes
-    answer: dict[str, Any] = {
-        "report": {**report.to_json(), "notes": notes},
-        "folder": str(folder),
-        "base": base.digest,
-        "chat_template": template.to_json() if template else None,
-        "chat_template_digest": template.digest if template else "",
-    }
-    if report.ok:
-        kept = {name: folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)}
-        answer["digests"] = {
-            name: file_digest(path) for name, path in kept.items() if not any(map(path.samefile, files.values()))
+        base = BaseGeometry(**chosen["geometry"])
+        report = inspect_adapter(folder, base, AdapterLimits(**chosen["limits"]), root=form.root)
+        if report.manifest is not None:
+            notes += [layer.note(base.vocab_size) for layer in report.manifest.embedding_layers]
+            if resolve_patterns(folder, report.manifest, base, form.root):
+                notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
+        notes += report.notes
+        sent = list(files.values())
+        kept = {name: folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)} if report.ok else {}
+        return {
+            "report": {**report.to_json(), "notes": notes},
+            "digests": {name: file_digest(path) for name, path in kept.items() if not any(map(path.samefile, sent))},
+            "folder": str(folder),
+            "base": base.digest,
+            "chat_template": template.to_json() if template else None,
+            "chat_template_digest": template.digest if template else "",
         }
-    return answer
+    except (UploadError, FormatError) as error:
+        shutil.rmtree(request["into"], ignore_errors=True)
+        return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
+    except OSError as error:
+        return {"disk": error.errno or errno.EIO}
 
 
 def largest_limits(request: dict[str, Any]) -> dict[str, Any]:
@@ -264,23 +260,6 @@ def unknown_ends(ends: tuple[str, ...], base: dict[str, Any]) -> list[str]:
     ends_with = f"the template ends answers with {' and '.join(unknown)}, which is no token of {base['names'][0]}"
     stop = f"stop={json.dumps(unknown)}"
     return [f"{ends_with}: send {stop} in requests, or train with the base model's template; else answers may not end"]
-
-
-def unclear_base_problem(bases: list[dict[str, Any]]) -> dict[str, str]:
-    names = ", ".join(base["names"][0] for base in bases)
-    return {
-        "code": "base_model_required",
-        "message": "Several base models are served, and the adapter's configuration names none of them.",
-        "fix": f"Upload it again and name the base model that it was trained for: {names}.",
-    }
-
-
-def digest_problem(name: str, announced: str, actual: str) -> dict[str, str]:
-    return {
-        "code": "digest_mismatch",
-        "message": f"{name} arrived with the SHA-256 {actual}, but {announced} was announced.",
-        "fix": "It was damaged on the way, or changed after the digest was taken: upload it again.",
-    }
 
 
 if __name__ == "__main__":

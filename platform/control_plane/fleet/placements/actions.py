@@ -158,7 +158,7 @@ def retry_placement(*, actor: Actor, placement_id: UUID) -> Placement:
     return Placement.objects.get(pk=placement_id)
 
 
-def place_version(version: AdapterVersion) -> list[Placement]:
+def place_version(version: AdapterVersion, **_signal: Any) -> list[Placement]:
     """Place ``version`` on hosts of its base model, and begin staging it where it is not ready.
 
     Placed everywhere, it goes to every such host. Placed by demand, it goes to the hosts that have it, or else to the
@@ -205,7 +205,7 @@ def stage_again(version: AdapterVersion) -> list[Placement]:
         return place_version(version)
 
 
-def withdraw_version(version: AdapterVersion) -> None:
+def withdraw_version(version: AdapterVersion, **_signal: Any) -> None:
     """Remove all placements of a version; hosts drop its content once no version of any tenant has it."""
     with transaction.atomic():
         hosts = [placement.host.name for placement in version.placements.select_related("host")]

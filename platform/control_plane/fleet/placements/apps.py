@@ -11,9 +11,9 @@ class PlacementsConfig(AppConfig):
             version_out_of_use,
         )
         from control_plane.fleet.hosts.signals import quarantined
-        from control_plane.fleet.placements import receivers
+        from control_plane.fleet.placements import actions, receivers
 
-        version_in_use.connect(receivers.place)
-        version_out_of_use.connect(receivers.withdraw)
+        version_in_use.connect(actions.place_version)
+        version_out_of_use.connect(actions.withdraw_version)
         live_version_changed.connect(receivers.move_pin)
         quarantined.connect(receivers.clear_host)

@@ -1,4 +1,4 @@
-"""Receivers of signals about adapters and hosts."""
+"""Receivers of signals about adapters and hosts, besides `place_version` and `withdraw_version`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,8 @@ from typing import Any
 
 from control_plane.adapters.registry.models import AdapterVersion
 from control_plane.fleet.hosts.models import EngineHost
-from control_plane.fleet.placements import actions, pins
+from control_plane.fleet.placements import pins
 from control_plane.fleet.placements.models import Placement
-
-
-def place(*, version: AdapterVersion, **_: Any) -> None:
-    actions.place_version(version)
-
-
-def withdraw(*, version: AdapterVersion, **_: Any) -> None:
-    actions.withdraw_version(version)
 
 
 def move_pin(*, version: AdapterVersion, **_: Any) -> None:

@@ -56,29 +56,28 @@ UNTRIED_GRACE = timedelta(seconds=10)
 
 
 @shared_task(name="placements.stage_next")
-def stage_next() -> None:
-    """Stage one version on one host, then enqueue the next staging."""
+def stage_next() -> bool:
+    """Stage one version on one host, then enqueue the next staging. Returns False if there is none to stage now.
+
+    Each phase is reported; a failure that may pass is followed by another attempt later.
+    """
     placement = actions.claim_next()
     if placement is None:
-        return
-    with claims.keep(placement):
-        attempt(placement)
-    enqueue("placements.stage_next")
-
-
-def attempt(placement: Placement) -> None:
-    """Stage a placement and report each phase; a failure that may pass is followed by another attempt later."""
+        return False
     began, phases = time.time(), Phases()
-    try:
-        stage(placement, phases)
-        report_staging(placement, began, phases)
-    except HostError as failure:
-        report_staging(placement, began, phases, failure.code)
-        # A failure that the host does not expect to pass is the adapter's: another attempt cannot help.
-        final = failure.retry_after_s is None or placement.attempts >= STAGE_ATTEMPTS
-        pause_s = None if final else pause_before_retry(placement.attempts - 1, failure)
-        actions.record_stage_failure(placement, failure, pause_s=pause_s)
-        logger.warning("staging %s on %s failed: %s", placement.version.digest, placement.host.name, failure)
+    with claims.keep(placement):
+        try:
+            stage(placement, phases)
+            report_staging(placement, began, phases)
+        except HostError as failure:
+            report_staging(placement, began, phases, failure.code)
+            # A failure that the host does not expect to pass is the adapter's: another attempt cannot help.
+            final = failure.retry_after_s is None or placement.attempts >= STAGE_ATTEMPTS
+            pause_s = None if final else pause_before_retry(placement.attempts - 1, failure)
+            actions.record_stage_failure(placement, failure, pause_s=pause_s)
+            logger.warning("staging %s on %s failed: %s", placement.version.digest, placement.host.name, failure)
+    enqueue("placements.stage_next")
+    return True
 
 
 def pause_before_retry(retries: int, failure: HostError) -> float:
