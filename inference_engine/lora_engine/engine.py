@@ -129,7 +129,7 @@ class Engine:
             else None,
             merged_weights=self._merged_weights(),
             mirror=mirror,
-            speculation=speculation_of(config, has_states=self.pool.geometry.state_pages > 0, head=self._head),
+            speculation=speculation_of(config, self._head),
             prompt_boundary=boundary,
         )
         self.runner = runner or build_runner(config, self.loaded, mirror)
@@ -753,7 +753,7 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
     # Imported here: these need triton, which a CPU engine does not have.
     from lora_engine.execution.graph_runner import GraphRunner
 
-    from .model.graph_shapes import graph_memory
+    from .model.graph_shapes import drafted_rows, graph_memory
     from .model.warm_up import compile_prefill_steps
 
     with loaded.progress.phase("prompt steps"):
@@ -762,11 +762,12 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
         runner = Runner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
         runner.start_seconds = seconds
         return runner
-    budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic, config.graph_rows)
+    drafted = drafted_rows(config, loaded.model.shape)
+    budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic, config.graph_rows, drafted)
     deferred = config.defer_graphs and loaded.kernels_ahead  # else a capture could wait for a compiler
     graphs = GraphRunner(
         loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes, mirror,
-        config.graph_rows,
+        config.graph_rows, drafted,
     )  # fmt: skip
     if loaded.model.parallel.rank:
         return graphs

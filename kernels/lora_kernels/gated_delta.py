@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from .short_convolution import CHUNK_FIELDS
-from .state_pages import CHUNK, DeltaShape, StateRows
+from .state_pages import CHUNK, DecodeRuns, DeltaShape, StateRows
 
 # Fields of a span in a span table: first row, last row exclusive, context.
 SPAN_FIELDS = 3
@@ -77,7 +77,7 @@ def _next_token(
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, SCALE: tl.constexpr,
     EPS: tl.constexpr, BETA_SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Store a token's output and the state behind it, and return that state ``[values, keys]``."""
+    """Store a token's output and the state ``[values, keys]`` behind it."""
     keys_ok, values_ok = keys < KEY_DIM, values < VALUE_DIM
     qkv_ptr += row * qkv_stride
     key_head = head // (HEADS // KEY_HEADS) * KEY_DIM
@@ -99,36 +99,115 @@ def _next_token(
     weight = tl.load(norm_ptr + values, mask=values_ok, other=0.0)
     out = _normed_and_gated(out, z, weight, EPS, VALUE_DIM, out_ptr.dtype.element_ty)
     tl.store(out_ptr + row * out_stride + head * VALUE_DIM + values, out.to(out_ptr.dtype.element_ty), mask=values_ok)
-    return state
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit
+def _next_tokens(
+    state, pointers, row, head, keys, values, qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, runs_ptr,
+    kept_ptr, out_ptr, qkv_stride, gate_stride, z_stride, out_stride, runs_stride, slot_stride, kept_stride,
+    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, SCALE: tl.constexpr,
+    EPS: tl.constexpr, BETA_SCALE: tl.constexpr, KEPT_KEYS: tl.constexpr, KEPT_VALUES: tl.constexpr,
+    KEPT_GATES: tl.constexpr,
+):  # fmt: skip
+    """Take the replayed rows into a run's state, then process its rows: store their outputs and the state after the
+    certain ones, and keep the inputs of drafts.
+
+    Replayed rows and others run the same instructions, so that a state has the same bits however its tokens came.
+    """
+    keys_ok, values_ok = keys < KEY_DIM, values < VALUE_DIM
+    runs_ptr += row
+    rows, drafts = tl.load(runs_ptr), tl.load(runs_ptr + runs_stride)
+    replays, slot = tl.load(runs_ptr + 2 * runs_stride), tl.load(runs_ptr + 3 * runs_stride)
+    kept_ptr += slot.to(tl.int64) * slot_stride
+    certain = rows - drafts
+    first_kept = tl.where(certain > 0, 0, replays)
+    key_head = head // (HEADS // KEY_HEADS) * KEY_DIM
+    a_log, dt_bias = tl.load(a_log_ptr + head), tl.load(dt_bias_ptr + head)
+    weight = tl.load(norm_ptr + values, mask=values_ok, other=0.0)
+    for index in range(replays + rows):
+        at = index - replays
+        is_replay = at < 0
+        fresh, from_kept = keys_ok & (at >= 0), kept_ptr + index * kept_stride
+        inputs = qkv_ptr + (row + at) * qkv_stride
+        q = tl.load(inputs + key_head + keys, mask=fresh, other=0.0).to(tl.float32)
+        k_in = tl.where(
+            is_replay,
+            tl.load(from_kept + KEPT_KEYS + head * KEY_DIM + keys, mask=keys_ok & is_replay, other=0.0),
+            tl.load(inputs + KEY_HEADS * KEY_DIM + key_head + keys, mask=fresh, other=0.0),
+        )
+        v_in = tl.where(
+            is_replay,
+            tl.load(from_kept + KEPT_VALUES + head * VALUE_DIM + values, mask=values_ok & is_replay, other=0.0),
+            tl.load(
+                inputs + 2 * KEY_HEADS * KEY_DIM + head * VALUE_DIM + values, mask=values_ok & (at >= 0), other=0.0
+            ),
+        )
+        gates = (row + at) * gate_stride + head
+        a = tl.where(
+            is_replay,
+            tl.load(from_kept + KEPT_GATES + HEADS + head, mask=is_replay, other=0.0),
+            tl.load(a_ptr + gates, mask=at >= 0, other=0.0),
+        )
+        b = tl.where(
+            is_replay,
+            tl.load(from_kept + KEPT_GATES + head, mask=is_replay, other=0.0),
+            tl.load(b_ptr + gates, mask=at >= 0, other=0.0),
+        )
+        k, v = k_in.to(tl.float32), v_in.to(tl.float32)
+        q = q * (tl.rsqrt(tl.sum(q * q) + 1e-6) * SCALE)
+        k = k * tl.rsqrt(tl.sum(k * k) + 1e-6)
+        decay, beta = _gates(a, b, a_log, dt_bias, BETA_SCALE)
+        state = state * tl.exp(decay)
+        change = (v - tl.sum(state * k[None, :], axis=1)) * beta
+        state += change[:, None] * k[None, :]
+        is_last = (at >= 0) & (at == certain - 1)
+        tl.store(pointers, state, mask=values_ok[:, None] & keys_ok[None, :] & is_last)
+        out = tl.sum(state * q[None, :], axis=1)
+        z = tl.load(z_ptr + (row + at) * z_stride + head * VALUE_DIM + values, mask=values_ok & (at >= 0), other=0.0)
+        out = _normed_and_gated(out, z, weight, EPS, VALUE_DIM, out_ptr.dtype.element_ty)
+        tl.store(
+            out_ptr + (row + at) * out_stride + head * VALUE_DIM + values, out.to(out_ptr.dtype.element_ty),
+            mask=values_ok & (at >= 0),
+        )  # fmt: skip
+        tl.debug_barrier()  # other threads have read a replayed row before a draft is kept in its place
+        is_draft = (at >= 0) & (at >= certain)
+        to_kept = kept_ptr + (first_kept + at - certain) * kept_stride
+        tl.store(to_kept + KEPT_KEYS + head * KEY_DIM + keys, k_in, mask=keys_ok & is_draft)
+        tl.store(to_kept + KEPT_VALUES + head * VALUE_DIM + values, v_in, mask=values_ok & is_draft)
+        tl.store(to_kept + KEPT_GATES + head, b, mask=is_draft)
+        tl.store(to_kept + KEPT_GATES + HEADS + head, a, mask=is_draft)
+
+
+@triton.jit(do_not_specialize=["table_stride", "runs_stride"])
 def _decode_kernel(
-    qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, pool_ptr, table_ptr, lengths_ptr, starts_ptr,
-    out_ptr, qkv_stride, gate_stride, z_stride, table_stride, out_stride,
+    qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, pool_ptr, table_ptr, lengths_ptr, runs_ptr,
+    kept_ptr, out_ptr, qkv_stride, gate_stride, z_stride, table_stride, out_stride, runs_stride, slot_stride,
+    kept_stride,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, SCALE: tl.constexpr, EPS: tl.constexpr, BETA_SCALE: tl.constexpr,
     FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr,
-    WALK: tl.constexpr,
+    KEPT_KEYS: tl.constexpr, KEPT_VALUES: tl.constexpr, KEPT_GATES: tl.constexpr, RUNS: tl.constexpr,
 ):  # fmt: skip
-    """Process one token of a sequence; with ``WALK`` its rows of the batch, one after the other."""
-    program, head = tl.program_id(0), tl.program_id(1)
-    row = tl.load(starts_ptr + program).to(tl.int64) if WALK else program.to(tl.int64)
+    """Process one token of a sequence; with ``RUNS`` the run that begins at this row, if any."""
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     keys, values = tl.arange(0, KEY_PAD), tl.arange(0, VALUE_PAD)
     pointers = _state_pointers(
         pool_ptr, table_ptr + row * table_stride, head, values, keys, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS,
         KEY_DIM, VALUE_DIM,
     )  # fmt: skip
-    ok = (values < VALUE_DIM)[:, None] & (keys < KEY_DIM)[None, :]
     # A state that no token has written may be another sequence's NaN.
-    state = tl.load(pointers, mask=ok & (tl.load(lengths_ptr + row) > 1), other=0.0)
-    if WALK:
-        for offset in range(tl.load(starts_ptr + program + 1) - tl.load(starts_ptr + program)):
-            state = _next_token(
-                state, pointers, row + offset, head, keys, values, qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr,
-                dt_bias_ptr, norm_ptr, out_ptr, qkv_stride, gate_stride, z_stride, out_stride,
-                HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, SCALE, EPS, BETA_SCALE,
-            )  # fmt: skip
+    has_state = tl.load(lengths_ptr + row) > 1
+    if RUNS:
+        has_state = has_state & (tl.load(runs_ptr + row) > 0)
+    ok = (values < VALUE_DIM)[:, None] & (keys < KEY_DIM)[None, :]
+    state = tl.load(pointers, mask=ok & has_state, other=0.0)
+    if RUNS:
+        _next_tokens(
+            state, pointers, row, head, keys, values, qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr,
+            runs_ptr, kept_ptr, out_ptr, qkv_stride, gate_stride, z_stride, out_stride, runs_stride, slot_stride,
+            kept_stride, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, SCALE, EPS, BETA_SCALE, KEPT_KEYS, KEPT_VALUES,
+            KEPT_GATES,
+        )  # fmt: skip
     else:
         _next_token(
             state, pointers, row, head, keys, values, qkv_ptr, a_ptr, b_ptr, z_ptr, a_log_ptr, dt_bias_ptr, norm_ptr,
@@ -342,25 +421,29 @@ def delta_tokens(
     rows: StateRows,
     shape: DeltaShape,
     out: torch.Tensor,
-    starts: torch.Tensor | None = None,
+    runs: DecodeRuns | None = None,
 ) -> None:
     """Process one token of each sequence: update its state and write ``out [sequences, heads * value_dim]``.
 
     ``pool [pages, page_elems]`` of one layer group as float32, ``table [sequences, state pages]`` int32, ``lengths
-    [sequences]`` int32 with this token: at 1 the state counts as zero. With ``starts [sequences + 1]`` int32, the first
-    row of each sequence and the end, a sequence may have several rows; results are bitwise those of the same rows one
-    by one.
+    [sequences]`` int32 with this token: at 1 the state counts as zero. With ``runs`` a sequence may have several rows,
+    of which the last are drafts; results are bitwise those of the same rows one by one.
     """
     sizes = _check(inputs, weights, shape, rows)
     if not len(out):
         return
     qkv, a, b, z = inputs.qkv, inputs.a, inputs.b, inputs.z
-    _decode_kernel[(len(out) if starts is None else len(starts) - 1, shape.heads)](
-        qkv, a, b, z, weights.a_log, weights.dt_bias, weights.norm, pool, table, lengths,
-        lengths if starts is None else starts, out,
+    kept_keys, kept_values, kept_gates, _ = shape.kept_columns
+    table_of_runs, kept = (
+        (lengths, qkv[None]) if runs is None else (runs.table, qkv[None] if runs.kept is None else runs.kept)
+    )
+    _decode_kernel[(len(out), shape.heads)](
+        qkv, a, b, z, weights.a_log, weights.dt_bias, weights.norm, pool, table, lengths, table_of_runs, kept, out,
         qkv.stride(0), a.stride(0), z.stride(0), table.stride(0), out.stride(0),
-        EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, WALK=starts is not None,
-        num_stages=1 if starts is not None else 3,  # loads of a row do not overtake the stores of the row before
+        table_of_runs.stride(0), kept.stride(0), kept.stride(1),
+        EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, RUNS=runs is not None,
+        KEPT_KEYS=kept_keys, KEPT_VALUES=kept_values, KEPT_GATES=kept_gates,
+        num_stages=1 if runs is not None else 3,  # loads do not overtake the stores before
         num_warps=8 if sizes["KEY_PAD"] * sizes["VALUE_PAD"] >= 128 * 128 else 4,
         **sizes, **_places(rows),
     )  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .state_pages import StateRows
+from .state_pages import DecodeRuns, StateRows
 
 # Tokens and channels of a program of the convolution of prompts.
 _TOKENS, _CHANNELS = 32, 128
@@ -66,30 +66,96 @@ def _next_token(
     tl.store(out_ptr + row * out_stride + channels, acc.to(out_ptr.dtype.element_ty), mask=ok)
 
 
-@triton.jit(do_not_specialize=["table_stride"])
-def _decode_kernel(
-    x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, lengths_ptr, starts_ptr, out_ptr, x_stride, table_stride,
-    out_stride,
+@triton.jit
+def _run_input(
+    at, replays, row, channels, ok, has_state, x_ptr, kept_ptr, pool_ptr, table_ptr, x_stride, kept_stride,
+    TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr,
+    PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, SEGMENTS: tl.constexpr,
+):  # fmt: skip
+    """Return the input of a run's row ``at``; before the first row it is of a replayed row, and before these of the
+    state.
+    """
+    before = at + replays  # rows of the state are below 0
+    fresh = tl.load(x_ptr + (row + at) * x_stride + channels, mask=ok & (at >= 0), other=0.0)
+    kept = tl.load(kept_ptr + before * kept_stride + channels, mask=ok & (at < 0) & (before >= 0), other=0.0)
+    from_state = has_state & (before < 0)
+    offsets = state_offsets(
+        table_ptr, channels, before + TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS, from_state
+    )
+    # State that no token has written may be another sequence's NaN.
+    state = tl.load(pool_ptr + offsets, mask=from_state, other=0.0)
+    return tl.where(at >= 0, fresh, tl.where(before >= 0, kept, state))
+
+
+@triton.jit
+def _next_tokens(
+    row, channels, ok, has_state, x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, runs_ptr, kept_ptr, out_ptr,
+    x_stride, out_stride, runs_stride, slot_stride, kept_stride,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr,
     PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, HAS_BIAS: tl.constexpr,
-    SILU: tl.constexpr, BLOCK: tl.constexpr, WALK: tl.constexpr,
+    SILU: tl.constexpr,
 ):  # fmt: skip
-    """Convolve one token of a sequence; with ``WALK`` its rows of the batch, one after the other."""
-    program = tl.program_id(0)
-    row = tl.load(starts_ptr + program).to(tl.int64) if WALK else program.to(tl.int64)
+    """Store the outputs of a run, and the state after its certain rows, and keep the inputs of its drafts."""
+    SEGMENTS: tl.constexpr = CHANNELS // LENGTH
+    runs_ptr += row
+    rows, drafts = tl.load(runs_ptr), tl.load(runs_ptr + runs_stride)
+    replays, slot = tl.load(runs_ptr + 2 * runs_stride), tl.load(runs_ptr + 3 * runs_stride)
+    kept_ptr += slot.to(tl.int64) * slot_stride
+    weight_ptr += channels * (TAPS + 1)
+    for index in range(rows):
+        x = tl.load(x_ptr + (row + index) * x_stride + channels, mask=ok, other=0.0)
+        acc = x.to(tl.float32) * tl.load(weight_ptr + TAPS, mask=ok, other=0.0).to(tl.float32)
+        if HAS_BIAS:
+            acc += tl.load(bias_ptr + channels, mask=ok, other=0.0).to(tl.float32)
+        for tap in tl.static_range(TAPS):
+            x = _run_input(
+                index - TAPS + tap, replays, row, channels, ok, has_state, x_ptr, kept_ptr, pool_ptr, table_ptr,
+                x_stride, kept_stride, TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS,
+            )  # fmt: skip
+            acc += x.to(tl.float32) * tl.load(weight_ptr + tap, mask=ok, other=0.0).to(tl.float32)
+        if SILU:
+            acc = acc * tl.sigmoid(acc)
+        tl.store(out_ptr + (row + index) * out_stride + channels, acc.to(out_ptr.dtype.element_ty), mask=ok)
+    tl.debug_barrier()  # other threads have read the state
+    certain = rows - drafts
+    for tap in tl.static_range(TAPS):
+        # A row of the state comes from one behind it, which is not overwritten yet.
+        x = _run_input(
+            certain - TAPS + tap, replays, row, channels, ok, has_state, x_ptr, kept_ptr, pool_ptr, table_ptr,
+            x_stride, kept_stride, TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS,
+        )  # fmt: skip
+        offsets = state_offsets(
+            table_ptr, channels, tap, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS, ok
+        )
+        tl.debug_barrier()
+        tl.store(pool_ptr + offsets, x, mask=ok & (certain > 0))
+    tl.debug_barrier()  # the replayed rows are read
+    first = tl.where(certain > 0, 0, replays)
+    for index in range(drafts):
+        x = tl.load(x_ptr + (row + certain + index) * x_stride + channels, mask=ok, other=0.0)
+        tl.store(kept_ptr + (first + index) * kept_stride + channels, x, mask=ok)
+
+
+@triton.jit(do_not_specialize=["table_stride", "runs_stride"])
+def _decode_kernel(
+    x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, lengths_ptr, runs_ptr, kept_ptr, out_ptr, x_stride, table_stride,
+    out_stride, runs_stride, slot_stride, kept_stride,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr,
+    PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, HAS_BIAS: tl.constexpr,
+    SILU: tl.constexpr, BLOCK: tl.constexpr, RUNS: tl.constexpr,
+):  # fmt: skip
+    """Convolve one token of a sequence; with ``RUNS`` the run that begins at this row, if any."""
+    row = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = channels < CHANNELS
     table_ptr += row * table_stride
     has_state = ok & (tl.load(lengths_ptr + row) > 1)
-    if WALK:
-        for offset in range(tl.load(starts_ptr + program + 1) - tl.load(starts_ptr + program)):
-            _next_token(
-                row + offset, channels, ok, has_state, x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr,
-                out_ptr, x_stride, out_stride, CHANNELS, TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH,
-                HAS_BIAS, SILU,
-            )  # fmt: skip
-            has_state = ok
-            tl.debug_barrier()  # the next row reads what other threads may have written
+    if RUNS:
+        _next_tokens(
+            row, channels, ok, has_state, x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, runs_ptr, kept_ptr,
+            out_ptr, x_stride, out_stride, runs_stride, slot_stride, kept_stride,
+            CHANNELS, TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, HAS_BIAS, SILU,
+        )  # fmt: skip
     else:
         _next_token(
             row, channels, ok, has_state, x_ptr, weight_ptr, bias_ptr, pool_ptr, table_ptr, out_ptr, x_stride,
@@ -210,23 +276,26 @@ def convolve_tokens(
     out: torch.Tensor,
     *,
     silu: bool,
-    starts: torch.Tensor | None = None,
+    runs: DecodeRuns | None = None,
 ) -> None:
     """Convolve one token of each sequence, ``x [sequences, channels]``, and shift their states.
 
     ``weight [channels, taps + 1]``, ``pool [pages, page_elems]`` of one layer group in ``x``'s dtype, ``table
     [sequences, state pages]`` int32, ``lengths [sequences]`` int32 with this token: at 1 the state counts as zero.
-    ``out`` is like x. For ``starts`` see ``gated_delta.delta_tokens``.
+    ``out`` is like x. For ``runs`` see ``gated_delta.delta_tokens``.
     """
     constants = _constants(x, weight, bias, rows)
     if not len(x):
         return
     block = min(_DECODE_CHANNELS, triton.next_power_of_2(x.shape[1]))
-    _decode_kernel[(len(x) if starts is None else len(starts) - 1, triton.cdiv(x.shape[1], block))](
-        x, weight, weight if bias is None else bias, pool, table, lengths, lengths if starts is None else starts, out,
-        x.stride(0), table.stride(0), out.stride(0),
-        HAS_BIAS=bias is not None, SILU=silu, BLOCK=block, WALK=starts is not None,
-        num_stages=1 if starts is not None else 3,  # loads of a row do not overtake the stores of the row before
+    table_of_runs, kept = (
+        (lengths, x[None]) if runs is None else (runs.table, x[None] if runs.kept is None else runs.kept)
+    )
+    _decode_kernel[(len(x), triton.cdiv(x.shape[1], block))](
+        x, weight, weight if bias is None else bias, pool, table, lengths, table_of_runs, kept, out,
+        x.stride(0), table.stride(0), out.stride(0), table_of_runs.stride(0), kept.stride(0), kept.stride(1),
+        HAS_BIAS=bias is not None, SILU=silu, BLOCK=block, RUNS=runs is not None,
+        num_stages=1 if runs is not None else 3,  # loads do not overtake the stores before
         num_warps=max(1, min(4, block // 64)), **constants,
     )  # fmt: skip
 

@@ -523,7 +523,6 @@ def test_numbers_of_layers_in_both_forms(folder: Path, tmp_path: Path) -> None:
     [
         ({"draft_model": None}, "--draft-model names no folder"),
         ({"deterministic": True}, "computes each row apart"),
-        ({"model": DEMO / "hybrid" / "model"}, "recurrent layers"),
     ],
 )
 def test_settings_that_exclude_each_other(settings: dict[str, Any], message: str) -> None:

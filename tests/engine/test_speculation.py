@@ -353,14 +353,12 @@ def test_an_index_grows_with_its_sequence_within_bounds(monkeypatch: pytest.Monk
     assert not lookup._indices
 
 
-def test_settings(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings() -> None:
     config = EngineConfig(model=DEMO, speculation="ngram")
-    assert speculation_of(EngineConfig(model=DEMO), has_states=False) is None
+    assert speculation_of(EngineConfig(model=DEMO)) is None
     for running, most in ((256, 32), (10, 5)):
-        speculation = speculation_of(replace(config, max_running=running), has_states=False)
+        speculation = speculation_of(replace(config, max_running=running))
         assert speculation is not None and speculation._max_running == most
-    assert speculation_of(config, has_states=True) is None
-    assert "recurrent layers" in caplog.text
 
 
 class Scripted:

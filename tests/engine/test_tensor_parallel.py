@@ -600,7 +600,10 @@ def test_rank_0_drafts_with_a_head_what_one_rank_drafts(
 
 
 def test_a_rank_that_follows_copies_states_of_cached_prefixes(tmp_path: Path) -> None:
-    """A conversation's second turn begins with the state that rank 0 and its follower kept at the end of the first."""
+    """A conversation's second turn begins with the state that rank 0 and its follower kept at the end of the first.
+
+    Both take the same accepted drafts into it.
+    """
     case = make_case(tmp_path, "qwen3.5-gated-delta", ("all-linear-r16-rslora",))
     adapters, rnd = [*case.adapters.values()], random.Random(5)
     first = [rnd.randrange(VOCAB) for _ in range(300)]
@@ -612,10 +615,13 @@ def test_a_rank_that_follows_copies_states_of_cached_prefixes(tmp_path: Path) ->
     alone = Run(case.model, adapters, turns, {"pool_mb": 6}).on(Parallel()).tokens
     config = EngineConfig(
         model=case.model, data_dir=tmp_path, pool_mb=6, page_tokens=4, step_tokens=64, threads=2, tensor_parallel=2,
+        speculation="ngram",
     )  # fmt: skip
     with led(config, adapters) as engine:
+        known = following(lambda sequence: alone[sequence.request.request_id], rnd)
+        engine.core.scheduler.speculation = AlwaysDrafts(RandomDrafter(rnd, known, 0.8), 3, 100)
         tokens: dict[str, list[int]] = {}
         for turn in turns:
             answer, usages = answers(engine, [turn])
             tokens |= answer
-        assert tokens == alone and usages[0].cached_prompt_tokens == 296
+        assert tokens == alone and usages[0].cached_prompt_tokens == 296 and usages[0].accepted_tokens

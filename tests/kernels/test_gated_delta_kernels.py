@@ -17,7 +17,7 @@ from lora_kernels.gated_delta import (
     norm_and_gate,
 )
 from lora_kernels.short_convolution import convolve_spans, convolve_tokens
-from lora_kernels.state_pages import StateRows, segment
+from lora_kernels.state_pages import DecodeRuns, StateRows, segment
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
@@ -221,49 +221,92 @@ def test_the_convolution(channels: int, width: int, bias: bool, silu: bool, dtyp
         assert torch.equal(pages.read(i).view(taps, channels), kept)
 
 
+def runs_of(runs: list[tuple[int, int, int, int]], kept: torch.Tensor | None = None) -> DecodeRuns:
+    """Runs (rows, drafts, replays, slot), one behind the other."""
+    columns = [column for run in runs for column in (run, *[(0, 0, 0, 0)] * (run[0] - 1))]
+    return DecodeRuns(torch.tensor(columns, dtype=torch.int32, device=DEVICE).t().contiguous(), kept)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_several_rows_of_a_sequence_are_bitwise_those_of_single_steps(dtype: torch.dtype) -> None:
-    """As an answer that continues after a pre-emption with ``--deterministic``."""
+def test_rows_of_runs_are_bitwise_those_of_single_steps(dtype: torch.dtype) -> None:
+    """Several certain rows, drafts after them, and drafts alone behind kept ones; then some of them are replayed.
+
+    As an answer that continues after a pre-emption with ``--deterministic``, and as drafts of which some are accepted.
+    """
     shape, taps = SHAPES[2], 3
-    weights, x, channels, length = weights_of(shape, dtype), inputs_of(9, shape, dtype), 40, segment(40)
-    weight, inputs = (
-        torch.randn(rows, n, device=DEVICE).to(dtype) for rows, n in ((channels, taps + 1), (9, channels))
-    )
-    taps_rows = StateRows(length, taps * (channels // length), 3 * length + 1, first=2, first_page=1)
-    runs = (0, 5, 6, 9)
-    of_rows = torch.tensor([0] * 5 + [1] + [2] * 3)
-    lengths = torch.tensor([1, 2, 3, 4, 5, 7, 1, 2, 3], dtype=torch.int32, device=DEVICE)
-    together, states = torch.full_like(x.z, float("nan")), pages_of(shape, 3)
-    convolved, windows = torch.full_like(inputs, float("nan")), Pages(3, taps_rows, dtype)
-    alone, again = pages_of(shape, 3), Pages(3, taps_rows, dtype)
+    length = segment(shape.channels)
+    weights, width = weights_of(shape, dtype), shape.kept_columns[-1]
+    weight = torch.randn(shape.channels, taps + 1, device=DEVICE).to(dtype)
+    taps_rows = StateRows(length, taps * (shape.channels // length), 3 * length + 1, first=2, first_page=1)
+    states, windows = pages_of(shape, 4), Pages(4, taps_rows, dtype)
+    alone, again = pages_of(shape, 4), Pages(4, taps_rows, dtype)
     for pages in (states, alone, windows, again):
-        pages.pool[pages.table[1].long()] = 0.5  # the second sequence has a state
-    starts = torch.tensor(runs, dtype=torch.int32, device=DEVICE)
-    table = states.table[of_rows.to(DEVICE)]
-    delta_tokens(x, weights, states.pool, table, lengths, states.rows, shape, together, starts)
-    table = windows.table[of_rows.to(DEVICE)]
-    convolve_tokens(
-        inputs, weight, None, windows.pool, table, lengths, taps_rows, convolved, silu=True, starts=starts
-    )  # fmt: skip
-    one = torch.tensor([0, 1], dtype=torch.int32, device=DEVICE)
-    for row, sequence in enumerate(of_rows.tolist()):
-        at, which = slice(row, row + 1), slice(sequence, sequence + 1)
-        out = torch.empty_like(x.z[at])
-        part = x.rows(row, row + 1)
-        delta_tokens(part, weights, alone.pool, alone.table[which], lengths[at], alone.rows, shape, out, one)
-        assert torch.equal(out, together[at]), row
-        y = torch.empty_like(inputs[at])
-        convolve_tokens(
-            inputs[at], weight, None, again.pool, again.table[which], lengths[at], taps_rows, y, silu=True, starts=one
-        )  # fmt: skip
-        assert torch.equal(y, convolved[at]), row
-    for sequence in range(3):
+        for sequence in (1, 2, 3):
+            pages.pool[pages.table[sequence].long()] = 0.5  # all but the first have a state
+    kept = torch.full((3, 4, width), float("nan"), dtype=dtype, device=DEVICE)
+
+    def step(
+        x: DeltaInputs, of_rows: list[int], lengths: list[int], runs: DecodeRuns, delta: Pages, taps: Pages
+    ) -> torch.Tensor:
+        """Convolve and run the rule as a layer does."""
+        seen = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+        convolved, out = torch.full_like(x.qkv, float("nan")), torch.full_like(x.z, float("nan"))
+        tables = delta.table[of_rows], taps.table[of_rows]
+        convolve_tokens(x.qkv, weight, None, taps.pool, tables[1], seen, taps_rows, convolved, silu=True, runs=runs)
+        y = DeltaInputs(convolved, x.a, x.b, x.z)
+        delta_tokens(y, weights, delta.pool, tables[0], seen, delta.rows, shape, out, runs)
+        return out
+
+    def one_by_one(x: DeltaInputs, of_rows: list[int], lengths: list[int]) -> torch.Tensor:
+        rows = zip(range(len(of_rows)), of_rows, lengths, strict=True)
+        single = runs_of([(1, 0, 0, 0)])
+        return torch.cat([step(x.rows(r, r + 1), [s], [n], single, alone, again) for r, s, n in rows])
+
+    # Three certain rows; a certain one and two drafts; one alone; two certain ones and a draft.
+    of_rows, lengths = [0, 0, 0, 1, 1, 1, 2, 3, 3, 3], [1, 2, 3, 5, 6, 7, 7, 8, 9, 10]
+    x = inputs_of(10, shape, dtype)
+    out = step(
+        x, of_rows, lengths, runs_of([(3, 0, 0, 0), (3, 2, 0, 2), (1, 0, 0, 0), (3, 1, 0, 1)], kept), states, windows
+    )
+    certain = [0, 1, 2, 3, 6, 7, 8]
+    one = DeltaInputs(x.qkv[certain], x.a[certain], x.b[certain], x.z[certain])
+    want = one_by_one(one, [of_rows[row] for row in certain], [lengths[row] for row in certain])
+    assert torch.equal(out[certain], want)
+    for sequence in range(4):
         assert torch.equal(states.read(sequence), alone.read(sequence))
         assert torch.equal(windows.read(sequence), again.read(sequence))
-    plain = torch.empty_like(together[5:6])
-    alone.pool[alone.table[1].long()] = 0.5
-    delta_tokens(x.rows(5, 6), weights, alone.pool, alone.table[1:2], lengths[5:6], alone.rows, shape, plain)
-    torch.testing.assert_close(plain, together[5:6])
+    # The second sequence's drafts go on alone, without a certain row, as when each row is a step.
+    more = inputs_of(1, shape, dtype)
+    out_of_more = step(more, [1], [8], runs_of([(1, 1, 2, 2)], kept), states, windows)
+    assert torch.equal(states.read(1), alone.read(1)) and torch.equal(windows.read(1), again.read(1))
+    # All three of them are accepted, none of the fourth sequence's, whose slot the third one takes; new drafts follow.
+    last = inputs_of(5, shape, dtype)
+    accepted = DeltaInputs(
+        *(
+            torch.cat((a[4:6], b))
+            for a, b in zip((x.qkv, x.a, x.b, x.z), (more.qkv, more.a, more.b, more.z), strict=True)
+        )
+    )
+    assert torch.equal(torch.cat((out[4:6], out_of_more)), one_by_one(accepted, [1, 1, 1], [6, 7, 8]))
+    runs = runs_of([(3, 2, 3, 2), (1, 0, 0, 0), (1, 0, 0, 1)], kept)
+    after = step(last, [1, 1, 1, 3, 2], [9, 10, 11, 10, 8], runs, states, windows)
+    certain = [0, 3, 4]
+    one = DeltaInputs(last.qkv[certain], last.a[certain], last.b[certain], last.z[certain])
+    assert torch.equal(after[certain], one_by_one(one, [1, 3, 2], [9, 10, 8]))
+    for sequence in range(4):
+        assert torch.equal(states.read(sequence), alone.read(sequence))
+        assert torch.equal(windows.read(sequence), again.read(sequence))
+    assert torch.equal(after[1:3], one_by_one(last.rows(1, 3), [1, 1], [10, 11]))
+    # A row that is no run beside others, as the kernel without runs computes it.
+    plain, alike = (pages_of(shape, 1) for _ in range(2))
+    for pages in (plain, alike):
+        pages.pool[pages.table[0].long()] = 0.5
+    seen, results = torch.tensor([9], dtype=torch.int32, device=DEVICE), []
+    for pages, runs_or_none in ((plain, None), (alike, runs_of([(1, 0, 0, 0)]))):
+        results.append(torch.empty_like(x.z[:1]))
+        x_of = DeltaInputs(x.qkv[:1], x.a[:1], x.b[:1], x.z[:1])
+        delta_tokens(x_of, weights, pages.pool, pages.table, seen, pages.rows, shape, results[-1], runs_or_none)
+    torch.testing.assert_close(*results)
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:

@@ -34,7 +34,7 @@ from lora_engine.errors import UnsupportedModel
 from lora_engine.execution.graph_runner import GraphInputs
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.graph_shapes import graph_sizes, usual_graphs
+from lora_engine.model.graph_shapes import drafted_graphs, drafted_rows, graph_sizes, usual_graphs
 from lora_engine.model.loading import build_transformer, choose_dtype, fp8_kv, quantises
 from lora_engine.model.parallel import Parallel, PartialSum, in_two_parts
 from lora_engine.model.triton_ops import USUAL_RANKS
@@ -52,6 +52,7 @@ _PAGES = 4096
 _SETTINGS = (
     "dtype", "quantization", "kv_cache_dtype", "adapter_dtype", "expert_residency", "deterministic", "max_context",
     "max_running", "page_tokens", "max_lora_rank", "tensor_parallel", "lora_sharding", "fused_sum_mb",
+    "speculation", "speculation_tokens",
 )  # fmt: skip
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
@@ -249,7 +250,9 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
             if part == 0:
                 prefill_steps(model, pool, model.layer_kinds, ranks)
             shapes = usual_graphs(config.max_running, ranks, config.deterministic)
-            shapes += inputs.mixed if ranks == USUAL_RANKS else []
+            if ranks == USUAL_RANKS:
+                shapes += inputs.mixed
+                shapes += drafted_graphs(largest, drafted_rows(config, model.shape), config.deterministic)
             for shape in shapes[part::parts]:
                 inputs.run(model, shape, last_tokens, model.layer_kinds)
         return recorded

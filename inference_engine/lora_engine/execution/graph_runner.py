@@ -35,6 +35,7 @@ from lora_engine.model.graph_shapes import (
     MAX_PROMPTS,
     GraphShape,
     delta_correction_tiles,
+    drafted_graphs,
     fitting_mixed_graphs,
     graph_shape,
     graph_sizes,
@@ -48,6 +49,7 @@ from lora_kernels.attention import PREFILL_TILE_FIELDS, decode_splits, most_key_
 from lora_kernels.gated_delta import SPAN_FIELDS
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.short_convolution import CHUNK_FIELDS
+from lora_kernels.state_pages import RunField
 from lora_kernels.work_items import TILE_FIELDS, write_tiles
 
 
@@ -79,13 +81,15 @@ class _Parts:
     spans: slice  # of prompts for recurrent layers, in mixed steps of models that have some; so are the next two
     chunks: slice
     first_chunks: slice
+    runs: slice  # of decode rows, where recurrent layers may have drafts
     tables: slice
     rows: int  # rows of the block table, prompts' last
 
     @classmethod
-    def of(cls, shape: GraphShape, prompt_tiles: int, chunks: int) -> _Parts:
+    def of(cls, shape: GraphShape, prompt_tiles: int, chunks: int, *, runs: bool) -> _Parts:
         """Return the layout for a shape; ``prompt_tiles`` and ``chunks`` (0: no recurrent layers) are the maxima of
-        attention tiles and of recurrent layers' chunks in a mixed step.
+        attention tiles and of recurrent layers' chunks in a mixed step. ``runs``: recurrent layers read a table of
+        runs.
         """
         size, prompts = shape.size, shape.decodes is not None
         lengths = (
@@ -97,13 +101,14 @@ class _Parts:
             SPAN_FIELDS * shape.prompts if prompts and chunks else 0,
             CHUNK_FIELDS * chunks if prompts else 0,
             shape.prompts if prompts and chunks else 0,
+            len(RunField) * (size if shape.decodes is None else shape.decodes) if runs else 0,
         )
         tables = size if shape.decodes is None else shape.decodes + shape.prompts
-        fields, tiles, second, of_prompts, rows, spans, of_spans, first_chunks = (
+        fields, tiles, second, of_prompts, rows, spans, of_spans, first_chunks, of_runs = (
             slice(*ends) for ends in pairwise([0, *accumulate(lengths)])
         )
-        of_tables = slice(first_chunks.stop, None)
-        return cls(fields, tiles, second, of_prompts, rows, spans, of_spans, first_chunks, of_tables, tables)
+        of_tables = slice(of_runs.stop, None)
+        return cls(fields, tiles, second, of_prompts, rows, spans, of_spans, first_chunks, of_runs, of_tables, tables)
 
     def count(self, width: int) -> int:
         """Return the number of values, with block tables of ``width`` pages."""
@@ -143,6 +148,8 @@ class GraphInputs:
         self.spans = zeros(MAX_PROMPTS, SPAN_FIELDS)
         self.chunks = zeros(self._most_chunks(widest), CHUNK_FIELDS)
         self.first_chunks = zeros(MAX_PROMPTS)
+        self._has_drafts = ops.draft_inputs is not None
+        self.runs = zeros(len(RunField), largest)
         # Buffers for the variants with the most partial sums.
         grouped = LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant)
         self._shrunk = {False: ops.shrink_workspace(grouped, largest)}
@@ -190,6 +197,7 @@ class GraphInputs:
             padded=is_mixed,
             state_table=self.table[:decodes, : self._states] if self._states else None,
             recurrent_prompts=recurrent_prompts,
+            decode_runs=self.runs[:, :decodes] if self.reads_runs(shape) else None,
             adapters=self.fields[Field.ADAPTER, :size],
         )
 
@@ -203,7 +211,14 @@ class GraphInputs:
         return model.greedy(model.hidden(self.token_ids(shape.size, last_tokens), rows, self.plan(shape), layers), out)
 
     def parts(self, shape: GraphShape) -> _Parts:
-        return _Parts.of(shape, self._most_prompt_tiles(shape), self._most_chunks(shape))
+        chunks, runs = self._most_chunks(shape), self.reads_runs(shape)
+        return _Parts.of(shape, self._most_prompt_tiles(shape), chunks, runs=runs)
+
+    def reads_runs(self, shape: GraphShape) -> bool:
+        """Return whether recurrent layers read a table of runs in this graph: also beside all prompts, whose steps take
+        much longer.
+        """
+        return shape.drafted or (self._has_drafts and shape.decodes is not None and shape.decodes > 0)
 
     def _most_chunks(self, shape: GraphShape) -> int:
         """Return the maximum number of recurrent layers' chunks of prompts in a mixed step; 0 without such layers."""
@@ -236,6 +251,9 @@ class GraphInputs:
                 self.spans[: shape.prompts].copy_(contents[parts.spans].view(-1, SPAN_FIELDS))
                 self.chunks[: self._most_chunks(shape)].copy_(contents[parts.chunks].view(-1, CHUNK_FIELDS))
                 self.first_chunks[: shape.prompts].copy_(contents[parts.first_chunks])
+        if self.reads_runs(shape):
+            runs = contents[parts.runs].view(len(RunField), -1)
+            self.runs[:, : runs.shape[1]].copy_(runs)
         tables = contents[parts.tables].view(parts.rows, -1)
         self.table[: parts.rows, : tables.shape[1]].copy_(tables)
 
@@ -248,11 +266,12 @@ class GraphInputs:
         """Set all rows to padding: a capture runs the model once, and must not write to the last step's slots."""
         for tensor in (
             self.fields, self.tiles, self.second_tiles, self.table, self.prompt_tiles, self.logit_rows, self.spans,
-            self.chunks, self.first_chunks,
+            self.chunks, self.first_chunks, self.runs,
         ):  # fmt: skip
             tensor.zero_()
         self.fields[Field.SEQ_LEN] = 1
         self.fields[Field.SOURCE] = -1
+        self.runs[RunField.ROWS] = 1
 
 
 class StepGraph:
@@ -300,10 +319,12 @@ class GraphRunner(Runner):
         decodes: Decodes = one_token,
         mirror: StepMirror | None = None,
         most_rows: int = 0,
+        drafted_rows: int = 0,
     ) -> None:
         """Create a runner; ``budget`` is the device memory in bytes for graphs, for ``deferred`` see ``GraphSet``.
 
-        ``most_rows``: rows of the largest graph of mixed steps (``mixed_graphs``).
+        ``most_rows``: rows of the largest graph of mixed steps (``mixed_graphs``); ``drafted_rows``: of decode steps
+        with drafts on recurrent layers (``drafted_graphs``).
         """
         super().__init__(model, pool, max_running, decodes, mirror)
         assert isinstance(model.ops, TritonOps), "only the Triton backend can be captured"
@@ -319,8 +340,9 @@ class GraphRunner(Runner):
         self._hosts = [pinned(torch.zeros(most, dtype=torch.int32), device) for _ in range(2)]
         self._device = torch.zeros_like(self._hosts[0], device=device)
         self.graphs: GraphSet[StepGraph] = GraphSet(
-            largest, self._capture, self._free_bytes, budget, deferred, self._invariant, self.inputs.mixed
-        )
+            largest, self._capture, self._free_bytes, budget, deferred, self._invariant, self.inputs.mixed,
+            drafted_graphs(largest, drafted_rows, self._invariant),
+        )  # fmt: skip
 
     def capture_next(self) -> bool:
         return self.graphs.capture_next()
@@ -374,10 +396,13 @@ class GraphRunner(Runner):
         has_drafts = rows > len(chunks)
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks]) if has_drafts else range(len(chunks) + 1)
         spans = lora_spans(chunks, starts, merged)
-        shape = self.graphs.choose(graph_shape(size, spans, merged is not None, self._invariant), spans)
+        has_states = self.pool.geometry.state_pages > 0
+        drafted = has_states and (has_drafts or any(chunk.sequence.replays for chunk in chunks))
+        wanted = graph_shape(size, spans, merged is not None, self._invariant, drafted)
+        shape = self.graphs.choose(wanted, spans)
         if shape is None:
             return None
-        contents = self._drafted_contents if has_drafts else self._contents
+        contents = self._drafted_contents if has_drafts or drafted else self._contents
         return _GraphStep(shape, spans, contents(chunks, shape, spans))
 
     def _mixed_step(self, chunks: list[Chunk]) -> _GraphStep | None:
@@ -434,6 +459,8 @@ class GraphRunner(Runner):
         fields = host[parts.fields].reshape(FIELDS, shape.size)
         fields[Field.SEQ_LEN] = 1  # a padding row attends only to the slot of the padding page that it writes
         fields[Field.SOURCE] = -1
+        if self.inputs.reads_runs(shape):  # a padding row is a run, so that its numbers are finite
+            host[parts.runs].reshape(len(RunField), -1)[RunField.ROWS] = 1
         return contents, parts
 
     def _mixed_contents(
@@ -456,6 +483,7 @@ class GraphRunner(Runner):
         tables[:decodes, states : states + inputs.block_table.shape[1]] = inputs.block_table
         if inputs.state_table is not None:
             tables[:decodes, :states] = inputs.state_table
+        self._write_runs(inputs, host, parts)
         queries = []
         for number, prompt in enumerate(inputs.prefill):
             row = tables[(shape.decodes or 0) + number]
@@ -501,10 +529,10 @@ class GraphRunner(Runner):
         return contents
 
     def _drafted_contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
-        """Return the contents of a decode step in which sequences have several rows; there is no recurrent state."""
+        """Return the contents of a decode step in which sequences have several rows, or had some in the last one."""
         inputs = StepInputs.of(chunks, self.pool.geometry, self._decodes, self._last_row, merged=shape.merged)
-        rows, width = inputs.block_table.shape
-        contents, parts = self._contents_of(shape, width)
+        states, (rows, width) = self.pool.geometry.state_pages, inputs.block_table.shape
+        contents, parts = self._contents_of(shape, states + width)
         host = contents.numpy()
         fields = host[parts.fields].reshape(FIELDS, shape.size)
         fields[Field.TOKEN_ID, :rows] = inputs.token_ids
@@ -514,9 +542,20 @@ class GraphRunner(Runner):
         fields[Field.SOURCE, :rows] = _sources_of_rows(inputs)
         if self.model.shape.experts is not None:
             _write_adapters(spans, fields)
-        host[parts.tables].reshape(shape.size, -1)[:rows] = inputs.block_table
+        tables = host[parts.tables].reshape(shape.size, -1)
+        tables[:rows, states:] = inputs.block_table
+        if inputs.state_table is not None:
+            tables[:rows, :states] = inputs.state_table
+        self._write_runs(inputs, host, parts)
         self._write_decode_tiles(host, parts, shape, spans)
         return contents
+
+    @staticmethod
+    def _write_runs(inputs: StepInputs, host: npt.NDArray[np.int32], parts: _Parts) -> None:
+        """Write the table of runs, unless each decode row is one, as in the contents so far."""
+        if inputs.decode_runs is not None:
+            rows = inputs.decode_runs.shape[1]
+            host[parts.runs].reshape(len(RunField), -1)[:, :rows] = inputs.decode_runs
 
     def _write_decode_tiles(
         self, host: npt.NDArray[np.int32], parts: _Parts, shape: GraphShape, spans: Sequence[LoraSpan]

@@ -49,11 +49,13 @@ class GraphSet(Generic[G]):
         deferred: bool = False,
         invariant: bool = False,
         mixed: Sequence[GraphShape] = (),
+        drafted: Sequence[GraphShape] = (),
     ) -> None:
         """Create an empty set.
 
         ``budget``: device memory in bytes for graphs. For ``invariant`` see ``usual_graphs``. ``mixed``: graphs of
-        mixed steps, which are captured before decode graphs that others cover.
+        mixed steps, which are captured before decode graphs that others cover; ``drafted``: of decode steps with
+        drafts on recurrent layers, which are captured before the first request.
         """
         self.failure = ""
         self.kept_bytes = 0
@@ -64,7 +66,7 @@ class GraphSet(Generic[G]):
         self._free_bytes = free_bytes
         self._budget = budget
         self._captured: dict[GraphShape, G] = {}
-        self._first = first_graphs(max_running, invariant)
+        self._first = [*first_graphs(max_running, invariant), *drafted]
         usual = usual_graphs(max_running, invariant=invariant)
         self._others = deque([*mixed, *(shape for shape in usual if shape not in set(self._first))])
         self._deferred = deferred

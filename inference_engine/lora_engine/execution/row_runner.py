@@ -75,6 +75,8 @@ def single_rows(batch: StepBatch, page_tokens: int) -> Iterator[StepBatch]:
     for span in batch.prefill:
         tables += [span.pages] * (span.stop - span.start)
         states += [span.state_pages] * (span.stop - span.start) if span.state_pages is not None else []
+    runs: list[torch.Tensor | None] = [] if batch.decode_runs is None else _single_runs(batch.decode_runs)
+    runs += [None] * (len(batch.positions) - len(runs))
     positions = batch.positions.tolist()
     for row, (position, table) in enumerate(zip(positions, tables, strict=True)):
         one = slice(row, row + 1)
@@ -90,4 +92,16 @@ def single_rows(batch: StepBatch, page_tokens: int) -> Iterator[StepBatch]:
             embeddings=clipped(batch.embeddings, row, row + 1),
             logit_rows=torch.zeros(1, dtype=torch.int64, device=batch.positions.device),
             state_table=states[row][None] if states else None,
+            decode_runs=runs[row],
         )
+
+
+def _single_runs(table: torch.Tensor) -> list[torch.Tensor | None]:
+    """Return a run for each row of runs: drafts are kept one after the other, and each reads those before it."""
+    single: list[torch.Tensor | None] = []
+    for rows, drafts, replays, slot in table.t().tolist():
+        certain = rows - drafts
+        for row in range(rows):
+            before = row - certain + (0 if certain else replays) if row >= certain else replays if row == 0 else 0
+            single.append(torch.tensor([[1], [int(row >= certain)], [before], [slot]]))
+    return single

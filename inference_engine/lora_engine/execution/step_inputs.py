@@ -14,6 +14,7 @@ from lora_engine.memory.pinned import to_device
 from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
 from lora_engine.scheduling.sequence import Chunk
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
+from lora_kernels.state_pages import RunField
 
 Indices = npt.NDArray[np.int64]
 
@@ -47,6 +48,7 @@ class StepInputs:
     greedy: bool = False
     scored_rows: Indices | None = None
     state_table: Indices | None = None  # [num_decode, state pages], with recurrent layers
+    decode_runs: Indices | None = None  # see ``StepBatch``
 
     @classmethod
     def of(
@@ -98,6 +100,7 @@ class StepInputs:
             greedy=greedy,
             scored_rows=scored_rows,
             state_table=_state_table(decode, geometry) if geometry.state_pages else None,
+            decode_runs=_decode_runs(decode, starts) if geometry.state_pages else None,
         )
 
     def batch(self, lora: Sequence[LoraSpan], last_tokens: torch.Tensor) -> StepBatch:
@@ -134,15 +137,8 @@ class StepInputs:
             greedy=self.greedy,
             scored_rows=None if self.scored_rows is None else tensor(self.scored_rows),
             state_table=None if self.state_table is None else tensor(self.state_table),
-            decode_starts=self._decode_starts(tensor),
+            decode_runs=None if self.decode_runs is None else tensor(self.decode_runs),
         )
-
-    def _decode_starts(self, tensor: Callable[[Indices], torch.Tensor]) -> torch.Tensor | None:
-        """Return the first row of each sequence that decodes and the end of all; None if each has one, or no state."""
-        count = int(np.searchsorted(self.starts, self.num_decode))
-        if self.state_table is None or count == self.num_decode:
-            return None
-        return tensor(self.starts[: count + 1])
 
 
 def sources(chunks: Sequence[Chunk], last_row: Mapping[TokenSequence, int]) -> list[int]:
@@ -168,6 +164,17 @@ def _state_table(chunks: Sequence[Chunk], geometry: PoolGeometry) -> Indices:
     """Return the state pages of each row of the chunks, ``[rows, state pages]``."""
     tables = [chunk.sequence.state_pages for chunk in chunks for _ in range(chunk.tokens)]
     return np.array(tables, dtype=np.int64).reshape(-1, geometry.state_pages)
+
+
+def _decode_runs(chunks: Sequence[Chunk], starts: Indices) -> Indices | None:
+    """Return the table of the chunks' runs; None if each is one row, without accepted drafts before it."""
+    if all(chunk.tokens == 1 and not chunk.sequence.replays for chunk in chunks):
+        return None
+    runs = np.zeros((len(RunField), int(starts[len(chunks)])), dtype=np.int64)
+    for chunk, start in zip(chunks, starts[: len(chunks)], strict=True):
+        sequence = chunk.sequence
+        runs[:, start] = chunk.tokens, len(chunk.drafts), sequence.replays, sequence.draft_slot or 0
+    return runs
 
 
 def _padded_pages(chunks: Sequence[Chunk]) -> Indices:

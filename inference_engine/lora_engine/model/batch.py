@@ -75,5 +75,5 @@ class StepBatch:
     scored_rows: torch.Tensor | None = None
     # [num_decode, state pages] of each row's sequence; None if the model has no recurrent layers.
     state_table: torch.Tensor | None = None
-    # [decoding sequences + 1] first decode row of each, and their end; None: each has one row.
-    decode_starts: torch.Tensor | None = None
+    # [4, num_decode] rows of sequences one after the other, see ``RunField``; None: each row is a sequence's only one.
+    decode_runs: torch.Tensor | None = None

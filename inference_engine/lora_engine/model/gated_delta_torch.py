@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 
 from lora_engine.memory.page_pool import PagePool
-from lora_kernels.state_pages import DeltaShape, StateRows
+from lora_kernels.state_pages import DeltaShape, RunField, StateRows
 
 from .batch import PrefillSpan, StepBatch
+from .draft_inputs import DraftInputs
 from .shape import DeltaLayers
 from .weights import DeltaParameters
 
@@ -47,11 +48,13 @@ def gated_delta(
     pool: PagePool,
     batch: StepBatch,
     layers: DeltaLayers,
+    drafts: DraftInputs | None = None,
 ) -> torch.Tensor:
     """Compute a gated delta layer between its projections, and update the sequences' states.
 
     ``projected [tokens, channels + heads * value_dim]`` is in_proj_qkv's output and z, ``gates [tokens, 2 * heads]``
-    the outputs of in_proj_b and in_proj_a. Returns ``[tokens, heads * value_dim]``.
+    the outputs of in_proj_b and in_proj_a; ``drafts`` has the kept inputs of draft rows. Returns ``[tokens, heads *
+    value_dim]``.
     """
     shape, state, pages = layers.shape, layers.states[layer], pool.layer(layer)
     recurrent, inputs = _StateView(pages.view(torch.float32), state.recurrent), _StateView(pages, state.convolution)
@@ -59,6 +62,11 @@ def gated_delta(
     convolved, out = torch.empty_like(mixed), torch.empty_like(z)
     n, decoded = batch.num_decode, batch.state_table
     assert decoded is not None, "every sequence has a state"
+    if n and batch.decode_runs is not None:
+        kept = None if drafts is None else drafts.layer(layer)
+        runs = _Runs(weights, mixed, gates, convolved, out, kept, layers)
+        runs.process(batch.decode_runs, decoded, batch.positions, recurrent, inputs)
+        n = 0
     if n:
         known = (batch.positions[:n] > 0)[:, None, None]
         window = torch.cat((_where(known, _taps(inputs.read(decoded), mixed)), mixed[:n, None]), dim=1)
@@ -90,6 +98,83 @@ def gated_delta(
     return _normed_and_gated(out, z, weights.norm, shape)
 
 
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Decode rows of which some follow others of their sequence, or its accepted drafts: one row after the other, so
+    that a row's numbers are the same in every run.
+    """
+
+    weights: DeltaParameters
+    mixed: torch.Tensor
+    gates: torch.Tensor
+    convolved: torch.Tensor
+    out: torch.Tensor
+    kept: torch.Tensor | None  # [slots, drafts, width]; None: there are no drafts
+    layers: DeltaLayers
+
+    def process(
+        self,
+        runs: torch.Tensor,
+        tables: torch.Tensor,
+        positions: torch.Tensor,
+        recurrent: _StateView,
+        inputs: _StateView,
+    ) -> None:
+        """Process all runs; for ``runs [4, rows]`` see ``RunField``, ``tables [rows, state pages]``."""
+        of_first_rows, known = runs.t().tolist(), positions[: len(tables)].tolist()
+        for start, run in enumerate(of_first_rows):
+            if run[RunField.ROWS]:
+                self._process(start, run, tables[start : start + 1], known[start] > 0, recurrent, inputs)
+
+    def _process(
+        self, start: int, run: list[int], table: torch.Tensor, known: bool, recurrent: _StateView, inputs: _StateView
+    ) -> None:
+        shape = self.layers.shape
+        window, state = _taps(inputs.read(table), self.mixed), recurrent.read(table)
+        state = state.view(1, shape.heads, shape.value_dim, shape.key_dim)
+        if not known:
+            window, state = torch.zeros_like(window), torch.zeros_like(state)
+        for place in range(run[RunField.REPLAYS]):
+            raw, x = self._read(run[RunField.SLOT], place)
+            window, state = torch.cat((window[:, 1:], raw[:, None]), dim=1), _step(x, state)[1]
+        certain = run[RunField.ROWS] - run[RunField.DRAFTS]
+        first_place = 0 if certain else run[RunField.REPLAYS]
+        for index in range(run[RunField.ROWS]):
+            row = slice(start + index, start + index + 1)
+            window = torch.cat((window, self.mixed[row, None]), dim=1)
+            self.convolved[row] = F.silu(torch.einsum("ntc,ct->nc", window, self.weights.convolution))
+            window = window[:, 1:]
+            x = _projected(self.convolved[row], self.gates[row], self.weights, shape)
+            attended, state = _step(x, state)
+            self.out[row] = attended.flatten(1)
+            if index == certain - 1:
+                inputs.write(table, window.reshape(1, -1, inputs.length))
+                recurrent.write(table, state.flatten(1, 2))
+            if index >= certain:
+                self._keep(run[RunField.SLOT], first_place + index - certain, row)
+
+    def _keep(self, slot: int, place: int, row: slice) -> None:
+        """Keep the inputs of a draft row."""
+        assert self.kept is not None, "a step has drafts where their inputs are kept"
+        shape = self.layers.shape
+        keys = shape.key_heads * shape.key_dim
+        _, k, v = self.convolved[row].split((keys, keys, shape.heads * shape.value_dim), dim=1)
+        k = k.view(shape.key_heads, shape.key_dim).repeat_interleave(shape.heads // shape.key_heads, dim=0)
+        values = torch.cat((self.mixed[row].flatten(), k.flatten(), v.flatten(), self.gates[row].flatten()))
+        self.kept[slot, place, : len(values)] = values
+
+    def _read(self, slot: int, place: int) -> tuple[torch.Tensor, _Projected]:
+        """Return the inputs of a kept row: of the convolution ``[1, channels]``, and of the rule."""
+        assert self.kept is not None, "only kept rows are taken into the state"
+        shape = self.layers.shape
+        keys, values, gates, _ = shape.kept_columns
+        row = self.kept[slot, place]
+        k = row[keys:values].view(shape.heads, shape.key_dim)[:: shape.heads // shape.key_heads].flatten()
+        convolved = torch.cat((torch.zeros_like(k), k, row[values:gates]))[None]
+        x = _projected(convolved, row[None, gates : gates + 2 * shape.heads], self.weights, shape)
+        return row[None, :keys], x
+
+
 def _table(span: PrefillSpan) -> torch.Tensor:
     """Return the state pages of a span's sequence as ``[1, state pages]``."""
     assert span.state_pages is not None, "every sequence has a state"
@@ -100,6 +185,7 @@ class _StateView:
     """The rows of a layer's state in pages ``[pages, page_elems]`` of the state's dtype."""
 
     def __init__(self, pages: torch.Tensor, rows: StateRows) -> None:
+        self.length = rows.length
         self._pages = pages[:, : rows.per_page * rows.length].unflatten(1, (rows.per_page, rows.length))
         self._rows = rows
 

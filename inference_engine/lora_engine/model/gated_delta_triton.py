@@ -18,7 +18,7 @@ from lora_kernels.gated_delta import (
     norm_and_gate,
 )
 from lora_kernels.short_convolution import convolve_spans, convolve_tokens
-from lora_kernels.state_pages import CHUNK
+from lora_kernels.state_pages import CHUNK, DecodeRuns
 
 from .batch import PrefillSpan
 from .shape import DeltaLayers
@@ -66,10 +66,10 @@ def gated_delta(
     prompts: SpanTables | None,
     layers: DeltaLayers,
     padded: bool = False,
-    starts: torch.Tensor | None = None,
+    runs: DecodeRuns | None = None,
 ) -> torch.Tensor:
     """Compute ``Ops.gated_delta``. ``decodes`` are the state pages ``[rows, state pages]`` of the decode rows, which
-    come first, and the lengths ``[rows]`` of their sequences; ``starts``: see ``delta_tokens``.
+    come first, and the lengths ``[rows]`` of their sequences; ``runs``: see ``delta_tokens``.
 
     ``padded``: rows beyond those of sequences exist and must stay finite. The first of the prompts' rows may be among
     the decode rows, with length 1; what is computed for them as such is overwritten.
@@ -84,9 +84,9 @@ def gated_delta(
     if n := len(table):
         convolve_tokens(
             mixed[:n], weights.convolution, None, pages, table, lengths, state.convolution, convolved[:n], silu=True,
-            starts=starts,
+            runs=runs,
         )  # fmt: skip
-        delta_tokens(x.rows(0, n), small, states, table, lengths, state.recurrent, shape, out[:n], starts)
+        delta_tokens(x.rows(0, n), small, states, table, lengths, state.recurrent, shape, out[:n], runs)
     if prompts is not None:
         tables = prompts.spans, prompts.chunks
         convolve_spans(

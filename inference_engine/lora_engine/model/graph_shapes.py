@@ -7,9 +7,10 @@ steps are too short to hide their launches, and where requests arrive one by one
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
+from lora_engine.config import EngineConfig
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.work_items import tiles_needed
 
@@ -70,6 +71,7 @@ class GraphShape:
     epilogues: bool = False  # some adapter has one; only batches with one launch them
     decodes: int | None = None
     decode_lora: LoraShape | None = None
+    drafted: bool = False  # a decode step in which recurrent layers read a table of runs (``RunField``)
 
     @property
     def prompts(self) -> int:
@@ -109,6 +111,23 @@ def first_graphs(max_running: int, invariant: bool = False) -> list[GraphShape]:
                 lora = usual_shapes(variant, invariant=invariant)[-1]
                 shapes.append(GraphShape(size, lora, tile_bounds(variant, size, invariant)[-1], ALL_GROUPS))
     return shapes
+
+
+def drafted_graphs(max_running: int, rows: int, invariant: bool = False) -> list[GraphShape]:
+    """Return the graphs of decode steps with up to ``rows`` rows and drafts, for models with recurrent layers.
+
+    They cover every batch of usual adapters; the others are captured once steps need them.
+    """
+    shapes = first_graphs(max_running, invariant) if rows else []
+    largest = min((shape.size for shape in shapes if shape.size >= rows), default=max_running)
+    return [replace(shape, drafted=True) for shape in shapes if shape.size <= largest]
+
+
+def drafted_rows(config: EngineConfig, model: ModelShape) -> int:
+    """Return the maximum number of rows of decode steps with drafts on a model with recurrent layers; 0 without."""
+    if model.delta is None or config.speculation == "off":
+        return 0
+    return min(config.max_running, config.drafting_sequences * (1 + config.speculation_tokens))
 
 
 def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant: bool = False) -> list[GraphShape]:
@@ -175,17 +194,22 @@ def _decode_variants(size: int, invariant: bool) -> list[KernelVariant]:
     return [variant for variant, least in (_INVARIANT if invariant else _LEAST_ROWS).items() if size >= least]
 
 
-def graph_memory(max_running: int, model: ModelShape, invariant: bool = False, most_rows: int = 0) -> int:
+def graph_memory(
+    max_running: int, model: ModelShape, invariant: bool = False, most_rows: int = 0, drafted_rows: int = 0
+) -> int:
     """Return the device memory in bytes that graphs may take: every usual one, and some others."""
     mixed = [] if invariant else mixed_graphs(max_running, most_rows)
     graphs = len(usual_graphs(max_running, invariant=invariant)) + len(mixed) + _UNUSUAL_GRAPHS
+    graphs += len(drafted_graphs(max_running, drafted_rows, invariant))
     widest = max(features for pair in model.targets.values() for features in pair)
     rows = max([max_running, *(shape.size for shape in mixed)])
     activations = _ACTIVATIONS * rows * widest * model.dtype.itemsize
     return _SHARED_BYTES + activations + graphs * (_GRAPH_BYTES + model.num_layers * _LAYER_BYTES)
 
 
-def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool, invariant: bool = False) -> GraphShape:
+def graph_shape(
+    size: int, spans: Sequence[LoraSpan], merged: bool, invariant: bool = False, drafted: bool = False
+) -> GraphShape:
     """Return the shape of the graph for ``size`` rows with the adapters of ``spans``."""
     added = [span for span in spans if span.sign > 0]
     groups, epilogues = touched(spans), any(span.slot.has_epilogues for span in added)
@@ -194,22 +218,23 @@ def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool, invariant: b
     subtracted = next((span.slot.rank for span in spans if span.sign < 0), 0)
     delta_correction = lora_shape(KernelVariant.GROUPED, subtracted) if subtracted else None
     if not added:
-        return GraphShape(size, groups=groups, merged=merged, delta_correction=delta_correction)
+        return GraphShape(size, groups=groups, merged=merged, delta_correction=delta_correction, drafted=drafted)
     covered = covering(added, size)
     lora = lora_shape(decode_variant(covered, invariant), max_rank(added), invariant)
     needed = tiles_needed(covered, lora.variant)
     tiles = next(tiles for tiles in tile_bounds(lora.variant, size, invariant) if tiles >= needed)
-    return GraphShape(size, lora, tiles, groups, merged, delta_correction, epilogues)
+    return GraphShape(size, lora, tiles, groups, merged, delta_correction, epilogues, drafted=drafted)
 
 
 def nearest_cover(captured: Iterable[GraphShape], wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
     """Return the captured graph that covers ``wanted`` with the least waste: compare sizes first, then variants."""
     needed = _Tiles([span for span in spans if span.sign > 0])
 
-    def waste(shape: GraphShape) -> tuple[int, bool, int, int, int, int]:
+    def waste(shape: GraphShape) -> tuple[int, bool, int, bool, int, int, int]:
         other = shape.lora is not None and wanted.lora is not None and shape.lora.variant != wanted.lora.variant
         rank = shape.lora.max_rank if shape.lora else 0
-        return (shape.size - 1).bit_length(), other, shape.size, len(shape.groups), rank, shape.tiles
+        further = shape.drafted, len(shape.groups), rank, shape.tiles
+        return (shape.size - 1).bit_length(), other, shape.size, *further
 
     return min((shape for shape in captured if _covers(shape, wanted, needed)), key=waste, default=None)
 
@@ -221,7 +246,7 @@ def _covers(shape: GraphShape, wanted: GraphShape, needed: _Tiles) -> bool:
     """
     if shape.decodes != wanted.decodes or shape.merged != wanted.merged or not shape.groups >= wanted.groups:
         return False
-    if shape.size < wanted.size:
+    if shape.size < wanted.size or shape.drafted < wanted.drafted:
         return False
     if shape.delta_correction != wanted.delta_correction or shape.epilogues != wanted.epilogues:
         return False

@@ -24,6 +24,7 @@ from lora_kernels.experts import form_of, invariant_configs
 from lora_kernels.invariant_decode import invariant_decode
 from lora_kernels.invariant_linear import invariant_linear
 from lora_kernels.kernel_variants import KernelVariant, block_columns
+from lora_kernels.state_pages import RunField
 from lora_kernels.work_items import token_tiles
 
 from .batch import StepBatch
@@ -44,8 +45,8 @@ class InvariantOps(TritonOps):
 
     @cached_property
     def single_rows(self) -> torch.Tensor:
-        """First rows of decoding sequences that have one each; graphs read it, so it must stay in its place."""
-        return torch.arange(self.workspace.partial.shape[0] + 1, dtype=torch.int32, device=self.device)
+        """The table of runs of one row each; graphs read it, so it must stay in its place."""
+        return _single_rows(self.workspace.partial.shape[0], self.device)
 
     @torch.inference_mode()
     def choose_products(self, weights: ModelWeights, step_tokens: int, max_running: int) -> None:
@@ -110,13 +111,13 @@ class InvariantOps(TritonOps):
                 sinks=sinks,
             )
 
-    def decode_starts(self, plan: TritonPlan) -> torch.Tensor:
-        """Return the starts in every step, so that all steps launch the same kernels."""
-        if plan.decode_starts is not None:
-            return plan.decode_starts
-        if len(self.single_rows) <= plan.num_decode:  # not in a graph, whose rows are at most those of the workspace
-            return torch.arange(plan.num_decode + 1, dtype=torch.int32, device=self.device)
-        return self.single_rows[: plan.num_decode + 1]
+    def decode_runs(self, plan: TritonPlan) -> torch.Tensor:
+        """Return the table in every step, so that all steps launch the same kernels."""
+        if plan.decode_runs is not None:
+            return plan.decode_runs
+        if self.single_rows.shape[1] < plan.num_decode:  # not in a graph, whose rows are at most those of the workspace
+            return _single_rows(plan.num_decode, self.device)
+        return self.single_rows[:, : plan.num_decode]
 
     def experts(
         self,
@@ -150,6 +151,13 @@ class InvariantOps(TritonOps):
             for spans, variant in ((decode, KernelVariant.GROUPED), (prefill, KernelVariant.PREFILL))
             if any(span.slot for span in spans)
         )
+
+
+def _single_rows(rows: int, device: torch.device) -> torch.Tensor:
+    """Return the table of so many runs of one row each."""
+    table = torch.zeros(len(RunField), rows, dtype=torch.int32, device=device)
+    table[RunField.ROWS] = 1
+    return table
 
 
 def _matrices(layer: LayerWeights) -> Iterator[Matrix | None]:

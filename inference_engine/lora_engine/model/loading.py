@@ -35,6 +35,7 @@ from .device_memory import (
 )
 from .digests import DigestMemory, base_digest
 from .draft_head import DraftHead
+from .draft_inputs import DraftInputs
 from .eagle_head import EagleHead
 from .lora_exchange import LoraExchange
 from .merging import MergedLayers
@@ -214,10 +215,12 @@ def build_transformer(
     exchange = LoraExchange(parallel) if target_shapes(config, model_config, parallel).shards > 1 else None
     if config.merges:
         model.merged = MergedLayers(weights.layers, exchange)
+    draft_inputs = DraftInputs.of(config, model.shape)
     if backend == "torch":
         if model.device.type == "cuda":
             log.warning("running on a GPU without the Triton kernels (--backend torch): correct, but slow")
         model.ops = TorchOps(model.shape, exchange)
+        model.ops.draft_inputs = draft_inputs
         return model, None
     if backend not in ("triton", "flashinfer"):
         raise ValueError(f"unknown backend {config.backend!r}; choose one of auto, torch, triton, flashinfer")
@@ -239,8 +242,10 @@ def build_transformer(
     sizes = model.shape, tables, config.max_running, prefill, config.max_lora_rank, exchange
     if not config.deterministic:
         model.ops = TritonOps(*sizes)
+        model.ops.draft_inputs = draft_inputs
         return model, tables
     model.ops = InvariantOps(*sizes)
+    model.ops.draft_inputs = draft_inputs
     model.ops.choose_products(weights, config.max_step_tokens, config.max_running)
     return model, tables
 
@@ -390,8 +395,6 @@ def check_draft_head(config: EngineConfig, model: ModelConfig) -> None:
         model.mtp()
     if config.speculation == "eagle3" and config.draft_model is None:
         problem = "--draft-model names no folder of an EAGLE-3 head"
-    elif model.delta is not None:
-        problem = "this model has recurrent layers, whose state cannot be taken back: leave --speculation out"
     elif config.deterministic and _backend(config, torch.device(config.device)) == "torch":
         problem = "--deterministic with --backend torch computes each row apart: choose --speculation ngram"
     if problem:
@@ -481,13 +484,15 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
     """Allocate the largest workspace of a prompt's adapters; return it with the bytes that decode graphs need."""
     if isinstance(model.ops, TorchOps):
         return None, 0
-    from .graph_shapes import graph_memory
+    from .graph_shapes import drafted_rows, graph_memory
     from .triton_ops import TritonOps
 
     assert isinstance(model.ops, TritonOps)
     graphs = 0
     if config.cuda_graphs:
-        graphs = graph_memory(config.max_running, model.shape, config.deterministic, config.graph_rows)
+        graphs = graph_memory(
+            config.max_running, model.shape, config.deterministic, config.graph_rows, drafted_rows(config, model.shape)
+        )
     return model.ops.prompt_workspace(tokens), graphs
 
 

@@ -14,6 +14,7 @@ from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 
 from .attention_torch import AttentionPlan, attend, plan_attention, write_kv
 from .batch import StepBatch
+from .draft_inputs import DraftInputs
 from .experts_torch import gated, mixture
 from .gated_delta_torch import gated_delta
 from .lora_exchange import LoraExchange
@@ -42,6 +43,7 @@ class Ops(Protocol[Plan]):
 
     invariant: bool  # whether each row is bitwise the same in every batch
     adds_partial_sums: bool  # whether norms take a ``PartialSum``
+    draft_inputs: DraftInputs | None  # None: no drafts, or no recurrent layers
 
     def plan(self, batch: StepBatch, pool: PagePool) -> Plan: ...
 
@@ -160,6 +162,7 @@ class TorchOps:
         self.exchange = exchange
         self.eps = torch.tensor(shape.eps, device=shape.device)
         self._delta: DeltaLayers | None = None  # once the pool's geometry is known
+        self.draft_inputs: DraftInputs | None = None
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TorchPlan:
         return TorchPlan(batch, pool, self.shape)
@@ -240,7 +243,8 @@ class TorchOps:
         if self._delta is None:
             self._delta = self.shape.delta_states(plan.pool.geometry)
             assert self._delta is not None, "the model has gated delta layers"
-        return gated_delta(layer, weights, projected, gates, plan.pool, plan.batch, self._delta)
+        pool, batch = plan.pool, plan.batch
+        return gated_delta(layer, weights, projected, gates, pool, batch, self._delta, self.draft_inputs)
 
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: TorchPlan) -> torch.Tensor:
         return gated(gate_up, self.shape.activation)

@@ -13,6 +13,7 @@ from lora_engine.config import EngineConfig
 from .config import ModelConfig, read_json_object
 from .device_memory import RESERVE, DeviceMemory, adapter_pages, reserve_bytes, sampling_bytes
 from .draft_head import Rings
+from .draft_inputs import draft_bytes
 from .eagle_head import EagleConfig, eagle_bytes
 from .loading import (
     DRAFT_HEADS,
@@ -95,6 +96,7 @@ def plan(config: EngineConfig, model: ModelConfig, card: int, weights: int = 0, 
     parts |= {
         "CUDA and libraries (assumed)": _CONTEXT_BYTES + (_NCCL_BYTES if config.tensor_parallel > 1 else 0),
         "tables of adapters": of_tables,
+        **({"inputs of drafts in recurrent layers": kept} if (kept := draft_bytes(config, shape)) else {}),
         "activations (estimated)": _activations(config, model, shape),
         "sampling": sampling_bytes(config, model.vocab_size, dtype),
         "decode graphs": _graphs(config, shape),
@@ -160,8 +162,8 @@ def _graphs(config: EngineConfig, shape: ModelShape) -> int:
     if not config.cuda_graphs:
         return 0
     try:
-        from .graph_shapes import graph_memory
+        from .graph_shapes import drafted_rows, graph_memory
     except ImportError:
         logging.getLogger(__name__).warning("triton is not installed, so the memory of decode graphs is assumed")
         return _GRAPHS_WITHOUT_TRITON
-    return graph_memory(config.max_running, shape, config.deterministic, config.graph_rows)
+    return graph_memory(config.max_running, shape, config.deterministic, config.graph_rows, drafted_rows(config, shape))

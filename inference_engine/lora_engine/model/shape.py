@@ -34,6 +34,12 @@ def _of_rank(delta: DeltaConfig, parallel: Parallel) -> DeltaConfig:
     )
 
 
+def delta_shape(delta: DeltaConfig) -> DeltaShape:
+    """Return the heads of gated delta layers with these sizes, as kernels read them."""
+    sizes = delta.heads, delta.key_heads, delta.key_dim, delta.value_dim
+    return DeltaShape(*sizes, delta.norm_eps, delta.max_rate)
+
+
 @dataclass(frozen=True, slots=True)
 class LayerState:
     """The rows of a gated delta layer's state in a sequence's pages: recurrent in float32, inputs of the convolution in
@@ -61,8 +67,7 @@ class DeltaLayers:
 
         ``page`` is the pool's geometry, ``itemsize`` the bytes of its elements.
         """
-        sizes = delta.heads, delta.key_heads, delta.key_dim, delta.value_dim
-        shape = DeltaShape(*sizes, delta.norm_eps, delta.max_rate)
+        shape = delta_shape(delta)
         length, used, states = segment(shape.channels), Counter[int](), {}
         for layer in sorted(layers):
             group = page.layer_group(layer)

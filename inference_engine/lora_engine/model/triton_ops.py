@@ -28,10 +28,12 @@ from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
 from lora_kernels.launches import compute_cache_keys
 from lora_kernels.shrink import lora_shrink, sums_of_shrink
 from lora_kernels.skinny_linear import multiplied_by_skinny, skinny_linear
+from lora_kernels.state_pages import DecodeRuns
 from lora_kernels.tables import FIRST_TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 from .batch import LoraSpan, StepBatch
+from .draft_inputs import DraftInputs
 from .gated_delta_triton import SpanTables, gated_delta
 from .lora_exchange import LoraExchange
 from .ops import Activations, Addable, Reader, linear, split_gate
@@ -84,7 +86,7 @@ class TritonPlan:
     padded: bool = False  # some rows are padding, for which no attention is computed
     state_table: torch.Tensor | None = None  # [num_decode, state pages], with recurrent layers
     recurrent_prompts: SpanTables | None = None
-    decode_starts: torch.Tensor | None = None  # see ``StepBatch``
+    decode_runs: torch.Tensor | None = None  # see ``StepBatch``
     adapters: torch.Tensor | None = None  # [tokens] each row's adapter in the kernels' tables; with experts
 
 
@@ -124,6 +126,7 @@ class TritonOps:
         )
         self.rank_classes = rank_classes(max_rank)
         self._delta: DeltaLayers | None = None  # once the pool's geometry is known
+        self.draft_inputs: DraftInputs | None = None
         compute_cache_keys()
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
@@ -150,8 +153,8 @@ class TritonOps:
         if batch.state_table is None:
             return {}
         prompts = SpanTables.of(batch.prefill, self.device) if batch.prefill else None
-        starts = None if batch.decode_starts is None else batch.decode_starts.int()
-        return {"state_table": batch.state_table.int(), "recurrent_prompts": prompts, "decode_starts": starts}
+        runs = None if batch.decode_runs is None else batch.decode_runs.int()
+        return {"state_table": batch.state_table.int(), "recurrent_prompts": prompts, "decode_runs": runs}
 
     def shrink_workspace(self, shape: LoraShape, tokens: int) -> ShrinkBuffers:
         """Return buffers for the shrunk activations of any group."""
@@ -408,14 +411,16 @@ class TritonOps:
         if self._delta is None:
             self._delta = self.shape.delta_states(plan.pool.geometry)
         assert self._delta is not None and plan.state_table is not None, "the model has gated delta layers"
+        table = self.decode_runs(plan)
+        kept = None if self.draft_inputs is None else self.draft_inputs.layer(layer)
         return gated_delta(
             layer, weights, projected, gates, plan.pool, (plan.state_table, plan.seq_lens), plan.recurrent_prompts,
-            self._delta, plan.padded, self.decode_starts(plan),
+            self._delta, plan.padded, None if table is None else DecodeRuns(table, kept),
         )  # fmt: skip
 
-    def decode_starts(self, plan: TritonPlan) -> torch.Tensor | None:
-        """Return the first row of each decoding sequence, and their end; None: each has one row."""
-        return plan.decode_starts
+    def decode_runs(self, plan: TritonPlan) -> torch.Tensor | None:
+        """Return the table of the decode rows' runs; None: each row is a sequence's only one."""
+        return plan.decode_runs
 
     def decode(
         self,

@@ -24,6 +24,7 @@ from lora_engine.text import IncrementalDetokenizer
 
 from .admission_controller import AdmissionController
 from .admissions import admissions
+from .draft_slots import DraftSlots
 from .evictor import Evictor
 from .merge_policies import Applied, merge_policies
 from .merged_adapter import MergeableWeights, MergedAdapter
@@ -113,6 +114,9 @@ class SchedulingCore:
             clock=clock,
             copy_pages=self._copy_pages,
             speculation=speculation,
+            draft_slots=None
+            if config.speculation == "off"
+            else DraftSlots(config.drafting_sequences, config.speculation_tokens),
             prompt_boundary=prompt_boundary,
         )
         self.forecast = self.scheduler.forecast

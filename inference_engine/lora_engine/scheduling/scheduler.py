@@ -24,6 +24,7 @@ from lora_engine.memory import PageAllocator, PageKind, PoolGeometry, PrefixCach
 from lora_engine.memory.prefix_cache import CachedState
 
 from .decode_set import DecodeSet
+from .draft_slots import DraftSlots
 from .evictor import Evictor
 from .forecast import Forecast, FreeCapacity
 from .pinned_adapters import PinnedAdapters
@@ -96,9 +97,12 @@ class Scheduler:
         clock: Callable[[], float],
         copy_pages: Callable[[list[int], list[int]], None],
         speculation: Speculation | None = None,
+        draft_slots: DraftSlots | None = None,
         prompt_boundary: int = 1,
     ) -> None:
+        """Create the scheduler; ``draft_slots``: of a model with recurrent layers, which has no drafts without."""
         self.waiting = queue
+        self._draft_slots = draft_slots or DraftSlots(0, 0)
         self._prompt_boundary = prompt_boundary
         self.speculation = speculation
         self.running: dict[Sequence, Chunk] = {}  # with its chunk of one token, which is the same in most steps
@@ -250,7 +254,8 @@ class Scheduler:
         if needed > 0 and self._allocator.free >= needed + len(self.running):
             sequence.pages += self._allocator.allocate(needed)
         slots = len(sequence.pages) * self._geometry.page_tokens - sequence.num_computed - 1
-        return max(0, min(count, slots))
+        fitting = max(0, min(count, slots))
+        return self._draft_slots.fitting(sequence, fitting) if self._geometry.state_pages else fitting
 
     def _pause_background(self, budget: int) -> bool:
         """Let background sequences wait with their next token if foreground prompts would take all tokens of the step.
@@ -613,6 +618,8 @@ class Scheduler:
             self.pinned_prefixes.computed(sequence)
         self._prefixes.release(sequence.pages)
         self._allocator.release(sequence.state_pages)
+        self._draft_slots.release(sequence)
+        sequence.replays = 0
         sequence.pages, sequence.state_pages, sequence.snapshots_at, sequence.num_computed = [], [], (), 0
         if (slot := sequence.slot or sequence.dormant) is not None:
             self._device_tier.release(slot)

@@ -134,6 +134,8 @@ class Sequence:
     pending: int = 0
     pages: list[int] = field(default_factory=list)
     state_pages: list[int] = field(default_factory=list)  # recurrent state, of a running sequence of such a model
+    replays: int = 0  # accepted drafts, of the last step, that the recurrent state does not have yet
+    draft_slot: int | None = None  # place of its drafts' inputs in recurrent layers
     snapshots_at: tuple[int, ...] = ()  # numbers of computed tokens at which its state is copied, in order
     slot: AdapterSlot | None = None  # adapter of its next tokens
     dormant: AdapterSlot | None = None  # acquired adapter that acts from ``activation`` on
@@ -315,6 +317,7 @@ class Sequence:
     def advance(self, tokens: int) -> None:
         """Count ``tokens`` more as processed; at the end of the known tokens a new one is pending."""
         self.num_computed += tokens
+        self.replays = 0
         if not self.remaining:
             self.token_ids.append(0)
             self.pending += 1
@@ -354,6 +357,7 @@ class Sequence:
         else:
             self.token_ids.append(token_id)
             self.num_computed += 1
+            self.replays += 1 if self.state_pages else 0
         if self.request.sampling.penalises:
             self.output_counts[token_id] += 1
 

@@ -16,7 +16,6 @@ choice, its tokens are the guess, unless the drafter guesses the same and more.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Sequences
 from dataclasses import dataclass, field
@@ -26,8 +25,6 @@ from lora_engine.config import EngineConfig
 
 from .sequence import Sequence
 from .suffix_lookup import SuffixLookup
-
-log = logging.getLogger(__name__)
 
 # Share of accepted drafts that an adapter's first sequence begins with.
 _FIRST_RATE = 0.5
@@ -196,15 +193,9 @@ def _allowed(sequence: Sequence, guess: list[int]) -> list[int]:
     return [] if ahead is None else ahead.allowed(guess)
 
 
-def speculation_of(config: EngineConfig, *, has_states: bool, head: Drafter | None = None) -> Speculation | None:
-    """Return the policy that the settings choose. A recurrent state cannot be taken back by rejected tokens.
-
-    ``head`` is the drafter of a draft head, if one is loaded.
-    """
+def speculation_of(config: EngineConfig, head: Drafter | None = None) -> Speculation | None:
+    """Return the policy that the settings choose; ``head`` is the drafter of a draft head, if one is loaded."""
     if config.speculation == "off":
-        return None
-    if has_states:
-        log.warning("--speculation is off: this model has recurrent layers, whose state cannot be taken back")
         return None
     drafter = SuffixLookup() if head is None else head
     return Speculation(drafter, config.speculation_tokens, config.drafting_sequences)

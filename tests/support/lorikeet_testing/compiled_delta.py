@@ -16,7 +16,7 @@ from lora_kernels.gated_delta import (
     norm_and_gate,
 )
 from lora_kernels.short_convolution import convolve_spans, convolve_tokens
-from lora_kernels.state_pages import StateRows, segment
+from lora_kernels.state_pages import DecodeRuns, StateRows, segment
 
 from .compiled import Launch, compiling
 from .compiled_shapes import elements
@@ -38,7 +38,8 @@ def main() -> None:
     states_pool, weight = elements(64, 16384, dtype=torch.float32), elements(channels, 4, dtype=bf16)
     out, convolved = elements(tokens, 4096, dtype=bf16), elements(tokens, channels, dtype=bf16)
     launches: dict[str, Launch] = {}
-    starts = elements(tokens + 1, dtype=i32)
+    kept = elements(32, 4, shape.kept_columns[-1], dtype=bf16)
+    runs = DecodeRuns(elements(4, tokens, dtype=i32), kept)
 
     def take(launch: Launch) -> None:
         name = f"{launch.kernel.__module__.rpartition('.')[2]}.{launch.name}"
@@ -49,8 +50,8 @@ def main() -> None:
         convolve_spans(x.qkv, weight, None, pool, table, spans, chunks, CHUNK, taps, convolved, silu=True)
         delta_tokens(x, weights, states_pool, table, lengths, states, shape, out)
         delta_spans(x, weights, states_pool, table, spans, chunks, elements(1, dtype=i32), states, shape, out)
-        convolve_tokens(x.qkv, weight, None, pool, table, lengths, taps, convolved, silu=True, starts=starts)
-        delta_tokens(x, weights, states_pool, table, lengths, states, shape, out, starts)
+        convolve_tokens(x.qkv, weight, None, pool, table, lengths, taps, convolved, silu=True, runs=runs)
+        delta_tokens(x, weights, states_pool, table, lengths, states, shape, out, runs)
         norm_and_gate(out, x.z, weights.norm, spans, shape)
     print(json.dumps({name: launch.compile().asm["ptx"] for name, launch in launches.items()}))
 
