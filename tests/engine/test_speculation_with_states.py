@@ -19,6 +19,7 @@ from lorikeet_testing.tiny_models import ENGINE_SETTINGS, VOCAB, adapter_at, pac
 import lora_engine.model.graph_shapes as graph_shapes
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
+from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.execution.runner import Runner
@@ -50,6 +51,7 @@ def build(folder: Path, family: str, **settings: Any) -> tuple[Engine, list[str]
     root = folder / family
     if not root.exists():
         model = save_model(family, root / "model")
+        (root / "model" / "generation_config.json").write_text('{"eos_token_id": 300}')
         for name in ADAPTERS:
             save_adapter(name, model, root / name)
     defaults = {"pool_mb": 4, "max_running": 12, "step_tokens": 48, "speculation": "ngram", "speculation_tokens": 5}
@@ -215,6 +217,24 @@ def test_a_draft_head_beside_recurrent_layers(folder: Path) -> None:
     answers, usages = run(engine, requests, random.Random(2))
     assert_same(answers, expected)
     assert all(usage.drafted_tokens for usage in usages.values())
+
+
+def test_a_grammar_beside_recurrent_layers(folder: Path) -> None:
+    """Drafts that the grammar allows are accepted, and a refused one leaves nothing in the state."""
+    engine, digests = build(folder, FAMILIES[0])
+    scheduler, rnd = engine.core.scheduler, random.Random(4)
+    grammar = engine.grammars.compile(Constraint(Kind.REGEX, '"name": [a-z]{12} "age": [0-9]{3}'))
+    params = SamplingParams(max_tokens=60, temperature=1.0, seed=2, logprobs=True)
+    requests = [GenerationRequest("constrained", [*range(30)], params, digests[1], grammar=grammar)]
+    requests += requests_of(digests, 2, 20)
+    scheduler.speculation = None
+    expected, _ = run(engine, requests)
+    for right in (1.0, 0.5):
+        scheduler.speculation = AlwaysDrafts(knowing(expected, rnd, right), 5, 100)
+        answers, usages = run(engine, requests)
+        assert_same(answers, expected)
+        assert usages["constrained"].accepted_tokens > 5
+    engine.grammars.close()
 
 
 def in_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
