@@ -4,8 +4,8 @@ Nothing is read on the host, and the launches depend only on the number of token
 with any routing: there are as many programs as the worst routing needs, and programs without a block of pairs return.
 Each token's experts are summed in order of their weights, so the result does not vary between runs.
 
-Experts in FP8 (``Fp8Stack``) are converted in registers and multiplied by activations that are not rounded: a decode
-step is bound by the bytes of the experts in use, and converting them takes about half as long as reading them. Sums are
+Experts in FP8 (``Fp8Stack``) are multiplied by activations in FP8, quantised token by token as for matrices
+(``fp8.py``). Converting the experts to 16 bits instead takes longer than reading them (docs/LOG.md). Sums are
 multiplied by the scales, in float32.
 """
 
@@ -27,6 +27,7 @@ from .expert_lora import (
     range_of_slots,
     shrink_experts,
 )
+from .fp8 import quantise_rows
 from .fp8_tensors import BLOCK, Fp8Stack
 from .kernel_variants import block_columns
 from .mxfp4 import MXFP4_BLOCK, Mxfp4Stack
@@ -60,7 +61,7 @@ class SigmoidScores(NamedTuple):
 
 
 class ExpertsConfig(NamedTuple):
-    """A program's tile (pairs, outputs, inputs of 16 bits), its warps, and the stages of the loop's pipeline.
+    """A program's tile (pairs, outputs, inputs of 16 bits or of 8), its warps, and the stages of the loop's pipeline.
 
     It is for up to ``most`` pairs per expert, on average.
     """
@@ -83,10 +84,10 @@ class ClampedSwiglu(NamedTuple):
 # Scales of the experts' matrices.
 _PLAIN, _BY_ROW, _IN_BLOCKS, _MXFP4 = 0, 1, 2, 3
 # By form of the scales, and by increasing pairs per expert, of which an expert has more than the average. Converting
-# weights takes longer for each tile of pairs, so that tiles of converted ones hold more pairs (docs/LOG.md).
+# MXFP4 takes longer for each tile of pairs, so that its tiles hold more pairs (docs/LOG.md).
 _FP8_CONFIGS = (
-    ExpertsConfig(16, 64, 128, 4, 3, 8), ExpertsConfig(32, 64, 128, 4, 3, 16), ExpertsConfig(64, 64, 64, 4, 3, 64),
-    ExpertsConfig(128, 64, 64, 4, 3),
+    ExpertsConfig(16, 64, 128, 4, 3, 8), ExpertsConfig(32, 64, 128, 4, 3, 32), ExpertsConfig(64, 64, 128, 4, 4, 64),
+    ExpertsConfig(128, 64, 128, 4, 3),
 )  # fmt: skip
 CONFIGS = {
     _PLAIN: (
@@ -228,20 +229,36 @@ def _sort_kernel(
 
 
 @triton.jit
-def _add_product(acc, x, w_place, ok, scale, SCALES: tl.constexpr):
-    """Add the product of ``x [BLOCK_M, BLOCK_K]`` and loaded weights ``[BLOCK_K, BLOCK_N]``, times ``scale`` of blocks.
+def _add_product(acc, x, w_place, ok, scale, x_scale, SCALES: tl.constexpr):
+    """Add the product of ``x [BLOCK_M, BLOCK_K]`` and loaded weights ``[BLOCK_K, BLOCK_N]``.
 
-    For weights in FP8, ``acc`` is ``[BLOCK_N, BLOCK_M]``: tensor cores take only the first factor from registers, in
-    which FP8 is converted.
+    In FP8, ``acc`` is ``[BLOCK_N, BLOCK_M]``: pairs are the columns of the matrix instruction, so that few of them pad
+    little. Blocks are multiplied by their ``scale`` and by ``x_scale [BLOCK_M]``. Tensor cores add FP8 products up with
+    14 bits, therefore not into ``acc``.
     """
     w = tl.load(w_place, mask=ok, other=0.0)
     if SCALES == 0:
         acc = tl.dot(x, w, acc, input_precision="ieee")
     elif SCALES == 1:
-        acc = tl.dot(tl.trans(w).to(x.dtype), tl.trans(x), acc, input_precision="ieee")
+        acc += tl.dot(tl.trans(w), tl.trans(x))
     else:
-        acc += tl.dot(tl.trans(w).to(x.dtype), tl.trans(x), input_precision="ieee") * scale
+        acc += tl.dot(tl.trans(w), tl.trans(x)) * (scale * x_scale)[None, :]
     return acc
+
+
+@triton.jit
+def _scales_of_x(scale_ptr, rows, rows_ok, k, IN: tl.constexpr, SCALES: tl.constexpr, IN_LOOP: tl.constexpr):
+    """Return the scales of activations in ``rows`` at input ``k``, where they are used; otherwise a placeholder.
+
+    Scales in blocks are used ``IN_LOOP`` over the inputs, those of rows behind it.
+    """
+    scales = 1.0
+    if SCALES == 2 and IN_LOOP:
+        GROUPS: tl.constexpr = (IN + _SCALE_BLOCK - 1) // _SCALE_BLOCK
+        scales = tl.load(scale_ptr + rows * GROUPS + k // _SCALE_BLOCK, mask=rows_ok, other=0.0)
+    elif SCALES == 1 and not IN_LOOP:
+        scales = tl.load(scale_ptr + rows, mask=rows_ok, other=0.0)
+    return scales
 
 
 @triton.jit
@@ -310,21 +327,23 @@ def _add_mxfp4(acc, xs, w_ptr, scale_ptr, row, n_ok, k, IN: tl.constexpr, PACKED
 
 
 @triton.jit
-def _by_pair(acc, scale_ptr, matrix, n, n_ok, OUT: tl.constexpr, SCALES: tl.constexpr):
+def _by_pair(acc, scale_ptr, x_scales, matrix, n, n_ok, OUT: tl.constexpr, SCALES: tl.constexpr):
     """Return sums of ``_add_product`` as ``[BLOCK_M, BLOCK_N]``, times the scales of rows."""
     if SCALES != 0:
         acc = tl.trans(acc)
     if SCALES == 1:
-        acc = acc * tl.load(scale_ptr + matrix.to(tl.int64) * OUT + n, mask=n_ok, other=0.0)[None, :]
+        scales = tl.load(scale_ptr + matrix.to(tl.int64) * OUT + n, mask=n_ok, other=0.0)
+        acc = acc * x_scales[:, None] * scales[None, :]
     return acc
 
 
 @triton.jit(do_not_specialize=["layer"])
 def _gate_up_kernel(
-    x_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, out_ptr, x_stride, delta_ptr, h_ptr, pool_ptr,
-    fp8_pool_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride,
-    slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
-    BIASED: tl.constexpr, SILU: tl.constexpr, SLOPE: tl.constexpr, LIMIT: tl.constexpr, EXPERTS_PAD: tl.constexpr,
+    x_ptr, x_scale_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, out_ptr, x_stride, delta_ptr, h_ptr,
+    pool_ptr, fp8_pool_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer,
+    pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr,
+    PER_TOKEN: tl.constexpr, BIASED: tl.constexpr, SILU: tl.constexpr, SLOPE: tl.constexpr, LIMIT: tl.constexpr,
+    EXPERTS_PAD: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
     DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
@@ -363,10 +382,12 @@ def _gate_up_kernel(
             ok = k_ok[:, None] & n_ok[None, :]
             gate_scale = _block_scale(scale_ptr, 2 * expert, column, k, INNER, HIDDEN, SCALES, BLOCK_N)
             up_scale = _block_scale(scale_ptr, 2 * expert + 1, column, k, INNER, HIDDEN, SCALES, BLOCK_N)
-            gate = _add_product(gate, x, w_place + k, ok, gate_scale, SCALES)
-            up = _add_product(up, x, w_place + k + INNER * HIDDEN, ok, up_scale, SCALES)
-    gate = _by_pair(gate, scale_ptr, 2 * expert, n, n_ok, INNER, SCALES)
-    up = _by_pair(up, scale_ptr, 2 * expert + 1, n, n_ok, INNER, SCALES)
+            x_scale = _scales_of_x(x_scale_ptr, tokens, rows_ok, k, HIDDEN, SCALES, True)
+            gate = _add_product(gate, x, w_place + k, ok, gate_scale, x_scale, SCALES)
+            up = _add_product(up, x, w_place + k + INNER * HIDDEN, ok, up_scale, x_scale, SCALES)
+    x_scales = _scales_of_x(x_scale_ptr, tokens, rows_ok, 0, HIDDEN, SCALES, False)
+    gate = _by_pair(gate, scale_ptr, x_scales, 2 * expert, n, n_ok, INNER, SCALES)
+    up = _by_pair(up, scale_ptr, x_scales, 2 * expert + 1, n, n_ok, INNER, SCALES)
     if BIASED:
         bias_place = bias_ptr + expert.to(tl.int64) * 2 * INNER + n
         gate += tl.load(bias_place, mask=n_ok, other=0.0).to(tl.float32)[None, :]
@@ -406,12 +427,13 @@ def _gate_up_kernel(
 
 @triton.jit(do_not_specialize=["layer"])
 def _down_kernel(
-    inner_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, delta_ptr, h_ptr, pool_ptr,
-    fp8_pool_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer, pages_stride,
-    slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
-    BIASED: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr,
-    FP8: tl.constexpr, RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
+    inner_ptr, x_scale_ptr, w_ptr, scale_ptr, bias_ptr, order_ptr, starts_ptr, weights_ptr, out_ptr, delta_ptr, h_ptr,
+    pool_ptr, fp8_pool_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, layer,
+    pages_stride, slot_stride, INNER: tl.constexpr, HIDDEN: tl.constexpr, EXPERTS: tl.constexpr,
+    PER_TOKEN: tl.constexpr, BIASED: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
+    MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr,
+    PACKED: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
@@ -442,8 +464,10 @@ def _down_kernel(
             k_ok = k + columns < INNER
             x = tl.load(x_place + k, mask=rows_ok[:, None] & k_ok[None, :], other=0.0)
             scale = _block_scale(scale_ptr, expert, column, k, HIDDEN, INNER, SCALES, BLOCK_N)
-            acc = _add_product(acc, x, w_place + k, k_ok[:, None] & n_ok[None, :], scale, SCALES)
-    acc = _by_pair(acc, scale_ptr, expert, n, n_ok, HIDDEN, SCALES)
+            x_scale = _scales_of_x(x_scale_ptr, rows, rows_ok, k, INNER, SCALES, True)
+            acc = _add_product(acc, x, w_place + k, k_ok[:, None] & n_ok[None, :], scale, x_scale, SCALES)
+    x_scales = _scales_of_x(x_scale_ptr, rows, rows_ok, 0, INNER, SCALES, False)
+    acc = _by_pair(acc, scale_ptr, x_scales, expert, n, n_ok, HIDDEN, SCALES)
     if BIASED:
         acc += tl.load(bias_ptr + expert.to(tl.int64) * HIDDEN + n, mask=n_ok, other=0.0).to(tl.float32)[None, :]
     fused = True
@@ -554,6 +578,7 @@ def grouped_experts(
 
     ``gate_up [experts, 2 * inner, hidden]`` (rows of gate first) and ``down [experts, hidden, inner]`` are contiguous
     and of ``x``'s dtype: float32, bfloat16 or float16; or both are in FP8, with scales of the same form, or in MXFP4.
+    For experts in FP8, inputs of both products are rounded to it.
     ``activation`` is "silu", "gelu_tanh" or a ``ClampedSwiglu``. Sums are in float32. The result goes into ``out``
     unless that is None. ``lora``: the adapters of the tokens; None: none. The biases, if there are any, are
     ``[experts, 2 * inner]`` and ``[experts, hidden]``.
@@ -571,6 +596,7 @@ def grouped_experts(
     form = form_of(gate_up)
     if form != form_of(down):
         raise ValueError("gate_up and down must be stored in the same way")
+    stacks = gate_up, down
     (gate_up, gate_up_scale), (down, down_scale) = _stored(gate_up), _stored(down)
     if x.stride(1) != 1 or not gate_up.is_contiguous() or not down.is_contiguous():
         raise ValueError("rows of x, and the experts' matrices, must be contiguous")
@@ -593,7 +619,8 @@ def grouped_experts(
     outputs = config.outputs if lora is None else block_columns(lora.kv_dim, config.outputs)
     blocks = pairs // config.pairs + min(pairs, experts)
     tile = {
-        "BLOCK_M": config.pairs, "BLOCK_N": outputs, "BLOCK_K": max(16, config.inputs * 2 // x.element_size()),
+        "BLOCK_M": config.pairs, "BLOCK_N": outputs,
+        "BLOCK_K": config.inputs if form in (_BY_ROW, _IN_BLOCKS) else max(16, config.inputs * 2 // x.element_size()),
         "num_warps": config.warps, "num_stages": config.stages, "INNER": inner, "HIDDEN": hidden, "EXPERTS": experts,
         "EXPERTS_PAD": triton.next_power_of_2(experts), "PER_TOKEN": per_token,
         "KV_DIM": lora.kv_dim if lora else 1, "ROWS_PER_PAGE": lora.pool.shape[1] // lora.kv_dim if lora else 1,
@@ -613,18 +640,29 @@ def grouped_experts(
         pointers = h, *lora.pools, lora.slots, tables.pages, tables.experts, tables.expert_scales, *lora.residency[:3]
         return (deltas, *pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
 
+    read, read_scale = _readable(x, stacks[0])
     _gate_up_kernel[(blocks, triton.cdiv(inner, outputs))](
-        x, gate_up, gate_up_scale, x if gate_up_bias is None else gate_up_bias, routing.order, routing.starts,
-        activated, x.stride(0), *adapters(x, 0, 2, inner), BIASED=gate_up_bias is not None, SILU=activation == "silu",
-        SLOPE=clamped.slope if clamped else 0.0, LIMIT=clamped.limit if clamped else 0.0, **tile,
+        read, read_scale, gate_up, gate_up_scale, x if gate_up_bias is None else gate_up_bias, routing.order,
+        routing.starts, activated, read.stride(0), *adapters(x, 0, 2, inner), BIASED=gate_up_bias is not None,
+        SILU=activation == "silu", SLOPE=clamped.slope if clamped else 0.0,
+        LIMIT=clamped.limit if clamped else 0.0, **tile,
     )  # fmt: skip
+    read, read_scale = _readable(activated, stacks[1])
     _down_kernel[(blocks, triton.cdiv(hidden, outputs))](
-        activated, down, down_scale, x if down_bias is None else down_bias, routing.order, routing.starts,
+        read, read_scale, down, down_scale, x if down_bias is None else down_bias, routing.order, routing.starts,
         routing.weights, parts, *adapters(activated, 2, 1, hidden), BIASED=down_bias is not None, **tile,
     )  # fmt: skip
     block = min(_COMBINED, triton.next_power_of_2(hidden))
     _combine_kernel[(tokens, triton.cdiv(hidden, block))](parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block)
     return out
+
+
+def _readable(x: torch.Tensor, matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return activations as products with ``matrices`` read them, and their scales; those that nothing reads are x."""
+    if not isinstance(matrices, Fp8Stack):
+        return x, x
+    rows = quantise_rows(x, matrices.first)
+    return rows.data, rows.scale
 
 
 def _stored(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> tuple[torch.Tensor, torch.Tensor]:

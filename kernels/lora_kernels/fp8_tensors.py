@@ -83,6 +83,11 @@ class Fp8Stack:
     def in_blocks(self) -> bool:
         return self.scale.dim() == 4
 
+    @property
+    def first(self) -> Fp8Matrix:
+        """The matrices of the first expert: activations are quantised for any expert as for these."""
+        return Fp8Matrix(self.data[0], self.scale[0, 0] if self.in_blocks else self.scale[0])
+
     def __len__(self) -> int:
         return len(self.data)
 

@@ -77,3 +77,12 @@ def plain_values(data: torch.Tensor, scale: torch.Tensor, shape: str) -> torch.T
     if shape == "block":
         wide = wide.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[: data.shape[0], : data.shape[1]]
     return data.float() * wide
+
+
+def rounded_to_fp8(x: torch.Tensor, group: int) -> torch.Tensor:
+    """Round rows to E4M3 and back, with a scale for each ``group`` of columns, as kernels quantise activations."""
+    parts = [part.float() for part in x.split(group, dim=-1)]
+    scales = [part.abs().amax(dim=-1, keepdim=True).clamp(min=1e-10) / 448.0 for part in parts]
+    return torch.cat(
+        [(part / scale).to(torch.float8_e4m3fn).float() * scale for part, scale in zip(parts, scales, strict=True)], -1
+    )
