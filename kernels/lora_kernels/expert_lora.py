@@ -432,6 +432,16 @@ def _expand_blocks_kernel(
         tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
 
 
+def workspace_shapes(
+    pairs: int, inner: int, hidden: int, max_rank: int, *, expanded: bool
+) -> list[tuple[int, int, int]]:
+    """Return the shapes of what ``shrink_experts`` and, if ``expanded``, ``expand_experts`` return for the products
+    of ``pairs`` pairs with gate and up, and with down.
+    """
+    products = (2, inner), (1, hidden)
+    return [(pairs, modules, n) for modules, outputs in products for n in (max_rank, *([outputs] if expanded else []))]
+
+
 def shrink_experts(
     x: torch.Tensor,
     lora: ExpertLora,

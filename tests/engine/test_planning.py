@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from lorikeet_testing.tiny_models import adapter_at, geometry_of, save_adapter, save_model
+from lorikeet_testing.draft_heads import save_head
+from lorikeet_testing.tiny_models import VOCAB, adapter_at, geometry_of, save_adapter, save_model
 
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.packing import PoolPacker
@@ -17,12 +21,18 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.errors import UnsupportedModel
 from lora_engine.model.config import ModelConfig
+from lora_engine.model.device_memory import tensor_bytes
 from lora_engine.model.loading import build_pool, load_model
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.planning import plan, plan_for
+from lora_engine.model.triton_ops import TritonOps
 from lora_engine.model.weights import random_weights, weight_bytes
 from lora_engine.peft_format import AdapterLimits, inspect_adapter
 from lora_engine.server import plan as command
+from lora_kernels import expert_lora
+from lora_kernels import experts as kernels
+from lora_kernels.expert_lora import ExpertLora
+from lora_kernels.tables import SlotTables
 from scripts import card_table
 
 GIB = 1 << 30
@@ -85,6 +95,78 @@ def test_weights_are_summed_up_as_they_are_loaded(tmp_path: Path, family: str, q
     (tmp_path / "model.safetensors").unlink()
     alone = replace(settings, model=tmp_path / "config.json")
     assert plan_for(settings, GIB).memory == whole == plan_for(alone, GIB).memory
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("llama3-scaled-rope-tied", {"speculation": "eagle3"}),
+        ("qwen3-next-experts", {"expert_residency": "auto", "max_lora_rank": 400}),
+        ("olmoe-experts", {"deterministic": True}),
+    ],
+    ids=["dense", "hybrid", "mixture"],
+)
+def test_all_memory_beside_the_pool_is_planned(tmp_path: Path, family: str, settings: dict[str, Any]) -> None:
+    save_model(family, tmp_path / "model")
+    if settings.get("speculation"):
+        settings = {**settings, "draft_model": save_head(tmp_path / "head", 64, VOCAB)}
+    config = EngineConfig(
+        tmp_path / "model", dtype="float32", backend="triton", pool_mb=8, threads=1, max_running=8, step_tokens=96,
+        **settings,
+    )  # fmt: skip
+    parts, loaded = plan_for(config, GIB).memory.parts, load_model(config)
+    model, ops = loaded.model, loaded.model.ops
+    assert isinstance(ops, TritonOps)
+    assert parts["weights"] == model.weights.num_bytes()
+    assert parts["tables of adapters"] == tensor_bytes(loaded.tables) > 0
+    assert parts["workspaces"] == tensor_bytes(ops, without=[loaded.tables]) > ops.workspace.partial.nbytes
+    buffers = ops.prompt_workspace(96, loaded.targets.experts)
+    assert parts["activations of adapters"] == sum(buffer.nbytes for buffer in buffers)
+    if loaded.draft_head is not None:
+        of_head = tensor_bytes(loaded.draft_head, model.layer_inputs, without=[model.weights])
+        assert parts["draft head"] == of_head > loaded.draft_head.rings.num_bytes
+
+
+class NoLaunch:
+    """A kernel that is not launched."""
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
+
+
+@pytest.mark.parametrize("expanded", [True, False])
+def test_the_buffers_of_adapters_on_experts_are_those_of_their_launches(
+    monkeypatch: pytest.MonkeyPatch, expanded: bool
+) -> None:
+    """234 MB of deltas for 4,096 tokens of Qwen3-30B-A3B, beside the products with A."""
+    tokens, per_token, experts, inner, hidden, rank = 4096, 8, 128, 768, 2048, 256
+    launched = list[tuple[int, ...]]()
+
+    def recorded(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def record(*args: Any, **kwargs: Any) -> torch.Tensor:
+            launched.append(tuple((out := function(*args, **kwargs)).shape))
+            return out
+
+        return record
+
+    for module in (kernels, expert_lora):
+        for name in [name for name in vars(module) if name.endswith("_kernel")]:
+            monkeypatch.setattr(module, name, NoLaunch())
+    monkeypatch.setattr(kernels, "shrink_experts", recorded(kernels.shrink_experts))
+    monkeypatch.setattr(kernels, "expand_experts", recorded(kernels.expand_experts))
+    with torch.device("meta"):
+        tables = SlotTables(4, 1, 8, "meta", experts=True)
+        slots, pool = torch.zeros(tokens, dtype=torch.int32), torch.zeros(8, 32 * 512, dtype=torch.bfloat16)
+        lora = ExpertLora(slots, pool, tables, 0, 512, rank)
+        x = torch.zeros(tokens, hidden, dtype=torch.bfloat16)
+        gate_up, down = x.new_zeros(experts, 2 * inner, hidden), x.new_zeros(experts, hidden, inner)
+        chosen, order = slots.new_zeros(tokens, per_token), slots.new_zeros(tokens * per_token)
+        routing = kernels.Routing(chosen, x.new_zeros(tokens, per_token), order, slots.new_zeros(experts + 1))
+        fixed = None if expanded else kernels.invariant_configs(0)[1]
+        kernels.grouped_experts(x, gate_up, down, routing, "silu", None, lora, fixed=fixed)
+    shapes = expert_lora.workspace_shapes(tokens * per_token, inner, hidden, rank, expanded=expanded)
+    assert launched == shapes
+    assert sum(math.prod(shape) for shape in shapes[1::2]) * 2 == 234_881_024 or not expanded
 
 
 def test_pages_of_sequences_and_adapters_are_those_of_the_engine(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ computes from the model's configuration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -121,6 +121,36 @@ def sampling_bytes(config: EngineConfig, vocab_size: int, dtype: torch.dtype) ->
     """
     of_ranks = 1 if config.tensor_parallel == 1 else 3
     return config.max_running * vocab_size * (dtype.itemsize * of_ranks + 4 * 3)
+
+
+def tensor_bytes(*roots: object, without: Iterable[object] = ()) -> int:
+    """Return the bytes of all tensors that objects of this engine and its kernels hold, each once.
+
+    Those that ``without`` hold do not count.
+    """
+    known, left = set[int](), list(without)
+    for each in left:
+        known.add(id(each))
+        left += [part for part in _parts(each) if id(part) not in known]
+    total, left = 0, list(roots)
+    while left:
+        each = left.pop()
+        if id(each) not in known:
+            known.add(id(each))
+            total += each.nbytes if isinstance(each, torch.Tensor) else 0
+            left += _parts(each)
+    return total
+
+
+def _parts(each: object) -> list[object]:
+    if isinstance(each, dict):
+        return [*each.values()]
+    if isinstance(each, (list, tuple, set, frozenset)):
+        return [*each]
+    if not type(each).__module__.startswith(("lora_engine.", "lora_kernels.")):
+        return []
+    slots = [name for of in type(each).__mro__ for name in getattr(of, "__slots__", ())]
+    return [*getattr(each, "__dict__", {}).values(), *(getattr(each, name, None) for name in slots)]
 
 
 def reserve_bytes(config: EngineConfig, card: int) -> int:

@@ -39,7 +39,7 @@ class Rings:
 
     @property
     def num_bytes(self) -> int:
-        return self._keys.nbytes + self._values.nbytes
+        return self._keys.nbytes + self._values.nbytes + self._positions.nbytes
 
     def clear(self, slot: int | None = None) -> None:
         """Empty the ring of a slot; None: all rings."""

@@ -168,8 +168,8 @@ class EagleWeights:
 def eagle_bytes(folder: Path, dtype: torch.dtype) -> int:
     """Return the bytes that the weights of a head take in ``dtype``. Raises ``UnsupportedModel``."""
     checkpoint = Checkpoint(folder)
-    shapes = [checkpoint.entry(name)["shape"] for name in checkpoint.files if name not in ("d2t", "t2d")]
-    return sum(map(prod, shapes)) * dtype.itemsize
+    shapes = {name: checkpoint.entry(name)["shape"] for name in checkpoint.files if name != "t2d"}
+    return sum(prod(shape) * (8 if name == "d2t" else dtype.itemsize) for name, shape in shapes.items())
 
 
 class EagleHead(DraftHead):

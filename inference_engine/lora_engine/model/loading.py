@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -53,6 +53,9 @@ from .weights import (
     open_mtp,
     uneven_blocks,
 )
+
+if TYPE_CHECKING:
+    from .triton_ops import TritonOps  # needs triton
 
 log = logging.getLogger(__name__)
 
@@ -229,25 +232,31 @@ def build_transformer(
             f"the GPU kernels need keys of a multiple of 16 elements, but this model has {model.shape.kv_heads} "
             f"key-value heads of {model.shape.head_dim}; choose --backend torch"
         )
-    # Imported here: these need triton, which a CPU engine does not have.
+    tables = slot_tables(config, model_config, model.shape, parallel)
+    model.ops = ops = gpu_ops(config, model.shape, tables, exchange, by_flashinfer=backend == "flashinfer")
+    ops.draft_inputs = draft_inputs
+    ops.choose_products(weights, config.max_step_tokens, config.max_running)
+    return model, tables
+
+
+def gpu_ops(
+    config: EngineConfig,
+    shape: ModelShape,
+    tables: SlotTables,
+    exchange: LoraExchange | None = None,
+    *,
+    by_flashinfer: bool = False,
+) -> TritonOps:
+    """Return the GPU backend with its workspaces. Raises ``ImportError`` without triton, as on CPUs."""
     from .invariant_ops import InvariantOps
     from .prefill_attention import FlashInferPrefill, PrefillAttention, TritonPrefill
     from .triton_ops import TritonOps
 
-    prefill: PrefillAttention = TritonPrefill(model.shape, config.page_tokens, config.deterministic)
-    if backend == "flashinfer":
-        prefill = FlashInferPrefill(model.shape, config.page_tokens, others=prefill)
-
-    tables = slot_tables(config, model_config, model.shape, parallel)
-    sizes = model.shape, tables, config.max_running, prefill, config.max_lora_rank, exchange
-    if not config.deterministic:
-        model.ops = TritonOps(*sizes)
-        model.ops.draft_inputs = draft_inputs
-        return model, tables
-    model.ops = InvariantOps(*sizes)
-    model.ops.draft_inputs = draft_inputs
-    model.ops.choose_products(weights, config.max_step_tokens, config.max_running)
-    return model, tables
+    prefill: PrefillAttention = TritonPrefill(shape, config.page_tokens, config.deterministic)
+    if by_flashinfer:
+        prefill = FlashInferPrefill(shape, config.page_tokens, others=prefill)
+    backend = InvariantOps if config.deterministic else TritonOps
+    return backend(shape, tables, config.max_running, prefill, config.max_lora_rank, exchange)
 
 
 def slot_tables(config: EngineConfig, model_config: ModelConfig, shape: ModelShape, parallel: Parallel) -> SlotTables:
@@ -493,7 +502,8 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
         graphs = graph_memory(
             config.max_running, model.shape, config.deterministic, config.graph_rows, drafted_rows(config, model.shape)
         )
-    return model.ops.prompt_workspace(tokens), graphs
+    experts = expert_shapes(model.config, model.parallel.world)
+    return model.ops.prompt_workspace(tokens, experts), graphs
 
 
 def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device, context: int = 0) -> StepBatch:

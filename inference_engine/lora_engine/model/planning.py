@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from lora_engine.config import EngineConfig
+from lora_kernels.tables import SlotTables
 
 from .config import ModelConfig, read_json_object
-from .device_memory import RESERVE, DeviceMemory, adapter_pages, reserve_bytes, sampling_bytes
+from .device_memory import RESERVE, DeviceMemory, adapter_pages, reserve_bytes, sampling_bytes, tensor_bytes
 from .draft_head import Rings
 from .draft_inputs import draft_bytes
 from .eagle_head import EagleConfig, eagle_bytes
@@ -20,21 +21,25 @@ from .loading import (
     check_draft_head,
     check_experts,
     choose_dtype,
+    expert_shapes,
     fp8_adapters,
     fp8_kv,
+    gpu_ops,
     quantises,
     slot_tables,
     target_shapes,
 )
+from .lora_exchange import LoraExchange
 from .parallel import Parallel
+from .rope import RotaryPairs, rotary_table
 from .shape import ModelShape
 from .weights import load_mtp_weights, load_weights, weight_bytes
 
 # Bytes that CUDA, cuBLAS and the compiled kernels take on a card, and NCCL's buffers beside them. Assumed, generously:
 # they depend on versions and cards, and the log of a start has what they really take with the weights.
 _CONTEXT_BYTES, _NCCL_BYTES = 700 << 20, 1 << 30
-# Bytes of decode graphs that are assumed where triton, whose kernels determine their number, is not installed.
-_GRAPHS_WITHOUT_TRITON = 1 << 30
+# Bytes of decode graphs and of workspaces that are assumed where triton, whose kernels determine them, is missing.
+_GRAPHS_WITHOUT_TRITON, _WORKSPACES_WITHOUT_TRITON = 1 << 30, 1 << 28
 # Activations of a step that are alive at the same time, as multiples of each width: the residual stream with its norms
 # and the output of a layer; queries, keys and values with the outputs of attention; gate, up and their product.
 _HIDDENS, _HEADS, _INNERS = 4, 2, 3
@@ -84,19 +89,18 @@ def plan(config: EngineConfig, model: ModelConfig, card: int, weights: int = 0, 
     geometry = shape.pool_geometry(config.page_tokens, fp8_kv(config))
     weights = weights or weight_bytes(model, dtype, parallel, quantised)
     tables = slot_tables(config, model, shape, parallel)
-    of_tables = sum(value.nbytes for value in vars(tables).values() if isinstance(value, torch.Tensor))
-    of_tables += tables.residency.nbytes if tables.residency is not None else 0
     parts = {"weights": weights}
     if config.merges:
         of_tokens = model.vocab_size * model.hidden_size // config.tensor_parallel * dtype.itemsize
         parts["merged weights"] = weights - of_tokens * (1 if model.tie_embeddings else 2)
     if config.speculation in DRAFT_HEADS:
         check_draft_head(config, model)
-        parts["draft head"] = _draft_head(config, model, dtype, quantised, head)
+        parts["draft head"] = _draft_head(config, model, dtype, quantised, head, max_context)
     parts |= {
         "CUDA and libraries (assumed)": _CONTEXT_BYTES + (_NCCL_BYTES if config.tensor_parallel > 1 else 0),
-        "tables of adapters": of_tables,
+        "tables of adapters": tensor_bytes(tables),
         **({"inputs of drafts in recurrent layers": kept} if (kept := draft_bytes(config, shape)) else {}),
+        **_workspaces(config, model, shape, tables),
         "activations (estimated)": _activations(config, model, shape),
         "sampling": sampling_bytes(config, model.vocab_size, dtype),
         "decode graphs": _graphs(config, shape),
@@ -122,23 +126,29 @@ def plan_for(config: EngineConfig, card: int) -> Plan:
     return plan(config, model, card, weights, head)
 
 
-def _draft_head(config: EngineConfig, model: ModelConfig, dtype: torch.dtype, quantised: bool, weights: int) -> int:
-    """Return the bytes of a draft head and of its rings, on the one card that has them.
+def _draft_head(
+    config: EngineConfig, model: ModelConfig, dtype: torch.dtype, quantised: bool, weights: int, max_context: int
+) -> int:
+    """Return the bytes of a draft head, of its rings and of the hidden states that it reads, on the one card with them.
 
     ``weights`` are those of a layer in a checkpoint.
     """
     if config.speculation == "mtp":
         layer = model.mtp()
-        weights = weights or weight_bytes(layer, dtype, Parallel(), quantised)
+        weights, read = weights or weight_bytes(layer, dtype, Parallel(), quantised), 1
     else:
         assert config.draft_model is not None, "it was checked before"
-        layer = EagleConfig.load(config.draft_model, model).layer
-        weights = eagle_bytes(config.draft_model, dtype)
+        eagle = EagleConfig.load(config.draft_model, model)
+        layer, read = eagle.layer, len(eagle.feature_layers)
+        pairs = RotaryPairs(layer.head_dim, layer.head_dim)
+        rotary = rotary_table(layer.ropes[0], pairs, max_context + 1, torch.device("meta"), dtype)
+        weights = eagle_bytes(config.draft_model, dtype) + tensor_bytes(rotary)
     if config.tensor_parallel > 1:  # the card has only a part of the embedding and the head, and the head shares them
         matrices = 1 if model.tie_embeddings or config.speculation != "mtp" else 2
         weights += matrices * model.vocab_size * model.hidden_size * dtype.itemsize
     sizes = config.drafting_sequences, layer.num_kv_heads, layer.head_dim
-    return weights + Rings(*sizes, torch.device("meta"), dtype).num_bytes
+    states = max(config.max_step_tokens, config.graph_rows) * read * model.hidden_size * dtype.itemsize
+    return weights + states + Rings(*sizes, torch.device("meta"), dtype).num_bytes
 
 
 def _activations(config: EngineConfig, model: ModelConfig, shape: ModelShape) -> int:
@@ -153,9 +163,22 @@ def _activations(config: EngineConfig, model: ModelConfig, shape: ModelShape) ->
     if (delta := shape.delta) is not None:
         widths += _HEADS * (delta.channels + delta.values)
         floats = -(-tokens // _CHUNK) * delta.heads * delta.key_dim * delta.value_dim
-    # Shrunk activations of an adapter of the highest rank on the three targets of a group, and their sums.
-    floats += tokens * 3 * config.max_lora_rank * 2
     return tokens * widths * shape.dtype.itemsize + floats * 4
+
+
+def _workspaces(config: EngineConfig, model: ModelConfig, shape: ModelShape, tables: SlotTables) -> dict[str, int]:
+    """Return what the kernels' workspaces take, and what adapters take in the largest step, as the engine does."""
+    names = "workspaces", "activations of adapters"
+    parallel = Parallel(0, config.tensor_parallel)
+    exchange = LoraExchange(parallel) if target_shapes(config, model, parallel).shards > 1 else None
+    try:
+        ops = gpu_ops(config, shape, tables, exchange)
+    except ImportError:
+        logging.getLogger(__name__).warning("triton is not installed, so the memory of workspaces is assumed")
+        return dict.fromkeys(names, _WORKSPACES_WITHOUT_TRITON)
+    tokens = min(config.max_step_tokens, shape.max_context)
+    of_adapters = ops.prompt_workspace(tokens, expert_shapes(model, config.tensor_parallel))
+    return dict(zip(names, (tensor_bytes(ops, without=[tables]), tensor_bytes(of_adapters)), strict=True))
 
 
 def _graphs(config: EngineConfig, shape: ModelShape) -> int:

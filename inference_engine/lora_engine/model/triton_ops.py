@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from lora_engine.adapters.layout import TARGET_GROUPS
-from lora_engine.adapters.targets import EXPERTS_GROUP, REPLICATED_GROUPS
+from lora_engine.adapters.targets import EXPERTS_GROUP, REPLICATED_GROUPS, ExpertShapes
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.memory.pinned import to_device
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
 from lora_kernels.epilogue import lora_epilogue
 from lora_kernels.expand import lora_expand
-from lora_kernels.expert_lora import ExpertLora
+from lora_kernels.expert_lora import ExpertLora, workspace_shapes
 from lora_kernels.experts import ClampedSwiglu, ExpertsConfig, SigmoidScores, grouped_experts, route
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
@@ -40,7 +40,7 @@ from .ops import Activations, Addable, Reader, linear, split_gate
 from .parallel import PartialSum
 from .prefill_attention import Attend, PrefillAttention
 from .shape import OUT, QKV, DeltaLayers, ModelShape
-from .weights import DeltaParameters, ExpertWeights, LayerWeights, Matrix
+from .weights import DeltaParameters, ExpertWeights, LayerWeights, Matrix, ModelWeights
 
 # Maximum number of splits of a sequence's keys in a decode.
 MAX_SPLITS = 32
@@ -162,10 +162,19 @@ class TritonOps:
         targets = max(len(group.out_features) for group in self.groups)
         return shape.workspace(tokens, widest, targets, self.device, self.shape.dtype)
 
-    def prompt_workspace(self, tokens: int) -> ShrinkBuffers:
-        """Return the largest buffers that a step of so many tokens takes."""
-        shape = LoraShape(KernelVariant.PREFILL, self.rank_classes[-1], self.invariant)
-        return self.shrink_workspace(shape, tokens)
+    def choose_products(self, weights: ModelWeights, step_tokens: int, max_running: int) -> None:
+        """Do nothing: ``InvariantOps`` determines which library multiplies which matrix."""
+
+    def prompt_workspace(self, tokens: int, experts: ExpertShapes | None) -> list[torch.Tensor]:
+        """Return the largest buffers that adapters take in a step of so many tokens; ``experts`` are this rank's."""
+        rank = self.rank_classes[-1]
+        shrunk = self.shrink_workspace(LoraShape(KernelVariant.PREFILL, rank, self.invariant), tokens)
+        buffers = [shrunk.partial, shrunk.total]
+        if experts is not None and self.shape.experts is not None:
+            pairs, sizes = tokens * self.shape.experts.per_token, (experts.inner, experts.hidden)
+            shapes = workspace_shapes(pairs, *sizes, rank, expanded=not self.invariant)
+            buffers += [torch.empty(size, dtype=self.shape.dtype, device=self.device) for size in shapes]
+        return buffers
 
     def norm(self, x: Addable, weight: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(_addend_of(x))
