@@ -274,7 +274,8 @@ def test_the_layers_memory_is_planned_as_it_is_loaded(made: dict[str, Made], fam
         settings = EngineConfig(model=folder, speculation="mtp", device="cuda", pool_mb=0)
         for path in (folder, folder / "config.json"):
             part = plan_for(replace(settings, model=path), 1 << 30).memory.parts["draft head"]
-            assert part == loaded + 32 * 1025 * 2 * 2 * 32 * 2
+            rings, states = 32 * 1025 * (2 * 2 * 32 * 2 + 8), settings.max_step_tokens * config.hidden_size * 2
+            assert part == loaded + rings + states
 
 
 def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
