@@ -101,7 +101,7 @@ def test_weights_are_summed_up_as_they_are_loaded(tmp_path: Path, family: str, q
     ("family", "settings"),
     [
         ("llama3-scaled-rope-tied", {"speculation": "eagle3"}),
-        ("qwen3-next-experts", {"expert_residency": "auto", "max_lora_rank": 400}),
+        ("qwen3-next-experts", {"expert_residency": "auto", "max_lora_rank": 400, "speculation": "ngram"}),
         ("olmoe-experts", {"deterministic": True}),
     ],
     ids=["dense", "hybrid", "mixture"],
@@ -119,7 +119,12 @@ def test_all_memory_beside_the_pool_is_planned(tmp_path: Path, family: str, sett
     assert isinstance(ops, TritonOps)
     assert parts["weights"] == model.weights.num_bytes()
     assert parts["tables of adapters"] == tensor_bytes(loaded.tables) > 0
-    assert parts["workspaces"] == tensor_bytes(ops, without=[loaded.tables]) > ops.workspace.partial.nbytes
+    assert (
+        parts["workspaces"]
+        == tensor_bytes(ops, without=[loaded.tables, ops.draft_inputs])
+        > ops.workspace.partial.nbytes
+    )
+    assert parts.get("inputs of drafts in recurrent layers", 0) == tensor_bytes(ops.draft_inputs)
     buffers = ops.prompt_workspace(96, loaded.targets.experts)
     assert parts["activations of adapters"] == sum(buffer.nbytes for buffer in buffers)
     if loaded.draft_head is not None:
