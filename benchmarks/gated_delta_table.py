@@ -3,7 +3,8 @@
     python benchmarks/gated_delta_table.py --out benchmarks/results/gated_delta.jsonl
 
 One layer of Qwen3.5-9B in bfloat16 with states in float32: 16 key heads and 32 value heads of 128. A decode step of 16
-to 256 sequences reads and writes each sequence's state of 2 MiB once, so its floor is that; prompts of 4,096 tokens in
+to 256 sequences reads and writes each sequence's state of 2 MiB once, so its floor is that, also with runs of rows (for
+drafts), alone, and each with four drafts after four accepted ones; prompts of 4,096 tokens in
 one span and in sixteen read and write queries, keys, values, gates and outputs. Each measurement replays a CUDA graph
 of eight calls on different data. The floor takes the copy bandwidth that is measured on the card first.
 """
@@ -25,10 +26,10 @@ from lora_kernels.gated_delta import (
     norm_and_gate,
 )
 from lora_kernels.short_convolution import convolve_spans, convolve_tokens
-from lora_kernels.state_pages import StateRows, segment
+from lora_kernels.state_pages import DecodeRuns, RunField, StateRows, segment
 
 SHAPE = DeltaShape(heads=32, key_heads=16, key_dim=128, value_dim=128, eps=1e-6)
-TAPS, PAGE_BYTES = 3, 65_536
+TAPS, PAGE_BYTES, DRAFTS = 3, 65_536, 4
 VALUES = SHAPE.heads * SHAPE.value_dim
 STATES = StateRows(SHAPE.key_dim, SHAPE.heads * SHAPE.value_dim, PAGE_BYTES // 4)
 TAP_ROWS = StateRows(
@@ -73,10 +74,32 @@ class Layers:
         self.spans, self.chunks = (table.cuda() for table in tables)
         per_span = -(-length // CHUNK)
         self.first_chunks = torch.arange(sequences, dtype=torch.int32, device="cuda") * per_span
+        self.kept = random(LAYERS, sequences, DRAFTS, SHAPE.kept_columns[-1])
+        self.runs = torch.zeros(len(RunField), tokens, dtype=torch.int32, device="cuda")
+        self.runs[RunField.ROWS] = 1
+
+    def draft(self) -> None:
+        """Let each sequence have a row and drafts, after as many accepted ones."""
+        rows = 1 + DRAFTS
+        self.table, self.lengths = self.table.repeat_interleave(rows, 0), self.lengths.repeat_interleave(rows, 0)
+        self.runs.zero_()
+        for field, value in ((RunField.ROWS, rows), (RunField.DRAFTS, DRAFTS), (RunField.REPLAYS, DRAFTS)):
+            self.runs[field, ::rows] = value
+        self.runs[RunField.SLOT, ::rows] = torch.arange(len(self.table) // rows, dtype=torch.int32, device="cuda")
 
     def decode(self, layer: int) -> None:
         pool = self.pool[layer].view(torch.float32)
         delta_tokens(self.x[layer], self.weights, pool, self.table, self.lengths, STATES, SHAPE, self.out)
+
+    def decode_runs(self, layer: int) -> None:
+        pool, runs = self.pool[layer].view(torch.float32), DecodeRuns(self.runs, self.kept[layer])
+        delta_tokens(self.x[layer], self.weights, pool, self.table, self.lengths, STATES, SHAPE, self.out, runs)
+
+    def decode_runs_convolution(self, layer: int) -> None:
+        convolve_tokens(
+            self.x[layer].qkv, self.convolution, None, self.pool[layer], self.table, self.lengths, TAP_ROWS,
+            self.convolved, silu=True, runs=DecodeRuns(self.runs, self.kept[layer]),
+        )  # fmt: skip
 
     def decode_convolution(self, layer: int) -> None:
         convolve_tokens(
@@ -120,6 +143,21 @@ def main() -> None:
         taps = 2 * 2 * TAP_ROWS.length * TAP_ROWS.count
         add(
             f"convolution of {sequences} tokens", measure(layers.decode_convolution),
+            sequences * taps + 2 * layers.convolved.nbytes,
+        )  # fmt: skip
+        add(f"decode {sequences} as runs", measure(layers.decode_runs), sequences * state + layers.moved())
+        add(
+            f"convolution of {sequences} tokens as runs", measure(layers.decode_runs_convolution),
+            sequences * taps + 2 * layers.convolved.nbytes,
+        )  # fmt: skip
+        del layers
+        if sequences > 32:
+            continue
+        layers = Layers((1 + DRAFTS) * sequences, sequences)
+        layers.draft()
+        add(f"decode {sequences} with drafts", measure(layers.decode_runs), sequences * state + layers.moved())
+        add(
+            f"convolution of {sequences} tokens with drafts", measure(layers.decode_runs_convolution),
             sequences * taps + 2 * layers.convolved.nbytes,
         )  # fmt: skip
         del layers

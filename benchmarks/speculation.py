@@ -14,7 +14,8 @@ the same step, so they cost its passes and the wait for their tokens. `step_ms` 
 streams' speed by that without drafts. "ngram" and "eagle3 default" are drafters and policy as users get them: on these
 texts, which repeat nothing and which the head does not know, both must cost next to nothing, and beyond 32 running
 sequences nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left out. `--no-head`
-leaves the head out, to see what keeping the hidden states that it reads costs steps without drafts. `--drafter mtp`
+leaves the head out, to see what keeping the hidden states that it reads costs steps without drafts. On hybrid models
+(`--model qwen3.5-9b`) recurrent layers keep the inputs of all streams' drafts. `--drafter mtp`
 takes the model's own layer instead, such as GLM-4.5-Air's (`--model glm-4.5-air --quantization fp8`, 141 GB).
 """
 
@@ -56,6 +57,11 @@ MODELS["tiny-mtp"] = MODELS["glm-4.5-air"] | {
     "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "max_position_embeddings": 2048,
     "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+}  # fmt: skip
+MODELS["tiny-hybrid"] = MODELS["qwen3.5-9b"] | {
+    "num_hidden_layers": 4, "layer_types": None, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "max_position_embeddings": 2048,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
 }  # fmt: skip
 ADAPTERS = 16
 STREAMS, DRAFTS, RIGHT = (1, 4, 16, 32, 64, 128, 256), (1, 2, 3, 4, 5, 7), (0.0, 0.3, 0.5, 0.7, 0.9)
@@ -210,12 +216,16 @@ def main() -> None:
         gpu_memory_fraction=0.86,  # the head is made after the pool
     )  # fmt: skip
     if arguments.try_out:
-        arguments.model = "tiny-mtp" if arguments.drafter == "mtp" else "tiny"
+        hybrid = MODELS[arguments.model].get("linear_num_key_heads")
+        arguments.model = "tiny-mtp" if arguments.drafter == "mtp" else "tiny-hybrid" if hybrid else "tiny"
         arguments.prompt, arguments.tokens = 8, 24
         arguments.streams, arguments.drafts, arguments.right = (1, 3), (1, 4), (0.0, 0.8)
         offline_throughput._memory = PageableMemory()
         offline_throughput._noise[False] = 0.01 * torch.randn(1 << 20, dtype=torch.bfloat16)
         config = replace(config, device="cpu", dtype="bfloat16", pool_mb=64, max_context=256, max_running=32)
+    if MODELS[arguments.model].get("linear_num_key_heads"):
+        sizes = {"speculation_tokens": max(arguments.drafts), "speculation_max_running": max(arguments.streams)}
+        config = replace(config, speculation="ngram", **sizes)
     source = LoadedAdapters()
     loaded = random_model(replace(config, model_name=arguments.model), Parallel())
     if not arguments.no_head:
@@ -238,10 +248,10 @@ def main() -> None:
         run(engine, None, *size)  # shapes of steps that are compiled when they come
         plain = run(engine, None, *size)
         rows.add(f"{streams} streams, none", "token_ms", plain.token_ms, "ms")
-        defaults = {"ngram": speculation_of(replace(config, speculation="ngram"), has_states=False)}
+        defaults = {"ngram": speculation_of(replace(config, speculation="ngram"))}
         if (head := engine._head) is not None:
             chosen = replace(config, speculation=arguments.drafter)
-            defaults[f"{arguments.drafter} default"] = speculation_of(chosen, has_states=False, head=head)
+            defaults[f"{arguments.drafter} default"] = speculation_of(chosen, head)
         for name, policy in defaults.items():
             result = run(engine, policy, *size)
             speed = plain.token_ms / result.token_ms

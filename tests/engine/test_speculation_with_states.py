@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.execution.runner import Runner
 from lora_engine.memory import PagePool
 from lora_engine.model.batch import StepBatch
+from lora_engine.model.draft_inputs import draft_bytes
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
 from lora_kernels.state_pages import RunField
@@ -139,7 +140,7 @@ def test_drafts_change_no_output(folder: Path, family: str, monkeypatch: pytest.
     scheduler, rnd = engine.core.scheduler, random.Random(7)
     assert scheduler.speculation is not None
     scheduler.speculation = None
-    requests = requests_of(digests, 9)
+    requests = requests_of(digests, 9, 16)
     expected, _ = run(engine, requests)
     for right in (1.0, 0.6) if family == FAMILIES[0] else (0.7,):
         poison(engine, digests)
@@ -167,7 +168,7 @@ def test_rows_apart_are_bitwise_the_same(folder: Path) -> None:
 
 
 def test_a_draft_waits_for_a_slot(folder: Path) -> None:
-    """Two slots serve sequences one after the other, and are free at the end."""
+    """Two slots serve sequences one after the other, and are free at the end; `--plan` counts their bytes."""
     engine, digests = build(folder, FAMILIES[0], speculation_max_running=2, speculation_tokens=2)
     scheduler = engine.core.scheduler
     slots = scheduler._draft_slots._free
@@ -180,6 +181,10 @@ def test_a_draft_waits_for_a_slot(folder: Path) -> None:
     assert_same(answers, expected)
     assert sum(usage.drafted_tokens > 0 for usage in usages.values()) >= 3
     assert sorted(slots) == [0, 1]
+    drafts = engine.loaded.model.ops.draft_inputs
+    assert drafts is not None
+    assert drafts.data.nbytes == draft_bytes(engine.config, engine.loaded.model.shape) > 0
+    assert draft_bytes(replace(engine.config, speculation="off"), engine.loaded.model.shape) == 0
 
 
 def test_steps_without_drafts_after_some(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,8 +257,8 @@ def test_interpreted_graphs_with_drafts(folder: Path, monkeypatch: pytest.Monkey
     engine, digests = build(folder, FAMILIES[0], **sizes)
     engine.core.scheduler.speculation = None
     requests = [
-        GenerationRequest(str(index), [*range(index, index + length)], SamplingParams(max_tokens=7, ignore_eos=True), d)
-        for index, (length, d) in enumerate([(4, digests[1]), (9, "")])
+        GenerationRequest(str(index), [*range(index, index + length)], SamplingParams(max_tokens=6, ignore_eos=True), d)
+        for index, (length, d) in enumerate([(3, ""), (6, "")])
     ]
     expected, _ = run(engine, requests)
     in_graphs(monkeypatch)
