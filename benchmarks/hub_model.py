@@ -66,7 +66,10 @@ PARTS = {
         "_on_hub": "worker: ask the Hub for the files",
         "_Transfer.run": "worker: fetch a file",
     },
-    "control_plane.adapters.uploads.validation_job": {"decide": "worker: decide", "inspect": "worker: the child"},
+    "control_plane.adapters.uploads.validation_job": {
+        "validate_next": "worker: decide",
+        "inspect": "worker: the child",
+    },
     "control_plane.adapters.artifacts.store": {
         "FolderStore.put": "worker: put into the store",
         "read_digests": "worker: digests of what is stored",

@@ -162,14 +162,17 @@ def test_the_checks_of_a_tenant_with_many_uploads_are_nice(
         send(org, committing)
     told: dict[str, list[int]] = {"acme": [], "globex": []}
 
+    claim_next = uploads.claim_next
+
     def decide(claimed: Any) -> None:
-        validation_job.decide(*claimed)
+        monkeypatch.setattr(uploads, "claim_next", lambda: claimed)
+        validation_job.validate_next()
         told[claimed[0].tenant.slug].append(asked.pop())
 
     # One of each tenant, whichever comes first: neither has had a turn.
-    for claimed in [uploads.claim_next(), uploads.claim_next()]:
+    for claimed in [claim_next(), claim_next()]:
         decide(claimed)
-    decide(uploads.claim_next())
+    decide(claim_next())
     assert told == {"acme": [validation_job.FURTHER_NICE, validation_job.NICE], "globex": [validation_job.NICE]}
 
 

@@ -13,8 +13,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass
-from enum import Enum
 
 from lora_engine.errors import RequestError, StageError
 from lora_engine.peft_format import digests_of, is_combined, parts_of
@@ -38,31 +36,9 @@ _ERROR_KEPT_S = 5.0
 _LOAD_THREADS = 2
 
 
-class Phase(Enum):
-    """The phases of staging; the last is READY or FAILED."""
-
-    QUEUED = "queued"
-    DOWNLOADING = "downloading"
-    VERIFYING = "verifying"
-    LOADING = "loading"
-    READY = "ready"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class StageEvent:
-    """An event of staging; ``rank`` and ``pool_pages`` come with READY, ``error`` with FAILED."""
-
-    phase: Phase
-    bytes_done: int = 0
-    bytes_total: int = 0
-    error: StageError | None = None
-    rank: int = 0
-    pool_pages: int = 0
-
-    @property
-    def is_last(self) -> bool:
-        return self.phase in (Phase.READY, Phase.FAILED)
+def is_last(event: pb.StageEvent) -> bool:
+    """Return whether no event of the same staging follows."""
+    return event.phase in (pb.StageEvent.READY, pb.StageEvent.FAILED)
 
 
 class StageJob:
@@ -72,29 +48,29 @@ class StageJob:
         self.request = request
         self.key = key  # of the variant to have in host memory
         self._lock = threading.Lock()
-        self._latest = StageEvent(Phase.QUEUED)
+        self._latest = pb.StageEvent(phase=pb.StageEvent.QUEUED)
         self._published = 0.0
-        self._watchers: list[Callable[[StageEvent], None]] = []
+        self._watchers: list[Callable[[pb.StageEvent], None]] = []
 
-    def publish(self, event: StageEvent) -> None:
+    def publish(self, event: pb.StageEvent) -> None:
         """Send an event to all watchers; of several progress reports within 100 ms only the first is sent."""
         with self._lock:
             now = time.monotonic()
-            repeats = event.phase is self._latest.phase and not event.is_last
+            repeats = event.phase == self._latest.phase and not is_last(event)
             if repeats and now - self._published < _PROGRESS_EVERY_S:
                 return
             self._latest, self._published = event, now
             for watcher in self._watchers:
                 watcher(event)
 
-    def progress(self, done: int, total: int) -> None:
-        self.publish(StageEvent(Phase.DOWNLOADING, done, total))
+    def progress(self, done: int, total: int, phase: pb.StageEvent.Phase = pb.StageEvent.DOWNLOADING) -> None:
+        self.publish(pb.StageEvent(phase=phase, bytes_done=done, bytes_total=total))
 
-    async def watch(self) -> AsyncGenerator[StageEvent, None]:
+    async def watch(self) -> AsyncGenerator[pb.StageEvent, None]:
         """Yield the latest event, then every following one up to the last."""
-        loop, queue = asyncio.get_running_loop(), asyncio.Queue[StageEvent]()
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[pb.StageEvent]()
 
-        def tell(event: StageEvent) -> None:
+        def tell(event: pb.StageEvent) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
         with self._lock:
@@ -102,7 +78,7 @@ class StageJob:
             self._watchers.append(tell)
         try:
             yield event
-            while not event.is_last:
+            while not is_last(event):
                 event = await queue.get()
                 yield event
         finally:
@@ -199,7 +175,7 @@ class AdapterTiers:
             if not self.arena.release(each) and content in self._dropped and not self._is_in_use(content):
                 self._forget(content)
 
-    async def stage(self, request: pb.StageAdapterRequest) -> AsyncGenerator[StageEvent, None]:
+    async def stage(self, request: pb.StageAdapterRequest) -> AsyncGenerator[pb.StageEvent, None]:
         """Bring an adapter into host memory and yield events; the last is READY or FAILED.
 
         Concurrent calls for one digest share one job, which continues when its callers are cancelled.
@@ -274,17 +250,23 @@ class AdapterTiers:
             with self._alone(digest):
                 packed = self.arena.get(job.key)
                 if packed is None and not self.disk.has(digest):
-                    job.publish(StageEvent(Phase.DOWNLOADING))
+                    job.progress(0, 0)
                     began = time.monotonic()
                     self.disk.add(job.request, self._packer.limits.max_bytes, job.progress)
                     self.download_times.add(self.disk.contents().get(digest, 0), time.monotonic() - began)
                 if packed is None:
                     size = self.disk.contents().get(digest, 0)
-                    job.publish(StageEvent(Phase.VERIFYING, size, size))
-                    packed = self._load(job.key, lambda: job.publish(StageEvent(Phase.LOADING, size, size)))
+                    job.progress(size, size, pb.StageEvent.VERIFYING)
+                    packed = self._load(job.key, lambda: job.progress(size, size, pb.StageEvent.LOADING))
             last = _ready(packed)
         except Exception as cause:
-            last = StageEvent(Phase.FAILED, error=self._failed(digest, cause))
+            error = self._failed(digest, cause)
+            last = pb.StageEvent(
+                phase=pb.StageEvent.FAILED,
+                error=pb.EngineError(
+                    code=error.code, message=error.message, fix=error.fix, retry_after_ms=error.retry_after_ms
+                ),
+            )
         self.disk.unpin(digest)
         with self._lock:
             del self._jobs[digest]
@@ -388,8 +370,14 @@ def _with_parts(digest: str) -> tuple[str, ...]:
     return (digest, *digests_of(digest)) if is_combined(digest) else (digest,)
 
 
-def _ready(packed: PackedAdapter) -> StageEvent:
-    return StageEvent(Phase.READY, packed.num_bytes, packed.num_bytes, rank=packed.rank, pool_pages=packed.num_pages)
+def _ready(packed: PackedAdapter) -> pb.StageEvent:
+    return pb.StageEvent(
+        phase=pb.StageEvent.READY,
+        bytes_done=packed.num_bytes,
+        bytes_total=packed.num_bytes,
+        rank=packed.rank,
+        pool_pages=packed.num_pages,
+    )
 
 
 def _unexpected(cause: Exception) -> StageError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.adapters.dtypes import content_of, is_fp8, variants
-from lora_engine.adapters.staging import AdapterTiers, Phase
+from lora_engine.adapters.staging import AdapterTiers, is_last
 from lora_engine.errors import RequestError
 from lora_engine.peft_format import is_combined
 from lora_engine.wire import engine_pb2 as pb
@@ -21,7 +21,7 @@ from .adapter_probes import AdapterProbes
 from .engine_loop import EngineLoop
 from .input_processor import InputProcessor
 from .lifecycle import Lifecycle
-from .messages import error_message, fill
+from .messages import error_message
 from .metrics import HostMetrics
 
 # Seconds that pinning waits for adapters that are being loaded, and between two checks.
@@ -55,13 +55,13 @@ class AdapterStaging:
 
     async def stage(self, request: pb.StageAdapterRequest) -> AsyncIterator[pb.StageEvent]:
         if error := self._inputs.reject_base(request.base_digest):
-            self._metrics.stages.add(1, result=Phase.FAILED.value)
+            self._metrics.stages.add(1, result="failed")
             yield pb.StageEvent(phase=pb.StageEvent.FAILED, error=error_message(error))
             return
         async for event in self._tiers.stage(request):
-            if event.is_last:
-                self._metrics.stages.add(1, result=event.phase.value)
-            yield fill(pb.StageEvent(), event)
+            if is_last(event):
+                self._metrics.stages.add(1, result=pb.StageEvent.Phase.Name(event.phase).lower())
+            yield event
 
     async def probe(
         self, digest: str, patience_s: float, template: pb.ChatTemplate | None = None

@@ -62,48 +62,37 @@ def validate_next() -> bool:
     claimed = uploads.claim_next()
     if claimed is None:
         return False
-    upload, bases = claimed
-    with claims.keep(upload, on_lost=partial(_cancel, threading.get_ident())):
-        _busy.add(threading.get_ident())
+    (upload, bases), thread, report = claimed, threading.get_ident(), None
+    with claims.keep(upload, on_lost=partial(_cancel, thread)):
+        _busy.add(thread)
         try:
-            decide(upload, bases)
+            fetch(upload, partial(_stopped.__contains__, thread), partial(uploads.others_wait, upload))
+            spool.require_room(upload.bytes)
+            checked = inspect(upload, bases)
+            report = checked.report
+            if artifact_gc.reserve_content(upload, checked.digest):
+                stored = artifact_store().put(checked.folder, checked.digest, checked.known)
+                if not uploads.accept_upload(upload, stored, checked):
+                    # Another worker decided it while this one was paused: content that it stored too late must be
+                    # collected.
+                    artifact_gc.touch_content(stored.digest)
+        except RefusedError as refused:
+            uploads.refuse_upload(upload, refused.problem, refused.report)
+        except StoredLimitError as full:
+            uploads.refuse_upload(upload, full.body(), report)
         except (ValidationCancelledError, FetchStoppedError):
             uploads.return_upload(upload)
             raise ValidationCancelledError from None
         except SourceProblemError as error:
             end = uploads.put_off_upload if error.passes else partial(uploads.refuse_upload, report=None)
             end(upload, error.problem)
-        except StoredLimitError as full:
-            uploads.refuse_upload(upload, full.body(), None)
         except (OSError, StorageError, ArtifactDamagedError) as error:
             logger.exception("Upload %s waits: the disk or the artifact store failed.", upload.pk)
             uploads.put_off_upload(upload, waiting_for_storage(error))
         finally:
-            _busy.discard(threading.get_ident())
-            _stopped.discard(threading.get_ident())
+            _busy.discard(thread)
+            _stopped.discard(thread)
     return True
-
-
-def decide(upload: Upload, bases: ServedBases) -> None:
-    """Check an upload that this worker has claimed. Raises OSError and StorageError for temporary failures."""
-    fetch(upload, partial(_stopped.__contains__, threading.get_ident()), partial(uploads.others_wait, upload))
-    spool.require_room(upload.bytes)
-    try:
-        checked = inspect(upload, bases)
-    except RefusedError as refused:
-        uploads.refuse_upload(upload, refused.problem, refused.report)
-        return
-    if not artifact_gc.reserve_content(upload, checked.digest):
-        return
-    stored = artifact_store().put(checked.folder, checked.digest, checked.known)
-    try:
-        accepted = uploads.accept_upload(upload, stored, checked)
-    except StoredLimitError as full:
-        uploads.refuse_upload(upload, full.body(), checked.report)
-        return
-    if not accepted:
-        # Another worker decided it while this one was paused: content that it stored too late must be collected.
-        artifact_gc.touch_content(stored.digest)
 
 
 def _origin(source: dict[str, Any]) -> str:
