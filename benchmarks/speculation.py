@@ -14,9 +14,10 @@ the same step, so they cost its passes and the wait for their tokens. `step_ms` 
 streams' speed by that without drafts. "ngram" and "eagle3 default" are drafters and policy as users get them: on these
 texts, which repeat nothing and which the head does not know, both must cost next to nothing, and beyond 32 running
 sequences nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left out. `--no-head`
-leaves the head out, to see what keeping the hidden states that it reads costs steps without drafts. On hybrid models
-(`--model qwen3.5-9b`) recurrent layers keep the inputs of all streams' drafts. `--drafter mtp`
-takes the model's own layer instead, such as GLM-4.5-Air's (`--model glm-4.5-air --quantization fp8`, 141 GB).
+leaves the head out, to see what keeping the hidden states that it reads costs steps without drafts; `--no-head-graphs`
+launches its passes kernel by kernel. On hybrid models (`--model qwen3.5-9b`) recurrent layers keep the inputs of all
+streams' drafts. `--drafter mtp` takes the model's own layer instead, such as GLM-4.5-Air's (`--model glm-4.5-air
+--quantization fp8`, 141 GB).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from lora_engine.engine import Engine
 from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model.draft_head import DraftHead
 from lora_engine.model.eagle_head import EagleConfig, EagleHead, EagleWeights
+from lora_engine.model.head_passes import HeadPasses
 from lora_engine.model.loading import keep_layer_inputs, quantises
 from lora_engine.model.mtp_head import MtpHead
 from lora_engine.model.parallel import Parallel
@@ -208,6 +210,7 @@ def main() -> None:
     parser.add_argument("--drafter", default="eagle3", choices=["eagle3", "mtp"])
     parser.add_argument("--quantization", default="auto", choices=["auto", "fp8"])
     parser.add_argument("--no-head", action="store_true")
+    parser.add_argument("--no-head-graphs", action="store_true")
     parser.add_argument("--try-out", action="store_true")
     arguments = parser.parse_args()
     config = EngineConfig(
@@ -232,10 +235,13 @@ def main() -> None:
         with torch.inference_mode():
             slots = max(arguments.streams)
             if arguments.drafter == "mtp":
-                loaded.draft_head = random_mtp_head(loaded.model, slots, quantised=quantises(config))
+                head = random_mtp_head(loaded.model, slots, quantised=quantises(config))
             else:
-                loaded.draft_head = random_head(loaded.model, slots, config.max_context)
-        keep_layer_inputs(loaded.model, loaded.draft_head, max(config.max_step_tokens, config.graph_rows))
+                head = random_head(loaded.model, slots, config.max_context)
+        loaded.draft_head = HeadPasses(head, max(arguments.drafts))
+        if loaded.model.device.type == "cuda" and not arguments.no_head_graphs:
+            loaded.draft_head.capture()
+        keep_layer_inputs(loaded.model, head, max(config.max_step_tokens, config.graph_rows))
     engine = Engine(config, source, loaded)
     for index in range(ADAPTERS):
         source.add(adapter := random_adapter(engine, index, 16, MIXERS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from lora_engine.execution import hidden_states
 from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model import draft_head
 from lora_engine.model.eagle_head import EagleHead
+from lora_engine.model.head_passes import HeadPasses, KnownRows
 from lora_engine.request import ChoiceSoFar, GenerationRequest, RequestUsage, SamplingParams
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.scheduling.speculation import Speculation
@@ -201,6 +203,61 @@ def test_rings_hold_a_window_of_any_sequence(folder: Path, monkeypatch: pytest.M
             for further in range(2):
                 at, longest = ahead + further, int(ahead.max()) + further + 1
                 head.run(torch.tensor(slots), torch.ones_like(ahead), torch.ones(len(slots), 1, 64), at, longest)
+
+
+@pytest.mark.parametrize("way", ["padded", pytest.param("captured", marks=pytest.mark.gpu)])
+def test_passes_of_the_sizes_of_graphs_guess_what_passes_of_exact_sizes_do(folder: Path, way: str) -> None:
+    """Any sequences in any order, with any rows and drafts, at positions before and behind the end of a ring."""
+    path, rnd, count = head_for(folder, "published"), random.Random(6), 5
+    device = "cuda" if way == "captured" else "cpu"
+    config = EngineConfig(model=folder / "model", device=device, dtype="float32", pool_mb=8, cuda_graphs=False)
+    model = Engine(config, LoadedAdapters()).loaded.model
+    exact, fixed = (HeadPasses(EagleHead.load(path, model, count, 4096), 4, padded=padded) for padded in (False, True))
+    assert fixed.sizes == [1, 2, 4, 5]
+    if way == "captured":
+        fixed.capture()
+        assert len(fixed._graphs) == 5 * len(fixed.sizes) and not exact._graphs
+    at, compared, same = [0, 240, 1000, 5, 0], 0, 0
+    for _ in range(60):
+        slots = rnd.sample(range(count), rnd.randint(1, count))
+        most = 5 if rnd.random() < 0.8 else 9  # more rows than graphs have
+        rows = [[rnd.randrange(VOCAB) for _ in range(rnd.randint(1, most))] for _ in slots]
+        places = [sum(map(len, rows[:index])) for index in range(len(rows))]
+        known = [KnownRows(*one) for one in zip(slots, [at[slot] for slot in slots], places, rows, strict=True)]
+        states = torch.randn(sum(map(len, rows)), 3 * 64).to(device)
+        for slot, part in zip(slots, rows, strict=True):
+            at[slot] += len(part)
+        for passes in (exact, fixed):
+            passes.follow(states, known)
+        assert torch.allclose(exact._outputs[:count], fixed._outputs[:count], atol=1e-3)
+        drafting = rnd.sample(slots, rnd.randint(1, len(slots)))
+        drafts = rnd.randint(1, 6)  # at most 4 are made
+        made = [passes.guess(drafting, [at[slot] for slot in drafting], drafts) for passes in (exact, fixed)]
+        assert [len(one) for one in made[1]] == [min(drafts, 4)] * len(drafting)
+        compared, same = compared + len(drafting), same + sum(map(operator.eq, *made))
+    assert same >= 0.97 * compared, "some are near ties"
+
+
+@pytest.mark.gpu
+def test_graphs_of_the_head_change_no_answer_and_no_draft() -> None:
+    """The demo's head on a GPU: graphs of steps and of its passes, or none."""
+    results = []
+    for speculation, graphs in (("off", False), ("eagle3", False), ("eagle3", True)):
+        head = DEMO / "draft" if speculation == "eagle3" else None
+        config = EngineConfig(
+            model=DEMO / "model", device="cuda", dtype="float32", pool_mb=64, max_running=16, cuda_graphs=graphs,
+            speculation=speculation, draft_model=head,
+        )  # fmt: skip
+        engine = Engine(config, LoadedAdapters())
+        assert not graphs or (engine.loaded.draft_head is not None and engine.loaded.draft_head._graphs)
+        results.append(run(engine, chats(engine, QUESTIONS, max_tokens=40)))
+        engine.grammars.close()
+    (plain, _), (eager, by_kernels), (captured, by_graphs) = results
+    assert_same(eager, plain)
+    assert_same(captured, plain)
+    for name, usage in by_graphs.items():
+        assert usage.accepted_tokens > 5
+        assert abs(usage.accepted_tokens - by_kernels[name].accepted_tokens) <= 2, "near ties"
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,7 @@ in which an adapter changes the embedding or the head (`model/embedding_spans.py
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, pairwise
@@ -31,6 +29,7 @@ from lora_engine.memory import PagePool
 from lora_engine.memory.pinned import pinned
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.gated_delta_triton import SpanTables, most_chunks, span_rows
+from lora_engine.model.graph_capture import capture
 from lora_engine.model.graph_shapes import (
     MAX_PROMPTS,
     GraphShape,
@@ -278,31 +277,10 @@ class StepGraph:
     """A captured graph of a step."""
 
     def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
-        self.graph = torch.cuda.CUDAGraph()
-
         def run() -> tuple[torch.Tensor, torch.Tensor]:
             return runner.inputs.run(runner.model, shape, runner.last_tokens)
 
-        run()  # compile the remaining kernels outside the capture
-        torch.cuda.synchronize()
-        # Other threads may allocate page-locked memory meanwhile. Garbage collection in this thread is off: the
-        # destruction of CUDA objects, such as an earlier engine's graphs, would abort the capture.
-        with (
-            _no_garbage_collection(),
-            torch.cuda.graph(self.graph, pool=runner.memory, capture_error_mode="thread_local"),
-        ):
-            self.logits, self.greedy = run()
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+        self.graph, (self.logits, self.greedy) = capture(run, runner.memory)
 
 
 class GraphRunner(Runner):

@@ -37,6 +37,7 @@ from .digests import DigestMemory, base_digest
 from .draft_head import DraftHead
 from .draft_inputs import DraftInputs
 from .eagle_head import EagleHead
+from .head_passes import HeadPasses
 from .lora_exchange import LoraExchange
 from .merging import MergedLayers
 from .mtp_head import MtpHead
@@ -83,7 +84,7 @@ class LoadedModel:
     max_context: int
     tables: SlotTables | None = None  # with the Triton backend
     fp8_adapters: bool = False  # factors of adapters are packed in FP8
-    draft_head: DraftHead | None = None  # with --speculation eagle3 or mtp
+    draft_head: HeadPasses | None = None  # with --speculation eagle3 or mtp
     kernels_ahead: bool = False  # all kernels of usual batches are compiled
     progress: StartProgress = field(default_factory=StartProgress)
 
@@ -168,6 +169,9 @@ def _load(
     if kernels is not None:
         with progress.phase("kernels") as share:
             kernels_ahead = kernels.wait(share)
+    if draft_head is not None and device.type == "cuda" and config.cuda_graphs:
+        with progress.phase("draft head's graphs"):
+            draft_head.capture()
     with progress.phase("page pool"):
         pool = build_pool(config, model, max_context, draft_head)
     log.info(
@@ -377,7 +381,7 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel, model: ModelC
     log.info("deterministic: a request's tokens and logits do not depend on other requests")
 
 
-def load_draft_head(config: EngineConfig, model: Transformer, max_context: int) -> DraftHead:
+def load_draft_head(config: EngineConfig, model: Transformer, max_context: int) -> HeadPasses:
     """Load the head that the settings choose, and let the model keep what it reads. Raises ``UnsupportedModel``."""
     slots, folder = config.drafting_sequences, config.draft_model or config.model
     shared = WholeVocabulary(config.model, model.weights) if model.parallel.world > 1 else None
@@ -388,7 +392,7 @@ def load_draft_head(config: EngineConfig, model: Transformer, max_context: int) 
         head = EagleHead.load(folder, model, slots, max_context, shared)
     keep_layer_inputs(model, head, max(config.max_step_tokens, config.graph_rows))
     log.info("loaded the draft head %s, with rings of %.1f MiB", folder, head.rings.num_bytes / 2**20)
-    return head
+    return HeadPasses(head, config.speculation_tokens)
 
 
 def keep_layer_inputs(model: Transformer, head: DraftHead, rows: int) -> None:
@@ -442,7 +446,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def build_pool(
-    config: EngineConfig, model: Transformer, max_context: int, draft_head: DraftHead | None = None
+    config: EngineConfig, model: Transformer, max_context: int, draft_head: HeadPasses | None = None
 ) -> PagePool:
     """Allocate the page pool: ``pool_mb`` if set, otherwise the GPU memory that a measured step leaves free."""
     geometry, device = model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), model.device
@@ -460,7 +464,7 @@ def build_pool(
 
 
 def _measure(
-    config: EngineConfig, model: Transformer, geometry: PoolGeometry, draft_head: DraftHead | None
+    config: EngineConfig, model: Transformer, geometry: PoolGeometry, draft_head: HeadPasses | None
 ) -> DeviceMemory:
     """Return the sum of the GPU's memory, of which the pool may take the rest: run a full-size prefill step, and
     measure what it takes.
@@ -474,7 +478,7 @@ def _measure(
         workspace, graphs = _kernels_memory(config, model, tokens)
         model.forward(prefill_batch(tokens, geometry, device), scratch)
         if draft_head is not None:
-            draft_head.run_largest()
+            draft_head.head.run_largest()
     del scratch, workspace
     activations = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.empty_cache()
