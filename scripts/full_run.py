@@ -44,13 +44,15 @@ END_TO_END_ALONE = "e2e and not gpu and not long and alone"
 UNITS = ("tests/scripts", "tests/fuzz", "tests/engine")
 PLATFORM = ("tests/platform", "tests/attack", "tests/operations")
 # Tests that load torch, which takes longer than most files' tests and would happen in each of the platform's workers.
-WITH_TORCH = ("tests/attack/test_open_ports.py", "tests/attack/test_poisoned_pools.py")
+WITH_TORCH = tuple(f"tests/attack/test_{name}.py" for name in ("adapter_peers", "open_ports", "poisoned_pools"))
 # Costly tests of the engine that neither measure time nor wait: answers against transformers and peft.
 ENGINE_ANSWERS = tuple(
     f"tests/engine/test_{name}.py"
     for name in (
         "activated_lora", "adapter_embedding_layers", "adapter_kinds", "agreement_with_transformers",
-        "combined_adapters", "configurations", "hybrid_models", "merge_policies", "mixed_graphs",
+        "combined_adapters", "configurations", "deterministic", "draft_head", "embedding_layer_combinations",
+        "expert_adapters", "expert_residency", "experts", "fp8_adapters", "fp8_experts", "fp8_weights", "gpt_oss",
+        "hybrid_models", "merge_policies", "mixed_graphs", "model_shapes", "planning", "symmetric_sums",
     )
 )  # fmt: skip
 CPU_BOUND = ("tests/contract", "tests/kernels", *ENGINE_ANSWERS, *WITH_TORCH)
@@ -64,7 +66,8 @@ OTHER_STAGES = tuple(f"--ignore={file}" for file in (*WITH_TORCH, *ENGINE_ANSWER
 CORES = min(max(os.cpu_count() or 2, 2), 4)
 # Options by which workers take tests from each other, so that a stage does not end with one file in one worker.
 STEALING = ("-n", str(CORES), "--dist", "worksteal")
-# Options for tests that wait for PostgreSQL, Redis and processes half of their time: half as many workers again.
+# Options for tests that wait for PostgreSQL, Redis, ranks and other processes half of their time: half as many workers
+# again.
 WAITING = ("-n", str(CORES + CORES // 2), "--dist", "worksteal")
 # Options by which the tests of a file run in one worker, in order: they share a running platform.
 BY_FILE = ("-n", str(CORES), "--dist", "loadfile", "--no-loadscope-reorder")
@@ -173,7 +176,7 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         ),
         tests("end to end", END_TO_END, *end_to_end, env={**on_services, **browser}, workers=BY_FILE),
         tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *files_naming("embedded", *PLATFORM)),
-        tests("units", NO_SERVICES, *UNITS, *OTHER_STAGES),
+        tests("units", NO_SERVICES, *UNITS, *OTHER_STAGES, workers=WAITING),
         # These tests bound latencies, which a second platform on the same cores would change.
         tests("end to end, alone", END_TO_END_ALONE, *files_naming("mark.alone", "tests"), env=on_services, workers=()),
     ]
