@@ -305,10 +305,11 @@ REFUSED = (
 )
 
 
+@pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_perturbed_configurations(kind: str) -> None:
+def test_perturbed_configurations(kind: str, count: int) -> None:
     rnd, compared, tried = random.Random(kind), 0, 0
-    while compared < 200:
+    while compared < count:
         raw, tried = perturbed(kind, rnd), tried + 1
         ours = outcome(partial(ModelConfig.from_dict, raw), UnsupportedModel)
         theirs = outcome(partial(Theirs, raw), Exception)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from lorikeet_testing.compiled import compiler_process
 
 
-def test_products_use_matrix_instructions_and_nothing_spills() -> None:
-    kernels: dict[str, str] = json.loads(compiler_process("compiled_experts"))
-    assert len(kernels) == 62
+@pytest.mark.parametrize(
+    ("which", "count"), [((), 44), pytest.param(("every",), 62, marks=pytest.mark.long)], ids=["largest", "every"]
+)
+def test_products_use_matrix_instructions_and_nothing_spills(which: tuple[str, ...], count: int) -> None:
+    kernels: dict[str, str] = json.loads(compiler_process("compiled_experts", *which))
+    assert len(kernels) == count
     for name, ptx in kernels.items():
         assert ".local" not in ptx, f"{name} keeps registers in memory"
         if "in part" not in name:

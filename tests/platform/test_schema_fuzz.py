@@ -26,8 +26,8 @@ SCHEMA = schemathesis.openapi.from_dict(json.loads((ROOT / "frontend" / "openapi
 INFERENCE = "^/(v1/|tokenize|detokenize)"
 LONG = bool(os.environ.get("LORIKEET_LONG"))  # of `make test-long`
 # Random examples of each operation, beside those at the edges of its schema. They are the same in each `make test`.
-EXAMPLES = 100 if LONG else 3
-EXAMPLES_OF_INFERENCE = 500 if LONG else 10
+EXAMPLES = 100 if LONG else 1
+EXAMPLES_OF_INFERENCE = 500 if LONG else 3
 
 pytestmark = [pytest.mark.django_db, *([pytest.mark.long] if LONG else [])]
 

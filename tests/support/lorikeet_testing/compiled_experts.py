@@ -1,8 +1,9 @@
-"""PTX of the experts' kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_experts`."""
+"""PTX of the experts' kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_experts [every]`."""
 
 from __future__ import annotations
 
 import json
+import sys
 
 import torch
 
@@ -23,11 +24,16 @@ from lora_kernels.tables import ResidencyTables, SlotTables
 from .compiled import Launch, compiling
 from .compiled_shapes import elements
 
+EVERY = "every" in sys.argv[1:]
 EXPERTS, PER_TOKEN, HIDDEN, INNER, KV_DIM = 128, 8, 2048, 768, 512
 
 
 def main() -> None:
-    """Compile every kernel for layers of Qwen3-30B-A3B, in bfloat16, in each configuration, with LoRA and without."""
+    """Compile every kernel for layers of Qwen3-30B-A3B, in bfloat16, with LoRA and without.
+
+    Weights in 16 bits have the configurations of the smallest and of the largest steps, which use all kernels, and
+    other forms those of the largest steps; with `every`, each form has all that it can have.
+    """
     bf16, i32 = torch.bfloat16, torch.int32
     plain = elements(EXPERTS, 2 * INNER, HIDDEN, dtype=bf16), elements(EXPERTS, HIDDEN, INNER, dtype=bf16)
     by_row, in_blocks = (
@@ -51,7 +57,7 @@ def main() -> None:
         for groups in (1, 8):  # as GLM-4.5-Air's router and, with groups, DeepSeek's
             sigmoid = SigmoidScores(elements(EXPERTS, dtype=torch.float32), groups, max(1, groups // 2), 2.5)
             route(elements(1, EXPERTS, dtype=bf16), PER_TOKEN, renormalised=True, sigmoid=sigmoid)
-        for tokens in _least(plain[0]):
+        for tokens in _least(plain[0]) if EVERY else _least(plain[0])[::2]:
             route(elements(tokens, EXPERTS, dtype=bf16), PER_TOKEN, renormalised=True)
             x, routing, lora = _step(tokens, tables)
             grouped_experts(x, *plain, routing, "silu")
@@ -61,10 +67,10 @@ def main() -> None:
         least, *_, most = _least(by_row[0])
         x, routing, _ = _step(least, tables)
         grouped_experts(x, *by_row, routing, "silu")
-        for tokens in (least, most):
+        for tokens in (least, most) if EVERY else (most,):
             x, routing, lora = _step(tokens, fp8_tables)
             grouped_experts(x, *in_blocks, routing, "silu", None, lora)
-        for tokens in _least(mxfp4[0]):
+        for tokens in _least(mxfp4[0]) if EVERY else _least(mxfp4[0])[-1:]:
             x, routing, lora = _step(tokens, tables)
             grouped_experts(x, *mxfp4, routing, ClampedSwiglu(1.702, 7.0), None, lora, *biases)
     different = {launch.source().hash(): (name, launch) for name, launch in launches.items()}

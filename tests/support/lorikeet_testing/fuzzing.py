@@ -38,7 +38,7 @@ from hypothesis.strategies import SearchStrategy
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "benchmarks" / "results" / "fuzz.jsonl"
 LONG = bool(os.environ.get("LORIKEET_LONG"))  # of `make test-long`
-PART_S, LONG_S = 1.5, 60.0
+PART_S, LONG_S = 0.75, 60.0
 ROUND_OF_PART, ROUND = 25, 1000
 SLOWEST_S = 5.0
 GROWTH_BYTES = 1 << 30
