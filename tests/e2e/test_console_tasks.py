@@ -308,7 +308,7 @@ def test_the_playground_combines_adapters(keyboard: Keyboard) -> None:
     assert re.fullmatch(r"haiku@v\d+:1\+pirate@v\d+:0.5", billed["model"])
 
 
-@pytest.mark.parametrize(("width", "model"), [(1440, "pirate"), (390, "haiku")])
+@pytest.mark.parametrize(("width", "model"), [(1440, "pirate"), pytest.param(390, "haiku", marks=pytest.mark.long)])
 def test_the_playground_compares_and_hands_on_what_was_asked(keyboard: Keyboard, width: int, model: str) -> None:
     page = keyboard.page
     page.set_viewport_size({"width": width, "height": 900 if width > 400 else 844})

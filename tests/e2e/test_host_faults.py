@@ -153,7 +153,9 @@ def strike(fleet: Fleet, fault: str, count: int) -> None:
     assert (fleet.went_on(*LOST) > before) == leaves
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=pytest.mark.long if name in ("frozen", "cut") else ()) for name in FAULTS]
+)
 def test_streams_go_on(fleet: Fleet, fault: str) -> None:
     strike(fleet, fault, 9)
 
@@ -165,6 +167,7 @@ def test_streams_of_four_hosts_go_on_again_and_again(four: Fleet, fault: str) ->
         strike(four, fault, 24)
 
 
+@pytest.mark.long
 def test_engines_are_replaced_one_after_the_other_under_load(fleet: Fleet) -> None:
     """As a StatefulSet does it (deploy/kubernetes/engines.yaml): SIGTERM, its end, a new one, ready, then the next."""
     fleet.ready()

@@ -90,6 +90,7 @@ def balancer(webs: list[WebProcess]) -> Iterator[Balancer]:
     balancer.close()
 
 
+@pytest.mark.long
 def test_the_answer_goes_on_in_the_other_process(
     browser: Browser, webs: list[WebProcess], balancer: Balancer, engine: FakeEngine
 ) -> None:

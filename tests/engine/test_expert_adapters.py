@@ -105,7 +105,7 @@ def test_each_form_has_the_tokens_of_a_model_with_its_deltas(
     check_all(family, models)
 
 
-@pytest.mark.parametrize("name", [OLMOE, QWEN])
+@pytest.mark.parametrize("name", [pytest.param(OLMOE, marks=pytest.mark.long), QWEN])
 def test_kernels_have_the_tokens_of_the_reference(families: ReferenceFamilies, name: str, tmp_path: Path) -> None:
     """The Triton kernels, with one program for each pair and with blocks of pairs."""
     family, models = families(name), {}

@@ -227,7 +227,7 @@ class OneAddend:
 @pytest.mark.parametrize(
     ("family", "settings", "sums_a_layer"),
     [
-        ("llama3-scaled-rope-tied", {}, 2),
+        pytest.param("llama3-scaled-rope-tied", {}, 2, marks=pytest.mark.long),
         ("qwen2-qkv-bias", {"deterministic": True}, 2),
         ("glm4-norms-around", {}, 2),  # norms behind attention and MLP
         ("cohere2-parallel", {}, 1),  # attention and MLP side by side

@@ -26,7 +26,7 @@ from lorikeet_testing.web import SECRET_KEY, WebProcess, eventually
 from scripts.test_services import Postgres, Redis, postgres, server_folder
 from scripts.test_services import redis as redis_server
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.long, pytest.mark.services]
 
 
 @dataclass

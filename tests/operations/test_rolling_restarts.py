@@ -139,6 +139,7 @@ def under_load(installation: Installation, drill: str, what: str) -> Iterator[di
     check_ledger(installation.webs[0], [answer for load in loads.values() for answer in load.answers])
 
 
+@pytest.mark.long
 def test_web_processes_are_replaced(installation: Installation) -> None:
     with under_load(installation, "rolling_restart", "two web processes, one after the other") as loads:
         for web in installation.webs:

@@ -164,6 +164,7 @@ def session_of(web: WebProcess) -> str:
         return "; ".join(f"{name}={value}" for name, value in http.cookies.items())
 
 
+@pytest.mark.long
 def test_all_secrets_are_rotated_under_load(installation: Installation) -> None:
     first, second = installation.webs
     before = {name: installation.values(name) for name in NAMES}

@@ -385,6 +385,7 @@ def test_a_killed_process_neither_loses_nor_doubles_a_line(
     assert web.query(model)[0]["n"] == 0
 
 
+@pytest.mark.long
 def test_an_evaluation_outlives_killed_processes(web: WebProcess, openai_client: OpenAI, engine: FakeEngine) -> None:
     """Killed twice while its requests run, with the worker inside: it goes on, and ends once, with one score."""
     path, headers = "/api/tenants/acme", web.tenants["acme"].bearer
