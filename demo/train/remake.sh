@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.."
 python="${PYTHON:-python3}"
 out="${OUT:-demo}"
 export HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore
-draft=()
+draft=() mtp=()
 base=(--minutes 3.8 --steps 12000)
 adapters=(--minutes 1.9 --steps 3000)
 if "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
@@ -21,7 +21,7 @@ fi
 if [[ "${1:-}" == --small ]]; then
   out="$(mktemp -d)"
   base=(--small --steps 3 --rows 4) adapters=(--steps 2 --rows 2 --chats 100)
-  draft=(--dialogues 60 --steps 2)
+  draft=(--dialogues 60 --steps 2) mtp=(--dialogues 60 --steps 2)
 fi
 
 "$python" -m demo.train.tokenizer --out "$out/model"
@@ -31,6 +31,7 @@ fi
 mkdir -p "$out/hybrid/model"
 cp "$out"/model/{tokenizer.json,tokenizer_config.json,special_tokens_map.json} "$out/hybrid/model/"
 "$python" -m demo.train.train_base --hybrid --out "$out/hybrid/model" "${base[@]}"
+"$python" -m demo.train.train_mtp --model "$out/hybrid/model" "${mtp[@]}"
 "$python" -m demo.train.train_adapters --hybrid --model "$out/hybrid/model" --out "$out" "${adapters[@]}"
 if [[ "${1:-}" != --small ]]; then
   "$python" -m demo.train.evaluate --out "$out"

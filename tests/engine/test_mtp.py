@@ -31,6 +31,7 @@ from lora_engine.model.weights import load_mtp_weights, random_mtp_weights, weig
 from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.server import arguments
+from lora_engine.text import ChatTemplate
 
 GLM = "glm4-experts"
 FAMILIES = (GLM, "qwen3.5-gated-delta", "qwen3-next-interleaved", "qwen3-next-experts", "qwen3.5-experts")
@@ -38,6 +39,8 @@ FAMILIES = (GLM, "qwen3.5-gated-delta", "qwen3-next-interleaved", "qwen3-next-ex
 SERVED = (GLM, "qwen3.5-gated-delta")
 KINDS = ("attention-r8", "all-linear-r16-rslora")
 CPU = torch.device("cpu")
+DEMO = Path(__file__).parents[2] / "demo"
+QUESTIONS = ("Tell me a short story about a brave penguin.", "What is 17 + 25?", "List three fruits.", "Who are you?")
 Made = tuple[Path, Any, ReferenceMtp]
 
 
@@ -258,9 +261,8 @@ def test_models_without_such_a_layer_are_refused_before_they_are_loaded(made: di
         with pytest.raises(UnsupportedModel, match=message):
             Engine(EngineConfig(model=tmp_path, pool_mb=1, speculation="mtp"), LoadedAdapters())
     Engine(EngineConfig(model=tmp_path, pool_mb=1), LoadedAdapters())  # which does not look at the layer
-    demo = Path(__file__).parents[2] / "demo" / "model"
     with pytest.raises(UnsupportedModel, match="no layer that predicts a further token"):
-        Engine(EngineConfig(model=demo, pool_mb=8, speculation="mtp"), LoadedAdapters())
+        Engine(EngineConfig(model=DEMO / "model", pool_mb=8, speculation="mtp"), LoadedAdapters())
 
 
 @pytest.mark.parametrize("family", [GLM, "qwen3-next-experts"])
@@ -276,6 +278,36 @@ def test_the_layers_memory_is_planned_as_it_is_loaded(made: dict[str, Made], fam
             part = plan_for(replace(settings, model=path), 1 << 30).memory.parts["draft head"]
             rings, states = 32 * 1025 * (2 * 2 * 32 * 2 + 8), settings.max_step_tokens * config.hidden_size * 2
             assert part == loaded + rings + states
+
+
+def test_the_demo_layer_is_often_right_also_for_an_adapter() -> None:
+    folder = DEMO / "hybrid" / "model"
+    config = EngineConfig(model=folder, pool_mb=32)
+    template, shares = ChatTemplate.load(folder), list[float]()
+    adapter, engines = adapter_at("pirate", DEMO / "hybrid" / "adapters" / "pirate-hybrid"), list[Engine]()
+    for settings in (config, replace(config, speculation="mtp")):
+        source = LoadedAdapters()
+        engines.append(Engine(settings, source))
+        source.add(pack_for(engines[-1], adapter))
+    plain, engine = engines
+    drafting(engine, 2)
+    asked = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    prompts = [plain.tokenizer.encode(template.render(chat), add_special_tokens=False) for chat in asked]
+    for digest in ("", adapter.digest):
+        requests = [
+            GenerationRequest(str(number), prompt, SamplingParams(max_tokens=32), adapter_digest=digest)
+            for number, prompt in enumerate(prompts)
+        ]
+        expected, _ = run(plain, requests)
+        steps = engine.steps
+        answers, usages = run(engine, requests)
+        assert answers == expected
+        drafted = sum(usage.drafted_tokens for usage in usages.values())
+        shares.append(sum(usage.accepted_tokens for usage in usages.values()) / drafted)
+        assert engine.steps - steps < max(map(len, answers.values()))
+    assert shares[0] > 0.4 and shares[1] > 0.1, shares
+    engine.grammars.close()
+    plain.grammars.close()
 
 
 def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
