@@ -24,6 +24,7 @@ from lora_engine.errors import UnsupportedModel
 from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model import draft_head
 from lora_engine.model.config import ModelConfig
+from lora_engine.model.head_passes import HeadPasses, KnownRows
 from lora_engine.model.mtp_head import MtpHead
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.planning import plan_for
@@ -204,6 +205,36 @@ def test_interpreted_kernels_compute_the_published_layer(made: dict[str, Made]) 
         expected = reference.outputs(tokens, states)
         assert torch.allclose(outputs, expected, atol=2e-4)
         assert int(likeliest) == int((reference._head @ expected[-1]).argmax())
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("family", [GLM, "qwen3.5-experts"])
+def test_passes_of_the_sizes_of_graphs_draft_what_the_layer_drafts(
+    made: dict[str, Made], family: str, device: str
+) -> None:
+    """Beside padding; on a GPU as captured graphs, with the kernels."""
+    folder, _, reference = made[family]
+    config = EngineConfig(model=folder, device=device, dtype="float32", pool_mb=8, cuda_graphs=False)
+    base = Engine(config, LoadedAdapters()).loaded.model
+    with torch.inference_mode():
+        passes = HeadPasses(MtpHead.load(folder, base, 5), 3, padded=True)
+    if device == "cuda":
+        passes.capture()
+        assert passes._graphs
+    generator, compared = torch.Generator().manual_seed(3), 0
+    tokens = torch.randint(VOCAB, (3, 10), generator=generator)
+    states = torch.randn(3, 9, 64, generator=generator)
+    for first, rows in ((0, 4), (4, 1), (5, 4)):
+        known = [KnownRows(slot, first, slot * rows, tokens[slot, first + 1 :][:rows].tolist()) for slot in range(3)]
+        passes.follow(states[:, first : first + rows].flatten(0, 1).to(device), known)
+        drafts = passes.guess(range(3), [first + rows] * 3, 3)
+        for slot in range(3):
+            end = first + rows
+            expected, nearest = reference.drafts(tokens[slot, : end + 1].tolist(), states[slot, :end], 3)
+            if nearest > (1e-3 if device == "cpu" else 5e-2):
+                assert drafts[slot] == expected
+                compared += 1
+    assert compared > 4
 
 
 def test_a_layer_in_fp8_and_one_beside_a_model_in_fp8(made: dict[str, Made], tmp_path: Path) -> None:
