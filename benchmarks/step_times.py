@@ -12,8 +12,10 @@ prefill, of experts those that a token has; both rates are measured on the card.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -122,6 +124,7 @@ def main() -> None:
     parser.add_argument("--decode-only", action="store_true")
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
+    parser.add_argument("--tensor-parallel", type=int, default=1, help="GPUs; the floor is that of the first one")
     parser.add_argument("--expert-rank", type=int, default=0, help="of adapters on all experts; 0: on attention only")
     parser.add_argument("--capture-when-used", action="store_true", help="not at start: for few batches")
     arguments = parser.parse_args()
@@ -129,7 +132,7 @@ def main() -> None:
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=0, max_running=256, step_tokens=4096, prefix_cache=False,
         backend=arguments.backend, quantization=arguments.quantization, kv_cache_dtype=arguments.kv_cache_dtype,
-        cuda_graphs=not arguments.prefill_only,
+        cuda_graphs=not arguments.prefill_only, tensor_parallel=arguments.tensor_parallel,
     )  # fmt: skip
     if arguments.capture_when_used:
         GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]
@@ -147,6 +150,7 @@ def main() -> None:
     rows = Rows(arguments.out, "W1", arguments.model, **sizes)
     system = system_name(arguments.quantization, arguments.kv_cache_dtype)
     system += ", flashinfer" if arguments.backend == "flashinfer" else ""
+    system += f", {arguments.tensor_parallel} GPUs" if arguments.tensor_parallel > 1 else ""
     parameters = active_parameters(engine)
     for case in arguments.cases:
         adapters = CASES[case]
@@ -167,6 +171,8 @@ def main() -> None:
         floor = (2 * parameters * LONG_PROMPT + attention) / matrix_rate() * 1e3
         value = prefill_ms(engine, "long", [], 1, LONG_PROMPT)
         rows.add("base", "prefill_ms", value, "ms", floor, system, {"prompts": 1, "prompt": LONG_PROMPT})
+    sys.stdout.flush()
+    os._exit(0)  # as the engine's process does: NCCL would wait for the graphs that have its sums
 
 
 if __name__ == "__main__":

@@ -444,7 +444,8 @@ def delta_tokens(
         EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, RUNS=runs is not None,
         KEPT_KEYS=kept_keys, KEPT_VALUES=kept_values, KEPT_GATES=kept_gates,
         num_stages=1 if runs is not None else 3,  # loads do not overtake the stores before
-        num_warps=8 if sizes["KEY_PAD"] * sizes["VALUE_PAD"] >= 128 * 128 else 4,
+        # Without runs more programs fit beside each other, so that more of the states' bytes are on their way.
+        num_warps=8 if runs is not None and sizes["KEY_PAD"] * sizes["VALUE_PAD"] >= 128 * 128 else 4,
         **sizes, **_places(rows),
     )  # fmt: skip
 
