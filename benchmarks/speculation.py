@@ -220,7 +220,7 @@ def main() -> None:
     )  # fmt: skip
     if arguments.try_out:
         hybrid = MODELS[arguments.model].get("linear_num_key_heads")
-        arguments.model = "tiny-mtp" if arguments.drafter == "mtp" else "tiny-hybrid" if hybrid else "tiny"
+        arguments.model = "tiny-hybrid" if hybrid else "tiny-mtp" if arguments.drafter == "mtp" else "tiny"
         arguments.prompt, arguments.tokens = 8, 24
         arguments.streams, arguments.drafts, arguments.right = (1, 3), (1, 4), (0.0, 0.8)
         offline_throughput._memory = PageableMemory()
