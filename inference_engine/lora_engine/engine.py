@@ -315,9 +315,11 @@ class Engine:
         return model.parallel.sums(model.weights.layers[layer].norms(), model.device)
 
     def expert_report(self) -> ExpertReport | None:
-        """Return which experts of adapters are in the pool; None if all of them always are."""
+        """Return which experts of adapters are in the pool; None for a model without experts."""
         experts = self.core.device_tier.experts
-        return None if experts is None else experts.report()
+        if self.model_config.experts is None:
+            return None
+        return ExpertReport(self.config.expert_residency) if experts is None else experts.report()
 
     def describe(self) -> dict[str, str | int]:
         """Return settings and sizes by their names on the wire, for the host's description and the log of the start."""

@@ -22,7 +22,7 @@ from lorikeet_testing.tiny_models import VOCAB, Adapter, save_model
 from transformers import AutoModelForCausalLM
 
 from lora_engine.adapters import expert_policy
-from lora_engine.adapters.expert_policy import ExpertPolicy
+from lora_engine.adapters.expert_policy import ExpertPolicy, ExpertReport, RecentPairs
 from lora_engine.adapters.expert_residency import Change, Move
 from lora_engine.adapters.host_arena import HostArena
 from lora_engine.config import EngineConfig
@@ -180,6 +180,9 @@ def test_the_experts_in_use_get_pages(families: ReferenceFamilies, tmp_path: Pat
         served.family.reference.config.num_experts_per_tok,
     )
     assert policy.stats.pairs >= layers * chosen * 3 and 0 < policy.stats.host_pairs < policy.stats.pairs
+    report = engine.expert_report()
+    assert report is not None and (report.setting, report.recent_pairs) == ("0.34", policy.stats.pairs)
+    assert report.recent_host_pairs == policy.stats.host_pairs
     (entry,) = policy._entries.values()
     residency = entry.residency
     for group in range(layers):
@@ -291,6 +294,21 @@ def test_graphs_follow_the_tables(
     request = GenerationRequest("0", [3], SamplingParams(max_tokens=2), digest)
     tokens, _ = run_all(engine, [request])
     served.check([request], tokens)
+
+
+def test_pairs_are_reported_for_a_minute(families: ReferenceFamilies) -> None:
+    now = [0.0]
+    recent = RecentPairs(lambda: now[0])
+    for at, pairs in ((0.0, 100), (0.9, 10), (30.0, 1)):
+        now[0] = at
+        recent.add(pairs, pairs // 10)
+    assert recent.report() == {"recent_pairs": 111, "recent_host_pairs": 11}
+    now[0] = 61.0
+    assert recent.report() == {"recent_pairs": 1, "recent_host_pairs": 0}
+    now[0] = 200.0
+    assert recent.report() == {"recent_pairs": 0, "recent_host_pairs": 0}
+    assert build_engine(families(OLMOE)).expert_report() == ExpertReport("full")
+    assert build_engine(families("llama3-scaled-rope-tied")).expert_report() is None
 
 
 @pytest.mark.parametrize("setting", ["half", "1.0", "-0.1", "nan", ""])

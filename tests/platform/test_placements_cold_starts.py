@@ -45,6 +45,19 @@ def test_each_tier_adds_its_load(acme: Any, host: EngineHost) -> None:
     assert shown["load_times"][1] == {"step": "from_disk", "loads": 2, "fixed_ms": 2.0, "bytes_per_second": 100 * MB}
 
 
+def test_a_host_shows_where_the_experts_of_adapters_lie(acme: Any, operator: Any, host: EngineHost) -> None:
+    (before,) = acme.client(Role.VIEWER).get(acme.path("hosts")).json()
+    assert before["experts"] is None, "as with a model without experts, or an engine that was not heard yet"
+    experts = pb.ResidentExperts(resident=620, total=1000, recent_pairs=1 << 40, recent_host_pairs=96, setting="auto")
+    reported = status("sha256:another", download=0)
+    reported.experts.CopyFrom(experts)
+    record_status(host.name, reported)
+    shown = acme.client(Role.VIEWER).get(acme.path("hosts")).json()[0]["experts"]
+    assert (shown["resident"], shown["total"], shown["recent_pairs"]) == (620, 1000, 1 << 40)
+    assert (shown["recent_host_pairs"], shown["setting"]) == (96, "auto")
+    assert operator.get("/api/operator/hosts").json()[0]["experts"] == shown
+
+
 def test_what_was_never_measured_is_not_made_up(acme: Any, host: EngineHost) -> None:
     version = add_version(acme.tenant, "support")
     record_status(host.name, status("sha256:another", download=0))

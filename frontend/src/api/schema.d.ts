@@ -792,6 +792,7 @@ export type Host = {
     adapters_total: number;
     boot_id: string;
     device: string;
+    experts: ResidentExperts | null;
     /** Format: date-time */
     last_seen: string | null;
     load_times?: LoadTime[];
@@ -1420,6 +1421,7 @@ export type OperatorHost = {
     device: string;
     /** @description The release of its engine, and the commit of the build. */
     engine_version?: string;
+    experts: ResidentExperts | null;
     /** @description Null of a host of the settings. */
     joined: JoinedHost | null;
     /** @description Why the engine before the one that runs ended; null if that was as it should be. */
@@ -1923,6 +1925,17 @@ export type ResidentAdapter = {
     /** @description Requests using it now. */
     running: number;
     tier: AdapterTier;
+};
+export type ResidentExperts = {
+    demotions: number;
+    host_pairs: number;
+    pairs: number;
+    promotions: number;
+    recent_host_pairs: number;
+    recent_pairs: number;
+    resident: number;
+    setting: string;
+    total: number;
 };
 export type Restart = {
     /**

@@ -332,7 +332,7 @@ class DeviceTier:
         self.experts: ExpertPolicy | None = None  # with ``experts`` of all adapters in the pool
         if experts is None or experts < 1.0:
             self.experts = ExpertPolicy(
-                pool, allocator, self._queue, self._costs, self._copies, table, mirror, experts
+                pool, allocator, self._queue, self._costs, self._copies, table, mirror, experts, clock
             )  # fmt: skip
         self._in_host_memory = in_host_memory
         # Host memory must not be reused for another adapter while the bus still reads it.

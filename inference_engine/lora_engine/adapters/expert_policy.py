@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from math import ceil
@@ -28,6 +29,8 @@ _MOST_BYTES = 64 << 20
 _TIMES, _MORE = 2.0, 2.0
 # Divisor of the pool's pages for those that stay free when an adapter grows, or is loaded with more than it needs.
 _SPARE_SHARE = 16
+# Seconds of pairs that a report sums up.
+_RECENT_S = 60.0
 # Uses in a reading beyond which a frame is no more worth to keep.
 _MOST_USES = 8.0
 
@@ -46,14 +49,40 @@ class ExpertStats:
 
 @dataclass(frozen=True, slots=True)
 class ExpertReport:
-    """The units of the adapters on the device in the pool, and all, with the totals of ``ExpertStats``."""
+    """The units of the adapters on the device, in the pool and in all, the totals of ``ExpertStats``, and those of the
+    last minute.
+    """
 
-    resident: int
-    total: int
-    promotions: int
-    demotions: int
-    pairs: int
-    host_pairs: int
+    setting: str
+    resident: int = 0
+    total: int = 0
+    promotions: int = 0
+    demotions: int = 0
+    pairs: int = 0
+    host_pairs: int = 0
+    recent_pairs: int = 0
+    recent_host_pairs: int = 0
+
+
+class RecentPairs:
+    """The pairs of the last minute, all and those that were read from host memory, in steps of a second."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seconds = deque[tuple[float, int, int]]()
+
+    def add(self, pairs: int, host_pairs: int) -> None:
+        began = self._clock()
+        if self._seconds and began - self._seconds[-1][0] < 1:
+            began, pairs_before, host_before = self._seconds.pop()
+            pairs, host_pairs = pairs + pairs_before, host_pairs + host_before
+        self._seconds.append((began, pairs, host_pairs))
+
+    def report(self) -> dict[str, int]:
+        while self._seconds and self._clock() - self._seconds[0][0] > _RECENT_S:
+            self._seconds.popleft()
+        pairs, host_pairs = (sum(each[index] for each in self._seconds) for index in (1, 2))
+        return {"recent_pairs": int(pairs), "recent_host_pairs": int(host_pairs)}
 
 
 class ExpertTable(ResidencyTable, Protocol):
@@ -107,9 +136,10 @@ class ExpertPolicy:
         table: ExpertTable | None,
         mirror: ResidencyMirror | None,
         share: float | None,
+        clock: Callable[[], float],
     ) -> None:
         """Create the policy. An adapter has at most ``share`` of its experts in the pool; None: as many as fit."""
-        self.stats = ExpertStats()
+        self.stats, self._recent = ExpertStats(), RecentPairs(clock)
         self._pool, self._allocator, self._queue, self._costs = pool, allocator, queue, costs
         self._table, self._mirror, self._share = table, mirror, share
         self._residents = Residents(pool, table, copies)
@@ -142,7 +172,8 @@ class ExpertPolicy:
     def report(self) -> ExpertReport:
         residencies = [entry.residency for entry in self._entries.values()]
         resident, total = sum(r.residents for r in residencies), sum(sum(r.frames.units) for r in residencies)
-        return ExpertReport(resident, total, **asdict(self.stats))
+        setting = "auto" if self._share is None else f"{self._share:g}"
+        return ExpertReport(setting, resident, total, **asdict(self.stats), **self._recent.report())
 
     def open(self, generation: int, residency: ExpertResidency, changed: Callable[[list[int]], None]) -> None:
         """Begin to decide for an adapter that is being loaded. ``changed`` gets its pages when they change."""
@@ -211,8 +242,10 @@ class ExpertPolicy:
         """Take the counts of an adapter's experts into account."""
         residency = entry.residency
         by_unit = residency.by_unit(counts)
-        self.stats.pairs += int(by_unit.sum())
-        self.stats.host_pairs += int(by_unit[residency.frame_of < 0].sum())
+        pairs, host_pairs = int(by_unit.sum()), int(by_unit[residency.frame_of < 0].sum())
+        self.stats.pairs += pairs
+        self.stats.host_pairs += host_pairs
+        self._recent.add(pairs, host_pairs)
         residency.heat *= _KEPT
         residency.heat += by_unit
         if entry.in_use and entry.arrived and not self._residents.moves(residency):

@@ -200,7 +200,7 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
 
 def _expert_lines(status: pb.HostStatus) -> Iterator[str]:
     """Yield the metrics of adapters on experts, if only some experts are in the pool."""
-    if not status.HasField("experts"):
+    if not status.HasField("experts") or status.experts.setting == "full":
         return
     experts = status.experts
     yield from _gauge("experts_resident", "Units of experts of adapters in the page pool.", experts.resident)

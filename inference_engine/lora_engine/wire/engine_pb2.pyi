@@ -1177,20 +1177,26 @@ class HostStatus(_message.Message):
     def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ..., first_token: _Optional[_Union[FirstTokenForecast, _Mapping]] = ..., load_only: bool = ..., adapter_changes: bool = ..., adapters_gone: _Optional[_Iterable[str]] = ..., adapters_sum: _Optional[int] = ..., prefixes: _Optional[_Iterable[int]] = ..., prefixes_kept: _Optional[int] = ..., adapter_readers: _Optional[int] = ..., experts: _Optional[_Union[ResidentExperts, _Mapping]] = ...) -> None: ...
 
 class ResidentExperts(_message.Message):
-    __slots__ = ("resident", "total", "promotions", "demotions", "pairs", "host_pairs")
+    __slots__ = ("resident", "total", "promotions", "demotions", "pairs", "host_pairs", "recent_pairs", "recent_host_pairs", "setting")
     RESIDENT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     PROMOTIONS_FIELD_NUMBER: _ClassVar[int]
     DEMOTIONS_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     HOST_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    RECENT_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    RECENT_HOST_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    SETTING_FIELD_NUMBER: _ClassVar[int]
     resident: int
     total: int
     promotions: int
     demotions: int
     pairs: int
     host_pairs: int
-    def __init__(self, resident: _Optional[int] = ..., total: _Optional[int] = ..., promotions: _Optional[int] = ..., demotions: _Optional[int] = ..., pairs: _Optional[int] = ..., host_pairs: _Optional[int] = ...) -> None: ...
+    recent_pairs: int
+    recent_host_pairs: int
+    setting: str
+    def __init__(self, resident: _Optional[int] = ..., total: _Optional[int] = ..., promotions: _Optional[int] = ..., demotions: _Optional[int] = ..., pairs: _Optional[int] = ..., host_pairs: _Optional[int] = ..., recent_pairs: _Optional[int] = ..., recent_host_pairs: _Optional[int] = ..., setting: _Optional[str] = ...) -> None: ...
 
 class FirstTokenForecast(_message.Message):
     __slots__ = ("seconds", "prompt_token_s", "place_s", "free_places")

@@ -7,7 +7,7 @@ import { Card } from "@/components/card";
 import { RelativeTime } from "@/components/relative-time";
 import { Table, Td, Tr } from "@/components/table";
 import type { useTimeRange } from "@/components/time-range";
-import { bytes, number, plural, shortDigest } from "@/lib/format";
+import { bytes, number, percent, plural, shortDigest } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { coldStart, loadRates } from "./cold-start";
 import { HostStatus, isHeard, QuarantineNotice } from "./host-status";
@@ -68,6 +68,7 @@ export function HostDetails({ host, range }: HostProps) {
           note={`${number(host.pool.total)} × ${bytes(host.page_bytes)}`}
         />
       </dl>
+      {host.experts && <Experts experts={host.experts} />}
       <div className="px-4 py-4">
         <PoolBar pool={host.pool} className="h-3.5!" />
         <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
@@ -93,6 +94,28 @@ export function HostDetails({ host, range }: HostProps) {
       <Residents host={host} />
       {host.boot_id && <p className="border-t px-4 py-2 font-mono text-2xs text-ink-3">boot {host.boot_id}</p>}
     </>
+  );
+}
+
+const shareOf = (part: number, total: number) => (total ? percent(part, total) : "–");
+
+/** The experts of adapters in the page pool, and how often others are read, on a host of a mixture of experts. */
+function Experts({ experts }: { experts: NonNullable<Host["experts"]> }) {
+  const all = experts.setting === "full";
+  return (
+    <dl className="grid grid-cols-1 gap-px border-b bg-line sm:grid-cols-3">
+      <Figure
+        label="Adapters’ experts in the page pool"
+        value={all ? "All" : shareOf(experts.resident, experts.total)}
+        note={all ? undefined : `${number(experts.resident)} of ${number(experts.total)}`}
+      />
+      <Figure
+        label="Read from host memory, last minute"
+        value={all ? "None" : shareOf(experts.recent_host_pairs, experts.recent_pairs)}
+        note={all ? undefined : `of ${plural(experts.recent_pairs, "pair")} of a token and an expert`}
+      />
+      <Figure label="Expert residency" value={experts.setting} />
+    </dl>
   );
 }
 

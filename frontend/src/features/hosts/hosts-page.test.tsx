@@ -18,6 +18,7 @@ const host = (number: number, change: Partial<Host> = {}): Host => ({
   running: number,
   waiting: 0,
   tokens_per_second: 10,
+  experts: null,
   pool,
   page_bytes: 65536,
   last_seen: "2026-05-04T10:00:00Z",
@@ -88,5 +89,27 @@ describe("many hosts", () => {
     expect(screen.getByText(/The 5 busiest of 60\./)).toBeVisible();
     expect(screen.queryByText("gpu-59")).not.toBeInTheDocument(); // offline
     expect(screen.getByRole("link", { name: "6 are not in use" })).toHaveAttribute("href", "/t/acme/hosts?use=unused");
+  });
+
+  it("show where the experts of adapters lie, if the model has any", async () => {
+    const experts = {
+      resident: 620, total: 1000, promotions: 9, demotions: 1, pairs: 5000, host_pairs: 400, recent_pairs: 800,
+      recent_host_pairs: 96, setting: "auto",
+    }; // prettier-ignore
+    const hosts = [
+      { ...host(1), experts },
+      { ...host(2), experts: { ...experts, total: 0, recent_pairs: 0 } },
+      { ...host(3), experts: { ...experts, setting: "full" } },
+    ];
+    server.use(http.get("/api/tenants/acme/hosts", () => HttpResponse.json(hosts)));
+    openConsole("/t/acme/hosts");
+    const [auto, unused, full] = await screen.findAllByLabelText(/^Host gpu-/);
+    const words = [
+      /pool62% 620 of 1,000Read from host memory, last minute12% of 800 pairs.*residencyauto/,
+      /pool– .*minute– of 0 pairs/,
+      /poolAll Read from host memory, last minuteNone Expert residencyfull/,
+    ];
+    [auto, unused, full].forEach((card, index) => expect(card).toHaveTextContent(words[index] ?? ""));
+    expect(screen.getAllByText("Expert residency")).toHaveLength(3);
   });
 });

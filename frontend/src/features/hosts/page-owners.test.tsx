@@ -31,6 +31,7 @@ const host = {
   running: 0,
   waiting: 0,
   tokens_per_second: 0,
+  experts: null,
   pool: { total: 20, free: 14, kv: 0, cached_prefix: 0, adapter: 6, reserved: 0, state: 0 },
   page_bytes: 1000,
   adapters_total: 0,

@@ -17,6 +17,7 @@ const host: Host = {
   running: 0,
   waiting: 0,
   tokens_per_second: 12,
+  experts: null,
   pool: { total: 100, free: 100, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0, state: 0 },
   page_bytes: 65536,
   last_seen: "2026-05-04T10:00:00Z",

@@ -215,6 +215,9 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
               last heard <RelativeTime at={host.last_seen} />, with {plural(host.adapters_total, "adapter")}
             </>
           )}
+          {isHeard(host) && host.experts && host.experts.total > 0 && (
+            <>, {percent(host.experts.resident, host.experts.total)} of experts in the pool</>
+          )}
           {host.only_here > 0 && `, ${number(host.only_here)} only here`}
           {clockText(host.clock_ahead_s)}
           {host.engine_version && `, version ${host.engine_version}`}

@@ -29,7 +29,7 @@ const detail: TenantDetail = {
   versions: { ready: 2 },
 };
 const host: OperatorHost = {
-  name: "gpu1", state: "online", service: "serving", quarantine: null, boot_id: "b1", model: "llama", device: "cuda", running: 2, waiting: 0, tokens_per_second: 12,
+  name: "gpu1", state: "online", service: "serving", quarantine: null, boot_id: "b1", model: "llama", device: "cuda", running: 2, waiting: 0, tokens_per_second: 12, experts: null,
   pool: { total: 100, free: 100, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0, state: 0 }, page_bytes: 65536, last_seen: "2026-05-04T10:00:00Z", adapters: [], adapters_total: 9,
   base_digest: "sha256:aa", only_here: 5, joined: null, address: "gpu1:7000", zone: "eu-1a", adapter_readers: 2,
 }; // prettier-ignore

@@ -1,6 +1,7 @@
 """The JSON of engine hosts, for the API's schema."""
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -29,8 +30,18 @@ _FIELDS: dict[int, type[serializers.Field[Any, Any, Any, Any]]] = {
 
 
 def fields_of(fields: Iterable[Any]) -> dict[str, Any]:
-    """Return serializer fields for scalar fields of a message."""
-    return {field.name: _FIELDS[field.cpp_type]() for field in fields}
+    """Return serializer fields for fields of a message. Messages in it may be null."""
+    return {
+        field.name: _message_serializer(field.message_type)(allow_null=True)
+        if field.message_type
+        else _FIELDS[field.cpp_type]()
+        for field in fields
+    }
+
+
+@cache
+def _message_serializer(message: Any) -> type[serializers.Serializer[Any]]:
+    return type(f"{message.name}Serializer", (serializers.Serializer,), fields_of(message.fields))
 
 
 class PoolSerializer(serializers.Serializer[Any]):
