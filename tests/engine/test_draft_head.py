@@ -222,8 +222,8 @@ def test_passes_of_the_sizes_of_graphs_guess_what_passes_of_exact_sizes_do(
         monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
     if way != "padded":
         fixed.capture()
-        assert len(fixed._graphs) == 5 * len(fixed.sizes) and not exact._graphs
-    at, compared, same = [0, 240, 1000, 5, 0], 0, 0
+        assert len(fixed._graphs) == 7 * len(fixed.sizes) and not exact._graphs
+    at, compared, same = [0, 240, 1000, 5, 490], 0, 0
     for _ in range(60):
         slots = rnd.sample(range(count), rnd.randint(1, count))
         most = 5 if rnd.random() < 0.8 else 9  # more rows than graphs have
@@ -261,8 +261,8 @@ def test_graphs_of_the_head_change_no_answer_and_no_draft() -> None:
     (plain, _), (eager, by_kernels), (captured, by_graphs) = results
     assert_same(eager, plain)
     assert_same(captured, plain)
+    assert sum(usage.accepted_tokens for usage in by_graphs.values()) > 20
     for name, usage in by_graphs.items():
-        assert usage.accepted_tokens > 5
         assert abs(usage.accepted_tokens - by_kernels[name].accepted_tokens) <= 2, "near ties"
 
 

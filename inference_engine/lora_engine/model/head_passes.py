@@ -21,8 +21,8 @@ from lora_engine.memory.pinned import to_device
 from .draft_head import DECODE_ROWS, RING, DraftHead
 from .graph_capture import capture
 
-# Places of rings that the passes of short texts read.
-_SHORT = RING // 4
+# Places of rings that graphs read: those of short texts read a part.
+_REACHES = (RING // 4, RING // 2, RING)
 
 
 class KnownRows(NamedTuple):
@@ -70,7 +70,7 @@ class HeadPasses:
             self._known.zero_()  # only padding
             self._known[:size] = self.head.slots
             self._known[2 * size : (2 + self.rows) * size] = -1
-            for reach in (RING, _SHORT):
+            for reach in reversed(_REACHES):
                 self._add("first", size, reach, memory)
                 self._add("further", size, reach, memory)
             self._add("begin", size, 0, memory)
@@ -130,7 +130,7 @@ class HeadPasses:
     def _launch(self, kind: str, size: int, reach: int) -> None:
         """Run a pass: as a graph if it is captured; ``reach`` is above all positions in rings, 0 if none are read."""
         if self._padded and reach:
-            reach = _SHORT if reach <= _SHORT else RING
+            reach = next((least for least in _REACHES if least >= reach), RING)
         if graph := self._graphs.get((kind, size, reach)):
             graph.replay()
         else:
