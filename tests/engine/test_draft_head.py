@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from lorikeet_testing.arrivals import run_requests
 from lorikeet_testing.draft_heads import ReferenceHead, save_head
 from lorikeet_testing.drafters import AlwaysDrafts
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
@@ -78,23 +79,11 @@ def run(
 ) -> tuple[dict[str, tuple[list[int], list[float], str]], dict[str, RequestUsage]]:
     """Run all requests; ``late``: they come one by one, and some running ones are pre-empted."""
     answers: dict[str, tuple[list[int], list[float], str]] = {}
-    usages, waiting = dict[str, RequestUsage](), list(requests)
-    while waiting or engine.has_work():
-        for request in waiting[: len(waiting) if late is None else late.randint(0, 2)]:
-            engine.add_request(request)
-            waiting.remove(request)
-        running = [*engine.core.scheduler.running]
-        if late is not None and running and late.random() < 0.1:
-            engine.core.scheduler._preempt(late.choice(running))
-        output = engine.step()
-        for delta in output.deltas:
-            tokens, logprobs, text = answers.get(delta.request_id, ([], [], ""))
-            logprobs = logprobs + [entry.logprob for entry in delta.logprobs]
-            answers[delta.request_id] = tokens + delta.token_ids, logprobs, text + delta.text
-        for end in output.finished:
-            assert end.error is None, end.error
-            usages[end.request_id] = end.usage
-        engine.core.check()
+    deltas, usages = run_requests(engine, requests, late)
+    for delta in deltas:
+        tokens, logprobs, text = answers.get(delta.request_id, ([], [], ""))
+        logprobs = logprobs + [entry.logprob for entry in delta.logprobs]
+        answers[delta.request_id] = tokens + delta.token_ids, logprobs, text + delta.text
     return answers, usages
 
 

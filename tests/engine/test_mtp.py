@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from lorikeet_testing.arrivals import run_requests
 from lorikeet_testing.drafters import AlwaysDrafts
 from lorikeet_testing.fp8_checkpoints import FORMS, in_fp8, plain_values
 from lorikeet_testing.mtp_layers import ReferenceMtp, add_mtp
@@ -69,21 +70,10 @@ def run(
     engine: Engine, requests: Sequence[GenerationRequest], late: random.Random | None = None
 ) -> tuple[dict[str, list[int]], dict[str, RequestUsage]]:
     """Run all requests; ``late``: they come one by one, and some running ones are pre-empted."""
-    answers, usages, waiting = dict[str, list[int]](), dict[str, RequestUsage](), list(requests)
-    while waiting or engine.has_work():
-        for request in waiting[: len(waiting) if late is None else late.randint(0, 2)]:
-            engine.add_request(request)
-            waiting.remove(request)
-        running = [*engine.core.scheduler.running]
-        if late is not None and running and late.random() < 0.1:
-            engine.core.scheduler._preempt(late.choice(running))
-        output = engine.step()
-        for delta in output.deltas:
-            answers.setdefault(delta.request_id, []).extend(delta.token_ids)
-        for end in output.finished:
-            assert end.error is None, end.error
-            usages[end.request_id] = end.usage
-        engine.core.check()
+    answers = dict[str, list[int]]()
+    deltas, usages = run_requests(engine, requests, late)
+    for delta in deltas:
+        answers.setdefault(delta.request_id, []).extend(delta.token_ids)
     return answers, usages
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from lorikeet_testing.arrivals import run_requests
 from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
 from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, adapter_at, pack_for, save_adapter, save_model
 
@@ -80,26 +81,15 @@ def run(
     engine: Engine, requests: Sequence[GenerationRequest], late: random.Random | None = None
 ) -> tuple[Answers, Usages]:
     """Run all requests in one batch; ``late``: they come one by one, and some running ones are pre-empted."""
-    answers, usages, waiting = Answers(), Usages(), list(requests)
-    while waiting or engine.has_work():
-        for request in waiting[: len(waiting) if late is None else late.randint(0, 2)]:
-            engine.add_request(request)
-            waiting.remove(request)
-        running = [*engine.core.scheduler.running]
-        if late is not None and running and late.random() < 0.1:
-            engine.core.scheduler._preempt(late.choice(running))
-        output = engine.step()
-        for delta in output.deltas:
-            answer = answers.setdefault((delta.request_id, delta.choice), Answer())
-            assert not answer.reason, "output after the end"
-            answer.text += delta.text
-            answer.tokens += delta.token_ids
-            answer.logprobs += delta.logprobs
-            answer.reason = delta.finish_reason
-        for end in output.finished:
-            assert end.error is None, end.error
-            usages[end.request_id] = end.usage
-        engine.core.check()
+    answers = Answers()
+    deltas, usages = run_requests(engine, requests, late)
+    for delta in deltas:
+        answer = answers.setdefault((delta.request_id, delta.choice), Answer())
+        assert not answer.reason, "output after the end"
+        answer.text += delta.text
+        answer.tokens += delta.token_ids
+        answer.logprobs += delta.logprobs
+        answer.reason = delta.finish_reason
     stats = engine.pool_stats()
     assert stats.kv == 0
     assert stats.free + stats.cached_prefix + stats.adapter + stats.reserved == stats.total

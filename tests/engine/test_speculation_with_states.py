@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from lorikeet_testing.arrivals import run_requests
 from lorikeet_testing.draft_heads import save_head
 from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
 from lorikeet_testing.graph_stand_in import RunEveryTime
@@ -100,23 +101,12 @@ def run(
     engine: Engine, requests: Sequence[GenerationRequest], late: random.Random | None = None
 ) -> tuple[Answers, dict[str, RequestUsage]]:
     """Run all requests; ``late``: they come one by one, and some running ones are pre-empted."""
-    answers, usages, waiting = Answers(), dict[str, RequestUsage](), list(requests)
-    while waiting or engine.has_work():
-        for request in waiting[: len(waiting) if late is None else late.randint(0, 2)]:
-            engine.add_request(request)
-            waiting.remove(request)
-        running = [*engine.core.scheduler.running]
-        if late is not None and running and late.random() < 0.08:
-            engine.core.scheduler._preempt(late.choice(running))
-        output = engine.step()
-        for delta in output.deltas:
-            answer = answers.setdefault(delta.request_id, Answer())
-            answer.tokens += delta.token_ids
-            answer.logprobs += [entry.logprob for entry in delta.logprobs]
-        for end in output.finished:
-            assert end.error is None, end.error
-            usages[end.request_id] = end.usage
-        engine.core.check()
+    answers = Answers()
+    deltas, usages = run_requests(engine, requests, late)
+    for delta in deltas:
+        answer = answers.setdefault(delta.request_id, Answer())
+        answer.tokens += delta.token_ids
+        answer.logprobs += [entry.logprob for entry in delta.logprobs]
     stats = engine.pool_stats()
     assert (stats.kv, stats.state) == (0, 0)
     return answers, usages
