@@ -20,6 +20,8 @@ from kernel_table import LAYERS, measure
 from rows import Rows, bandwidth, matrix_rate, parser_of, traffic
 
 from lora_kernels.attention import (
+    BLOCK_M,
+    LONG,
     DecodeWorkspace,
     PrefillWorkspace,
     decode_splits,
@@ -27,6 +29,7 @@ from lora_kernels.attention import (
     paged_prefill,
     prefill_tiles,
 )
+from lora_kernels.hopper_prefill import TILE_ROWS, can_attend
 
 PAGE_TOKENS, HEAD_DIM = 16, 128
 MODELS = {"llama-3.1-8b": (32, 8), "llama-2-7b": (32, 32)}  # query heads, key-value heads
@@ -36,6 +39,7 @@ BACKENDS = ("fa2", "fa3")  # FlashInfer's, for prefill
 PREFILL = (
     (1, 4, 16384), (1, 64, 16384), (4, 16, 4096), (1, 16, 131072),
     (16, 256, 0), (2, 2048, 0), (1, 4096, 0), (1, 4096, 12288),
+    (1, 256, 0), (1, 512, 0), (1, 1024, 0), (8, 512, 0), (4, 1024, 0), (1, 512, 4096),
 )  # fmt: skip
 
 
@@ -79,19 +83,26 @@ def prefill(sequences: int, tokens: int, context: int, heads: int, kv_heads: int
     out = torch.empty_like(q)
     spans = [(index, index * tokens, tokens, context) for index in range(sequences)]
     sizes = {"heads": heads, "kv_heads": kv_heads, "page_tokens": PAGE_TOKENS}
-    workspace = PrefillWorkspace(kv_heads, HEAD_DIM, "cuda")
-    split, whole = (prefill_tiles(spans, heads, kv_heads, split_keys=keys).cuda() for keys in (True, False))
 
-    def by_splits(layer: int) -> None:
-        paged_prefill(q, paged.pool[layer], paged.table, split, out, workspace=workspace, split_keys=True, **sizes)
+    def attention(hopper: bool, split_keys: bool) -> tuple[int, Callable[[int], None]]:
+        """Return the number of tiles, and what computes a layer."""
+        block_m = TILE_ROWS if hopper else BLOCK_M
+        workspace = PrefillWorkspace(kv_heads, HEAD_DIM, "cuda", block_m)
+        tiles = prefill_tiles(spans, heads, kv_heads, block_m, split_keys).cuda()
+        options = {"workspace": workspace, "block_m": block_m, "hopper": hopper, "split_keys": split_keys, **sizes}
+        return len(tiles), lambda layer: paged_prefill(q, paged.pool[layer], paged.table, tiles, out, **options)
 
-    def ours(layer: int) -> None:
-        paged_prefill(q, paged.pool[layer], paged.table, whole, out, workspace=workspace, **sizes)
-
-    if len(split) > len(whole):
+    hopper = can_attend(heads, kv_heads, HEAD_DIM, PAGE_TOKENS, q.dtype, q.dtype, q.device)
+    long = paged.table.shape[1] * PAGE_TOKENS >= LONG  # as the engine chooses outside of graphs
+    split, by_splits = attention(hopper, split_keys=True)
+    whole, ours = attention(hopper and long, split_keys=False)
+    if long and split > whole:
         systems = {"lorikeet": by_splits, "lorikeet, keys not split": ours}
     else:  # a mixed graph launches for splits, whether there are any or not
         systems = {"lorikeet": ours, "lorikeet, in a mixed graph": by_splits}
+    if hopper:
+        systems["lorikeet, Triton"] = attention(False, split_keys=False)[1]
+        systems["lorikeet, Triton, in a mixed graph"] = attention(False, split_keys=True)[1]
     return {**systems, **flashinfer_prefill(q, paged, tokens, context, heads, kv_heads)}
 
 

@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .hopper_prefill import TILE_ROWS, launch_prefill
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
 # Keys in a block, warps, and stages of the pipeline: the fastest decode configurations measured on an H200.
@@ -23,8 +24,10 @@ FEW = 4 * 132
 SHORT_CONTEXT, LONG_CONTEXT = (32, 4, 2), (64, 4, 2)
 # Tokens of the longest sequence from which on a prefill takes `LONG_CONTEXT`.
 LONG = 1024
-# Programs up to which the keys of prefill tiles are split: two on each of an H200's 132 multiprocessors.
+# Programs up to which the keys of prefill tiles are split: two on each of an H200's 132 multiprocessors, or one of the
+# kernel for Hopper, which fills a multiprocessor.
 PREFILL_PROGRAMS = 2 * 132
+HOPPER_PREFILL_PROGRAMS = 132
 # Keys in the smallest split of a prefill tile.
 LEAST_SPLIT = 512
 # Keys from which on a prefill tile is split: reading fewer takes less time than merging their splits.
@@ -349,7 +352,7 @@ def _merge_splits_kernel(
     KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_PAD: tl.constexpr,
-    BLOCK_M: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
     ROWS: tl.constexpr,
     MAX_SPLITS: tl.constexpr,
     SPLITS_PER_LOAD: tl.constexpr,
@@ -373,8 +376,8 @@ def _merge_splits_kernel(
     rows_ok = rows < length * GROUP
     dims = tl.arange(0, HEAD_PAD)
     dims_ok = dims < HEAD_DIM
-    first_place = (tl.program_id(0) * KV_HEADS + kv_head) * BLOCK_M + rows
-    SPLIT_STRIDE: tl.constexpr = KV_HEADS * BLOCK_M
+    first_place = (tl.program_id(0) * KV_HEADS + kv_head) * TILE_ROWS + rows
+    SPLIT_STRIDE: tl.constexpr = KV_HEADS * TILE_ROWS
     every_split = tl.arange(0, MAX_SPLITS)
     stats = stats_ptr + (first_place[:, None] + every_split[None, :] * SPLIT_STRIDE) * 2
     ok = rows_ok[:, None] & (every_split < splits)[None, :]
@@ -508,22 +511,22 @@ class PrefillWorkspace:
     """The partial results of programs that each read one split of a prefill tile's keys; their size is fixed."""
 
     def __init__(self, kv_heads: int, head_dim: int, device: torch.device | str, block_m: int = BLOCK_M) -> None:
-        splits = most_key_splits(kv_heads)
+        splits = most_key_splits(kv_heads, block_m)
         self.partial = torch.empty(splits, kv_heads, block_m, head_dim, dtype=torch.float32, device=device)
         self.stats = torch.empty(splits, kv_heads, block_m, 2, dtype=torch.float32, device=device)
 
 
-def most_key_splits(kv_heads: int) -> int:
+def most_key_splits(kv_heads: int, block_m: int = BLOCK_M) -> int:
     """Return the maximum number of splits of all tiles whose keys are split, together."""
-    return PREFILL_PROGRAMS // kv_heads
+    return (HOPPER_PREFILL_PROGRAMS if block_m == TILE_ROWS else PREFILL_PROGRAMS) // kv_heads
 
 
-def key_splits(keys: Sequence[int], kv_heads: int) -> list[int]:
+def key_splits(keys: Sequence[int], kv_heads: int, block_m: int = BLOCK_M) -> list[int]:
     """Return the number of splits of each tile's keys.
 
     It is above one where too few tiles would leave multiprocessors idle, or where a tile has far more keys than others.
     """
-    most = most_key_splits(kv_heads)
+    most = most_key_splits(kv_heads, block_m)
     each = max(LEAST_SPLIT, -(-sum(keys) // most)) if most else sum(keys)
     return [max(1, count // each) if count >= LEAST_SPLIT_KEYS else 1 for count in keys]
 
@@ -540,7 +543,8 @@ def prefill_tiles(
     The tiles are ``[tiles, 6]`` int32 ``(sequence, first row, tokens, first position, split, splits)``. ``sequence`` is
     a row of the block table, ``first row`` a row of ``q``. A tile has at most ``block_m`` rows of the matrix product,
     one for each token and query head of a key-value head. ``split_keys``: a tile may occur several times, each for one
-    split of its keys (``key_splits``); such tiles come first.
+    split of its keys (``key_splits``); such tiles come first. The others are in order of their keys, most first, so
+    that the last programs to start are short.
     """
     step = tokens_a_tile(heads, kv_heads, block_m)
     tiles = [
@@ -548,9 +552,10 @@ def prefill_tiles(
         for sequence, row, tokens, position in spans
         for offset in range(0, tokens, step)
     ]
-    splits = key_splits([tile[2] + tile[3] for tile in tiles], kv_heads) if split_keys else [1] * len(tiles)
-    in_order = sorted(zip(tiles, splits, strict=True), key=lambda pair: pair[1] == 1)
-    items = [(*tile, split, count) for tile, count in in_order for split in range(count)]
+    keys = [tile[2] + tile[3] for tile in tiles]
+    splits = key_splits(keys, kv_heads, block_m) if split_keys else [1] * len(tiles)
+    in_order = sorted(zip(tiles, splits, keys, strict=True), key=lambda tile: (tile[1] == 1, -tile[2]))
+    items = [(*tile, split, count) for tile, count, _ in in_order for split in range(count)]
     return torch.tensor(items, dtype=torch.int32).view(-1, PREFILL_TILE_FIELDS)
 
 
@@ -577,19 +582,23 @@ def paged_prefill(
     invariant: bool = False,
     workspace: PrefillWorkspace | None = None,
     split_keys: bool = False,
+    hopper: bool = False,
 ) -> None:
     """Compute causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``.
 
     Keys and values of the chunks are already in the pool. ``tiles`` come from ``prefill_tiles`` with the same
     ``block_m``; only their rows are written. ``block_table [sequences, max pages]`` int32; the other arguments are
     those of ``paged_decode``. ``invariant``: a row is bitwise the same however its prompt is cut into chunks, in any
-    batch. ``split_keys``: the tiles were made with it; it needs a ``workspace`` of the same sizes. Raises
+    batch. ``split_keys``: the tiles were made with it; it needs a ``workspace`` of the same sizes. ``hopper``: use the
+    kernel of `hopper_prefill`, if its ``can_attend`` allows; ``block_m`` is then its ``TILE_ROWS``. Raises
     ``ValueError`` for shapes that do not fit.
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
     check_sinks(sinks, heads)
     group = heads // kv_heads
+    if hopper and (block_m != TILE_ROWS or invariant):
+        raise ValueError(f"hopper needs tiles of {TILE_ROWS} rows, not of {block_m}, and excludes invariant")
     if block_m < max(16, group):
         raise ValueError(
             f"block_m is {block_m}, but must be at least 16 and hold the {group} query heads of a key-value head"
@@ -602,37 +611,44 @@ def paged_prefill(
         raise ValueError(
             f"the workspace was made for {tuple(workspace.partial.shape[1:])}, not for {(kv_heads, block_m, head_dim)}"
         )
-    long = invariant or block_table.shape[1] * page_tokens >= LONG
-    keys, warps, stages = LONG_CONTEXT if long else SHORT_CONTEXT
-    _prefill_kernel[(tiles.shape[0], kv_heads)](
-        q,
-        pool,
-        block_table,
-        tiles,
-        out,
-        q if sinks is None else sinks,
-        workspace.partial if workspace else q,
-        workspace.stats if workspace else q,
-        q.stride(0),
-        block_table.stride(0),
-        out.stride(0),
-        window,
-        scale_log2e(scale, head_dim, softcap),
-        HEADS=heads,
-        KV_HEADS=kv_heads,
-        HEAD_DIM=head_dim,
-        HEAD_PAD=triton.next_power_of_2(head_dim),
-        PAGE_TOKENS=page_tokens,
-        BLOCK_M=block_m,
-        BLOCK_N=keys,
-        SOFTCAP=softcap,
-        HAS_SINKS=sinks is not None,
-        INVARIANT=invariant,
-        FIELDS=PREFILL_TILE_FIELDS,
-        SPLIT_KEYS=split_keys,
-        num_warps=warps,
-        num_stages=stages,
-    )
+    if hopper:
+        launch_prefill(
+            q, pool, block_table, tiles, out, sinks, workspace.partial if workspace else None,
+            workspace.stats if workspace else None, heads=heads, kv_heads=kv_heads, page_tokens=page_tokens,
+            window=window, scale_log2e=scale_log2e(scale, head_dim, softcap), softcap=softcap, split_keys=split_keys,
+        )  # fmt: skip
+    else:
+        long = invariant or block_table.shape[1] * page_tokens >= LONG
+        keys, warps, stages = LONG_CONTEXT if long else SHORT_CONTEXT
+        _prefill_kernel[(tiles.shape[0], kv_heads)](
+            q,
+            pool,
+            block_table,
+            tiles,
+            out,
+            q if sinks is None else sinks,
+            workspace.partial if workspace else q,
+            workspace.stats if workspace else q,
+            q.stride(0),
+            block_table.stride(0),
+            out.stride(0),
+            window,
+            scale_log2e(scale, head_dim, softcap),
+            HEADS=heads,
+            KV_HEADS=kv_heads,
+            HEAD_DIM=head_dim,
+            HEAD_PAD=triton.next_power_of_2(head_dim),
+            PAGE_TOKENS=page_tokens,
+            BLOCK_M=block_m,
+            BLOCK_N=keys,
+            SOFTCAP=softcap,
+            HAS_SINKS=sinks is not None,
+            INVARIANT=invariant,
+            FIELDS=PREFILL_TILE_FIELDS,
+            SPLIT_KEYS=split_keys,
+            num_warps=warps,
+            num_stages=stages,
+        )
     if split_keys and workspace:
         rows = min(_MERGED_ROWS, block_m)
         most = len(workspace.partial)
@@ -646,7 +662,7 @@ def paged_prefill(
             KV_HEADS=kv_heads,
             HEAD_DIM=head_dim,
             HEAD_PAD=triton.next_power_of_2(head_dim),
-            BLOCK_M=block_m,
+            TILE_ROWS=block_m,
             ROWS=rows,
             MAX_SPLITS=triton.next_power_of_2(most),
             SPLITS_PER_LOAD=_SPLITS_PER_LOAD,

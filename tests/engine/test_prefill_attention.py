@@ -66,6 +66,38 @@ def test_our_kernels(window: int) -> None:
     check(TritonPrefill(shape, PAGE_TOKENS), shape, [(40, 0), (17, 33), (1, 64)], window, 3e-3)
 
 
+def test_long_prompts_and_large_graphs_take_the_kernel_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = []
+    monkeypatch.setattr(prefill_attention, "can_attend", lambda *sizes: True)
+    monkeypatch.setattr(prefill_attention, "paged_prefill", lambda *_, **options: launched.append(options))
+    shape = shape_on("cpu", torch.bfloat16)
+    prefill, deterministic = TritonPrefill(shape, PAGE_TOKENS), TritonPrefill(shape, PAGE_TOKENS, invariant=True)
+    assert [prefill.block_m(rows) for rows in (256, 511, 512)] == [64, 64, 192]
+    assert deterministic.block_m(512) == 64
+    q = torch.empty(0)
+    for tokens, context, each in (
+        (40, 0, prefill),
+        (40, 1000, prefill),
+        (40, 2000, prefill),
+        (40, 2000, deterministic),
+    ):
+        pages = torch.zeros(-(-(tokens + context) // PAGE_TOKENS), dtype=torch.int32)
+        each.plan([PrefillSpan(0, tokens, context, pages)])(q, q, q, 0, None)
+    assert [(o["block_m"], o["hopper"], o["split_keys"]) for o in launched] == [
+        (64, False, False), (192, True, False), (192, True, True), (64, False, False),
+    ]  # fmt: skip
+    for options in launched[:3]:
+        assert options["workspace"].partial.shape[2] == options["block_m"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("window", [0, 20])
+def test_our_kernels_over_long_prompts(window: int) -> None:
+    """On a Hopper GPU these are of its kernel, and their keys are split."""
+    shape = shape_on("cuda", torch.bfloat16, kv_heads=2, head_dim=128)
+    check(TritonPrefill(shape, PAGE_TOKENS), shape, [(40, 0), (17, 33), (3, 1600)], window, 1.5e-2)
+
+
 @pytest.mark.gpu
 @pytest.mark.timeout(600)  # it compiles them
 @pytest.mark.parametrize(("kv_heads", "head_dim"), [(2, 64), (2, 128), (8, 128)])

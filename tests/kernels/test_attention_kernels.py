@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from lorikeet_testing.grids import grid
 
-from lora_kernels import attention
+from lora_kernels import attention, hopper_prefill, launches
 from lora_kernels.attention import (
     LEAST_SPLIT,
     LEAST_SPLIT_KEYS,
@@ -20,6 +22,7 @@ from lora_kernels.attention import (
     paged_prefill,
     prefill_tiles,
 )
+from lora_kernels.hopper_prefill import TILE_ROWS, can_attend
 from lora_kernels.reference import paged_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -114,9 +117,15 @@ def check_prefill(
     block_m: int,
     split_keys: bool,
     sinks: torch.Tensor | None = None,
+    hopper: bool = False,
+    softcap: float = 0.0,
 ) -> None:
     heads, kv_heads, head_dim = shape
     pool, table = filled_pool([tokens + context for _, _, tokens, context in spans], kv_heads, head_dim, dtype)
+    visible = table.clone()
+    unused = pool.isnan().all(dim=1).nonzero()[0].int()
+    for row, (_, _, _, context) in enumerate(spans):  # pages before the window may be another sequence's by now
+        visible[row, : max(0, context - window + 1) // PAGE_TOKENS if window else 0] = unused
     tiles = prefill_tiles(spans, heads, kv_heads, block_m, split_keys)
     if split_keys:
         assert (tiles[:, -1] > 1).any() and (tiles[:, -1] == 1).any()
@@ -128,12 +137,14 @@ def check_prefill(
         workspace.partial.fill_(float("nan"))
         workspace.stats.fill_(float("nan"))
     paged_prefill(
-        q, pool, table, tiles, out, heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, window=window,
-        block_m=block_m, workspace=workspace, split_keys=split_keys, sinks=sinks,
+        q, pool, visible, tiles, out, heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, window=window,
+        block_m=block_m, workspace=workspace, split_keys=split_keys, sinks=sinks, hopper=hopper, softcap=softcap,
     )  # fmt: skip
     for sequence, first, tokens, context in spans:
         queries = q[first : first + tokens].view(tokens, heads, head_dim)
-        want = paged_attention(queries, pool, table[sequence], context, PAGE_TOKENS, kv_heads, window, sinks=sinks)
+        want = paged_attention(
+            queries, pool, table[sequence], context, PAGE_TOKENS, kv_heads, window, softcap=softcap, sinks=sinks
+        )
         assert error(out[first : first + tokens], want.flatten(1)) < TOLERANCE[dtype]
 
 
@@ -171,6 +182,59 @@ def test_prefill_chunks_whose_keys_are_split(
     monkeypatch.setattr(attention, "LEAST_SPLIT", 33)
     monkeypatch.setattr(attention, "LEAST_SPLIT_KEYS", 66)
     check_prefill(spans_of([(1, 0), (4, 300), (1, 128), (18, 90), (2, 511)]), shape, window, dtype, 16, True)
+
+
+HOPPER_CHUNKS = spans_of([(1, 0), (300, 213), (1, 128), (40, 87), (2, 511)])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(32, 8, 128), (8, 8, 64), (12, 4, 128), (16, 1, 64)], ids=str)
+@pytest.mark.parametrize(("window", "softcap", "has_sinks"), [(0, 0.0, False), (100, 0.0, True), (0, 20.0, False)])
+@pytest.mark.parametrize("split_keys", [False, True])
+def test_prefill_chunks_on_hopper(
+    shape: Shape, window: int, softcap: float, has_sinks: bool, split_keys: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of query heads that divide a tile's rows, and one that does not; prompts that end within a page."""
+    monkeypatch.setattr(attention, "HOPPER_PREFILL_PROGRAMS", 200 * shape[1])
+    monkeypatch.setattr(attention, "LEAST_SPLIT", 100)
+    monkeypatch.setattr(attention, "LEAST_SPLIT_KEYS", 200)
+    if not can_attend(*shape, PAGE_TOKENS, torch.bfloat16, torch.bfloat16, torch.device("cuda")):
+        pytest.skip("for GPUs of compute capability 9.0")
+    sinks = torch.linspace(-3, 6, shape[0], device=DEVICE) if has_sinks else None
+    check_prefill(HOPPER_CHUNKS, shape, window, torch.bfloat16, TILE_ROWS, split_keys, sinks, True, softcap)
+
+
+def test_tiles_of_the_kernel_for_hopper_are_checked() -> None:
+    pool, table = filled_pool([20], 2, 64, torch.float32)
+    q, tiles = torch.zeros(20, 8 * 64, device=DEVICE), prefill_tiles([(0, 0, 20, 0)], 8, 2).to(DEVICE)
+    sizes = {"heads": 8, "kv_heads": 2, "page_tokens": PAGE_TOKENS, "hopper": True}
+    for more in ({}, {"block_m": TILE_ROWS, "invariant": True}):
+        with pytest.raises(ValueError, match="hopper needs tiles of 192 rows"):
+            paged_prefill(q, pool, table, tiles, q, **sizes, **more)
+
+
+@pytest.mark.parametrize(
+    ("change", "supported"),
+    [
+        ({}, True), ({"head_dim": 80}, False), ({"kv_dtype": torch.float8_e4m3fn}, False), ({"page_tokens": 24}, False),
+        ({"dtype": torch.float32, "kv_dtype": torch.float32}, False), ({"heads": 2048}, False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_the_kernel_for_hopper_supports(
+    change: dict[str, Any], supported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hopper_prefill, "is_hopper", lambda device: True)
+    sizes = {"heads": 32, "kv_heads": 8, "head_dim": 128, "page_tokens": 16, "dtype": torch.bfloat16}
+    sizes |= {"kv_dtype": torch.bfloat16, "device": torch.device("cuda")}
+    assert can_attend(**(sizes | change)) == supported
+
+
+def test_no_other_gpu_takes_the_kernel_for_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capability in ((8, 0), (9, 0), (10, 0), (12, 0)):
+        monkeypatch.setattr(launches, "capability", capability)
+        assert hopper_prefill.is_hopper(torch.device("meta")) == (capability == (9, 0))
+    assert not hopper_prefill.is_hopper(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("splits", [1, 4])
@@ -221,7 +285,9 @@ def test_keys_of_prompts_are_split_where_few_programs_read_many() -> None:
         splits = [count for count in key_splits(keys, 8) if count > 1]
         assert sum(splits) <= most_key_splits(8)
     tiles = prefill_tiles([(0, 0, 20, 0), (1, 20, 2, 3 * LEAST_SPLIT)], 4, 1, split_keys=True)
-    assert tiles[:4].tolist() == [[1, 20, 2, 1536, split, 3] for split in range(3)] + [[0, 0, 16, 0, 0, 1]]
+    assert tiles[:3].tolist() == [[1, 20, 2, 1536, split, 3] for split in range(3)]
+    assert tiles[3:].tolist() == [[0, 16, 4, 16, 0, 1], [0, 0, 16, 0, 0, 1]]  # the longest first
+    assert most_key_splits(8, TILE_ROWS) == 16 and key_splits([16_400], 8, TILE_ROWS) == [16]
 
 
 def test_tiles_whose_keys_are_split_need_room_for_them() -> None:

@@ -44,7 +44,7 @@ from lora_engine.model.prefill_attention import TritonPrefill
 from lora_engine.model.transformer import Transformer
 from lora_engine.model.triton_ops import LoraPlan, TritonOps, TritonPlan, covering, split_spans
 from lora_engine.scheduling.sequence import Chunk
-from lora_kernels.attention import PREFILL_TILE_FIELDS, decode_splits, most_key_splits, tokens_a_tile
+from lora_kernels.attention import BLOCK_M, PREFILL_TILE_FIELDS, decode_splits, most_key_splits, tokens_a_tile
 from lora_kernels.gated_delta import SPAN_FIELDS
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.short_convolution import CHUNK_FIELDS
@@ -123,14 +123,13 @@ class GraphInputs:
         assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
         self._pool = pool
         self.rank_classes = ops.rank_classes
-        self._kv_heads = model.shape.kv_heads
+        self._heads, self._kv_heads = model.shape.heads, model.shape.kv_heads
         self._prefill = ops.prefill if isinstance(ops.prefill, TritonPrefill) else None
         self._states = pool.geometry.state_pages
         can_mix = self._prefill and not ops.invariant and ops.exchange is None
         self.mixed = mixed_graphs(largest, most_rows) if can_mix else []
         # The pages of a sequence's state come first in its row of the table.
         self.width = pool.geometry.pages_for_sequence(max_context)
-        self._tokens_a_tile = tokens_a_tile(model.shape.heads, model.shape.kv_heads)
         widest = max([GraphShape(largest), *self.mixed], key=lambda shape: shape.size)
         rows = widest.size
         tiles = max([largest, *(shape.tiles for shape in self.mixed)])
@@ -142,7 +141,7 @@ class GraphInputs:
         self.tiles = zeros(tiles, TILE_FIELDS)
         self.second_tiles = zeros(largest, TILE_FIELDS)
         self.table = zeros(largest + MAX_PROMPTS, self.width)
-        self.prompt_tiles = zeros(self._most_prompt_tiles(widest), PREFILL_TILE_FIELDS)
+        self.prompt_tiles = zeros(max(map(self._most_prompt_tiles, [widest, *self.mixed])), PREFILL_TILE_FIELDS)
         self.logit_rows = zeros(largest + MAX_PROMPTS)
         self.spans = zeros(MAX_PROMPTS, SPAN_FIELDS)
         self.chunks = zeros(self._most_chunks(widest), CHUNK_FIELDS)
@@ -174,7 +173,8 @@ class GraphInputs:
         if is_mixed and self._prefill:
             tables = self.table[decodes : decodes + shape.prompts]
             tiles = self.prompt_tiles[: self._most_prompt_tiles(shape)]
-            prefill = self._prefill.over(tables[:, self._states :], tiles, split_keys=True)
+            block_m = self._prefill.block_m(size)
+            prefill = self._prefill.over(tables[:, self._states :], tiles, block_m, split_keys=True)
             if self._states:
                 chunks, count = self.chunks[: self._most_chunks(shape)], shape.prompts
                 recurrent_prompts = SpanTables(
@@ -225,12 +225,14 @@ class GraphInputs:
 
     def _most_prompt_tiles(self, shape: GraphShape) -> int:
         """Return the maximum number of attention tiles of prompts in a mixed step, splits of keys included."""
-        return shape.size // self._tokens_a_tile + shape.prompts + most_key_splits(self._kv_heads)
+        block_m = self._prefill.block_m(shape.size) if self._prefill else BLOCK_M
+        tokens = tokens_a_tile(self._heads, self._kv_heads, block_m)
+        return shape.size // tokens + shape.prompts + most_key_splits(self._kv_heads, block_m)
 
-    def attention_tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int32]:
+    def attention_tiles(self, spans: Sequence[tuple[int, int, int, int]], shape: GraphShape) -> npt.NDArray[np.int32]:
         """Return the attention tiles of a mixed step's prompts, flattened."""
         assert self._prefill is not None, "there are no mixed graphs"
-        return self._prefill.tiles(spans).numpy().ravel()
+        return self._prefill.tiles(spans, self._prefill.block_m(shape.size)).numpy().ravel()
 
     def load(self, contents: torch.Tensor, shape: GraphShape) -> None:
         """Copy a step's contents, which are on the device, to the tensors that the graph reads."""
@@ -473,7 +475,7 @@ class GraphRunner(Runner):
             of_spans = span_rows([(prompt.start, prompt.stop, prompt.context) for prompt in inputs.prefill])
             for part, rows in zip((parts.spans, parts.chunks, parts.first_chunks), of_spans, strict=True):
                 host[part][: rows.numel()] = rows.numpy().ravel()
-        of_attention = self.inputs.attention_tiles(queries)
+        of_attention = self.inputs.attention_tiles(queries, shape)
         host[parts.prompt_tiles][: len(of_attention)] = of_attention
         host[parts.logit_rows][: len(inputs.logit_rows)] = inputs.logit_rows
         of_decodes, of_prompts = split_spans(covering(spans, shape.size), decodes)

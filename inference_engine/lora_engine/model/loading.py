@@ -256,7 +256,8 @@ def gpu_ops(
     from .prefill_attention import FlashInferPrefill, PrefillAttention, TritonPrefill
     from .triton_ops import TritonOps
 
-    prefill: PrefillAttention = TritonPrefill(shape, config.page_tokens, config.deterministic)
+    kv_dtype = torch.float8_e4m3fn if fp8_kv(config) else None
+    prefill: PrefillAttention = TritonPrefill(shape, config.page_tokens, config.deterministic, kv_dtype)
     if by_flashinfer:
         prefill = FlashInferPrefill(shape, config.page_tokens, others=prefill)
     backend = InvariantOps if config.deterministic else TritonOps

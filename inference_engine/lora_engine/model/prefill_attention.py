@@ -1,7 +1,6 @@
 """Attention of prefill chunks on a GPU: by the kernels of this repository, or by FlashInfer's where it is installed.
 
-On long prompts FlashInfer's kernels for Hopper take two thirds of the time (`benchmarks/attention_table.py`). nvcc
-compiles them on the machine at their first use.
+nvcc compiles FlashInfer's kernels on the machine at their first use.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Any, Protocol
 import torch
 
 from lora_engine.memory.pinned import to_device
-from lora_kernels.attention import PrefillWorkspace, paged_prefill, prefill_tiles
+from lora_kernels.attention import BLOCK_M, LONG, PrefillWorkspace, paged_prefill, prefill_tiles
+from lora_kernels.hopper_prefill import TILE_ROWS, can_attend
 
 from .batch import PrefillSpan
 from .shape import ModelShape
@@ -24,6 +24,8 @@ FLASHINFER = "0.6.12"
 # Bytes of FlashInfer's workspace.
 _WORKSPACE_BYTES = 256 * 2**20
 _HEAD_DIMS = (64, 128, 256)
+# Rows of a mixed step's graph from which on it takes the kernel for Hopper; prompts of fewer are slower with it.
+HOPPER_GRAPH_ROWS = 512
 
 # Attends with queries ``[tokens, heads * head_dim]`` of all rows over a layer's pages ``[pages, page elements]``, into
 # ``out`` of the queries' shape; the last arguments are the layer's window, and its sinks ``[heads]`` if it has any.
@@ -37,14 +39,29 @@ class PrefillAttention(Protocol):
 
 
 class TritonPrefill:
-    """The prefill attention of ``lora_kernels``, for any head size and window."""
+    """The prefill attention of ``lora_kernels``, for any head size and window.
 
-    def __init__(self, shape: ModelShape, page_tokens: int, invariant: bool = False) -> None:
-        """Create the backend; ``invariant`` is that of ``paged_prefill``."""
+    On Hopper GPUs long prompts take the kernel for them where it supports the model.
+    """
+
+    def __init__(
+        self, shape: ModelShape, page_tokens: int, invariant: bool = False, kv_dtype: torch.dtype | None = None
+    ) -> None:
+        """Create the backend; ``invariant``: as in ``paged_prefill``, ``kv_dtype``: the pool's (None: the model's)."""
         self._invariant = invariant
         self._heads = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": page_tokens}
-        self._shape = shape
-        self._workspace = None if invariant else PrefillWorkspace(shape.kv_heads, shape.head_dim, shape.device)
+        self._shape, self._page_tokens = shape, page_tokens
+        self._hopper = not invariant and can_attend(
+            shape.heads, shape.kv_heads, shape.head_dim, page_tokens, shape.dtype, kv_dtype or shape.dtype, shape.device
+        )
+        sizes = [] if invariant else [BLOCK_M, TILE_ROWS] if self._hopper else [BLOCK_M]
+        self._workspaces = {
+            block_m: PrefillWorkspace(shape.kv_heads, shape.head_dim, shape.device, block_m) for block_m in sizes
+        }
+
+    def block_m(self, rows: int) -> int:
+        """Return the rows of tiles in a graph of a mixed step with ``rows`` rows."""
+        return TILE_ROWS if self._hopper and rows >= HOPPER_GRAPH_ROWS else BLOCK_M
 
     def plan(self, spans: Sequence[PrefillSpan]) -> Attend:
         table = torch.zeros(
@@ -52,14 +69,17 @@ class TritonPrefill:
         )
         for row, span in enumerate(spans):
             table[row, : len(span.pages)] = span.pages
-        tiles = self.tiles([(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(spans)])
-        return self.over(table, to_device(tiles, table.device), split_keys=bool((tiles[:, -1] > 1).any()))
+        # Short prompts have too few keys for large tiles, which take longer to begin.
+        block_m = TILE_ROWS if self._hopper and table.shape[1] * self._page_tokens >= LONG else BLOCK_M
+        tiles = self.tiles([(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(spans)], block_m)
+        split_keys = bool((tiles[:, -1] > 1).any())
+        return self.over(table, to_device(tiles, table.device), block_m, split_keys)
 
-    def tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> torch.Tensor:
+    def tiles(self, spans: Sequence[tuple[int, int, int, int]], block_m: int) -> torch.Tensor:
         """Cut spans into tiles by ``prefill_tiles``."""
-        return prefill_tiles(spans, self._shape.heads, self._shape.kv_heads, split_keys=self._workspace is not None)
+        return prefill_tiles(spans, self._shape.heads, self._shape.kv_heads, block_m, split_keys=not self._invariant)
 
-    def over(self, table: torch.Tensor, tiles: torch.Tensor, split_keys: bool) -> Attend:
+    def over(self, table: torch.Tensor, tiles: torch.Tensor, block_m: int, split_keys: bool) -> Attend:
         """Return attention over a block table and tiles of ``paged_prefill``, whose contents are read when it runs."""
         shape = self._shape
 
@@ -68,8 +88,9 @@ class TritonPrefill:
         ) -> None:
             paged_prefill(
                 q, pool, table, tiles, out, window=window, scale=shape.attention_scale,
-                softcap=shape.attention_softcap, sinks=sinks, invariant=self._invariant, workspace=self._workspace,
-                split_keys=split_keys, **self._heads,
+                softcap=shape.attention_softcap, sinks=sinks, block_m=block_m, invariant=self._invariant,
+                workspace=self._workspaces.get(block_m), split_keys=split_keys, hopper=block_m == TILE_ROWS,
+                **self._heads,
             )  # fmt: skip
 
         return attend

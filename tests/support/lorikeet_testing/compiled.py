@@ -19,6 +19,8 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from lora_kernels import (
     attention,
@@ -29,6 +31,7 @@ from lora_kernels import (
     experts,
     fp8,
     gated_delta,
+    hopper_prefill,
     invariant_decode,
     invariant_linear,
     sampling,
@@ -47,6 +50,7 @@ MODULES = (
     experts,
     fp8,
     gated_delta,
+    hopper_prefill,
     invariant_decode,
     invariant_linear,
     sampling,
@@ -89,7 +93,8 @@ class Launch:
         signature = {name: "constexpr" if name in constants else _type_of(self.arguments[name]) for name in names}
         even = [name for name in names if signature[name].startswith("*")]
         even += [n for n in names if signature[n] == "i32" and n != "layer" and self.arguments[n] % 16 == 0]
-        return ASTSource(
+        source = GluonASTSource if self.kernel.is_gluon() else ASTSource
+        return source(
             self.kernel,
             signature,
             {(names.index(name),): value for name, value in constants.items()},
@@ -120,6 +125,9 @@ class _Recorder:
 def _type_of(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return POINTERS[value.dtype]
+    if isinstance(value, TensorDescriptor):
+        block = ", ".join(map(str, value.block_shape))
+        return f"tensordesc<{POINTERS[value.base.dtype].removeprefix('*')}[{block}],{value.layout!r}>"
     return "fp32" if isinstance(value, float) else "i32"
 
 
@@ -134,6 +142,9 @@ def compiling(take: Callable[[Launch], None]) -> Iterator[None]:
         if hasattr(module, "pdl_options"):
             kept.append((module, "pdl_options", module.pdl_options))
             module.pdl_options = lambda x: {"PDL": True, "launch_pdl": True}
+        if hasattr(module, "is_hopper"):
+            kept.append((module, "is_hopper", module.is_hopper))
+            module.is_hopper = lambda device: True
         if hasattr(module, "has_sm90"):
             kept.append((module, "has_sm90", module.has_sm90))
             module.has_sm90 = lambda device: True

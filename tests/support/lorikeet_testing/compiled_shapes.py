@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import torch
 
@@ -25,6 +26,7 @@ from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_acti
 from lora_kernels.expand import lora_expand
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, quantise_rows
 from lora_kernels.fp8_tensors import FP8, Fp8Matrix, fits
+from lora_kernels.hopper_prefill import TILE_ROWS, can_attend
 from lora_kernels.invariant_decode import invariant_decode
 from lora_kernels.invariant_linear import invariant_linear
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
@@ -91,6 +93,29 @@ def launch_attention(
             paged_prefill(
                 q, pool, table[:, :width], tiles, q, workspace=splits_of_prompts, split_keys=split_keys, **sizes
             )
+        launch_on_hopper(q, pool, table, tiles, shape, sizes)
+
+
+def launch_on_hopper(
+    q: torch.Tensor, pool: torch.Tensor, table: torch.Tensor, tiles: torch.Tensor, shape: Shape, sizes: dict[str, Any]
+) -> None:
+    """Launch prefill attention as on a Hopper GPU, if its kernel supports the shape."""
+    if not can_attend(shape.heads, shape.kv_heads, shape.head_dim, PAGE_TOKENS, q.dtype, pool.dtype, q.device):
+        return
+    workspace = PrefillWorkspace(shape.kv_heads, shape.head_dim, "meta", TILE_ROWS)
+    for split_keys in (False, True):
+        paged_prefill(
+            q,
+            pool,
+            table,
+            tiles,
+            q,
+            block_m=TILE_ROWS,
+            workspace=workspace,
+            split_keys=split_keys,
+            hopper=True,
+            **sizes,
+        )
 
 
 def products_of(shape: Shape) -> tuple[tuple[int, int], ...]:
