@@ -20,7 +20,7 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from lora_kernels.experts import form_of, invariant_configs
+from lora_kernels.experts import ExpertsConfig, form_of, invariant_configs
 from lora_kernels.invariant_decode import invariant_decode
 from lora_kernels.invariant_linear import invariant_linear
 from lora_kernels.kernel_variants import KernelVariant, block_columns
@@ -119,27 +119,15 @@ class InvariantOps(TritonOps):
             return _single_rows(plan.num_decode, self.device)
         return self.single_rows[:, : plan.num_decode]
 
-    def experts(
-        self,
-        layer: int,
-        weights: ExpertWeights,
-        x: Activations,
-        logits: torch.Tensor,
-        plan: TritonPlan,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Compute decode rows and prompts apart, each with one configuration for any number of rows."""
-        assert isinstance(x, torch.Tensor), "experts read unquantised activations"
-        out = torch.empty_like(x) if out is None else out
-        kv_dim = plan.pool.geometry.kv_dim
-        parts = slice(0, plan.num_decode), slice(plan.num_decode, len(x))
-        for rows, config in zip(parts, invariant_configs(form_of(weights.gate_up)), strict=True):
-            if rows.start < rows.stop:
+    def launches_of_experts(
+        self, weights: ExpertWeights, rows: int, plan: TritonPlan
+    ) -> Iterator[tuple[slice, ExpertsConfig | None]]:
+        """Yield decode rows and prompts apart, each with one configuration for any number of rows."""
+        kv_dim, parts = plan.pool.geometry.kv_dim, (slice(0, plan.num_decode), slice(plan.num_decode, rows))
+        for part, config in zip(parts, invariant_configs(form_of(weights.gate_up)), strict=True):
+            if part.start < part.stop:
                 # As with adapters on experts: whether there are some depends on the batch.
-                fixed = config._replace(outputs=block_columns(kv_dim, config.outputs))
-                adapters = None if plan.adapters is None else plan.adapters[rows]
-                self.mix(layer, weights, x[rows], logits[rows], plan, adapters, out[rows], fixed)
-        return out
+                yield part, config._replace(outputs=block_columns(kv_dim, config.outputs))
 
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
         used, rows = list(batch.lora), len(batch.positions)

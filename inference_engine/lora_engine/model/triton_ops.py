@@ -6,7 +6,7 @@ int32 tensor, copied to the device once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -477,37 +477,35 @@ class TritonOps:
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         assert isinstance(x, torch.Tensor), "experts read unquantised activations"
-        return self.mix(layer, weights, x, logits, plan, plan.adapters, out)
-
-    def mix(
-        self,
-        layer: int,
-        weights: ExpertWeights,
-        x: torch.Tensor,
-        logits: torch.Tensor,
-        plan: TritonPlan,
-        adapters: torch.Tensor | None,
-        out: torch.Tensor | None = None,
-        fixed: ExpertsConfig | None = None,
-    ) -> torch.Tensor:
-        """Compute ``experts`` of some rows, whose adapters are ``adapters``; for ``fixed`` see ``grouped_experts``."""
-        config, lora = self.shape.experts, None
+        config = self.shape.experts
         assert config is not None, "the model has experts"
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
         sigmoid = None
         if config.sigmoid:
             assert weights.correction is not None, "routers with sigmoids have corrections"
             sigmoid = SigmoidScores(weights.correction, config.groups, config.kept_groups, config.scale)
-        routing = route(logits, config.per_token, renormalised=config.renormalised, sigmoid=sigmoid)
-        if EXPERTS_GROUP in plan.groups and plan.lora:
-            assert adapters is not None, "the plan of a model with experts has its rows' adapters"
-            rank = max(launch.shape.max_rank for launch in plan.lora)
-            kv_dim = plan.pool.geometry.kv_dim
-            lora = ExpertLora(adapters, plan.pool.layer(layer), self.tables, layer, kv_dim, rank)
         activation = ClampedSwiglu(config.slope, config.limit) if config.limit else self.shape.activation
-        return grouped_experts(
-            x, weights.gate_up, weights.down, routing, activation, out, lora, weights.gate_up_bias, weights.down_bias,
-            fixed,
-        )  # fmt: skip
+        for rows, fixed in self.launches_of_experts(weights, len(x), plan):
+            routing = route(logits[rows], config.per_token, renormalised=config.renormalised, sigmoid=sigmoid)
+            grouped_experts(
+                x[rows], weights.gate_up, weights.down, routing, activation, out[rows],
+                self._lora_on_experts(layer, rows, plan), weights.gate_up_bias, weights.down_bias, fixed,
+            )  # fmt: skip
+        return out
+
+    def launches_of_experts(
+        self, weights: ExpertWeights, rows: int, plan: TritonPlan
+    ) -> Iterator[tuple[slice, ExpertsConfig | None]]:
+        """Yield the rows of each launch of experts, and its configuration; None: by the number of rows."""
+        yield slice(0, rows), None
+
+    def _lora_on_experts(self, layer: int, rows: slice, plan: TritonPlan) -> ExpertLora | None:
+        """Return the adapters on experts of some rows; None if the step has none."""
+        if EXPERTS_GROUP not in plan.groups or not plan.lora:
+            return None
+        assert plan.adapters is not None, "the plan of a model with experts has its rows' adapters"
+        rank, kv_dim = max(launch.shape.max_rank for launch in plan.lora), plan.pool.geometry.kv_dim
+        return ExpertLora(plan.adapters[rows], plan.pool.layer(layer), self.tables, layer, kv_dim, rank)
 
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
         """Plan the launches: add adapters, then subtract the merged one from the rows that do not use it."""
