@@ -72,6 +72,7 @@ class HeadPasses:
             self._known[2 * size : (2 + self.rows) * size] = -1
             for reach in reversed(_REACHES):
                 self._add("first", size, reach, memory)
+                self._at.zero_()  # as a pass that begins: the one that is run here takes the first draft
                 self._add("further", size, reach, memory)
             self._add("begin", size, 0, memory)
         self.head.rings.clear()
