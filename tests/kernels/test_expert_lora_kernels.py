@@ -145,7 +145,7 @@ def _memory(experts: int, fp8_rows: int, *, partial: bool = False, pages: int = 
 
 
 @pytest.mark.parametrize("in_fp8", [(), (1, 2, 4)], ids=["plain", "some in FP8"])
-@pytest.mark.parametrize(("tokens", "experts", "seed"), [(1, 4, 0), (5, 4, 1), (9, 5, 2), (40, 4, 3), (90, 3, 4)])
+@pytest.mark.parametrize(("tokens", "experts", "seed"), [(1, 4, 0), (5, 4, 1), (9, 5, 2), (40, 4, 3), (35, 3, 4)])
 def test_experts_outside_the_pool_are_read_from_host_memory(
     tokens: int, experts: int, seed: int, in_fp8: tuple[int, ...]
 ) -> None:
@@ -181,13 +181,13 @@ def test_experts_outside_the_pool_are_read_from_host_memory(
 
 @pytest.mark.parametrize("in_fp8", [(), (1, 2, 4)], ids=["plain", "some in FP8"])
 @pytest.mark.parametrize(
-    ("tokens", "experts", "hidden", "inner"), [(1, 4, 48, 40), (9, 5, 64, 75), (90, 3, 80, 33), (260, 3, 32, 16)]
+    ("tokens", "experts", "hidden", "inner"), [(1, 4, 48, 40), (9, 5, 64, 75), (35, 3, 80, 33), (100, 3, 32, 16)]
 )
 def test_each_pair_has_its_own_adapter_and_expert(
     tokens: int, experts: int, hidden: int, inner: int, in_fp8: tuple[int, ...]
 ) -> None:
     """A program for each pair, and blocks of 64 and 128 pairs with several adapters; other pool rows hold NaN."""
-    assert config_of(2 * tokens, experts).pairs == {1: 16, 9: 16, 90: 64, 260: 128}[tokens]
+    assert config_of(2 * tokens, experts).pairs == {1: 16, 9: 16, 35: 64, 100: 128}[tokens]
     shapes = ExpertShapes(experts, hidden, inner)
     pool, tables = _memory(experts, DTYPE.itemsize if in_fp8 else 0)
     placed = place(pool, tables, shapes, in_fp8)
@@ -242,7 +242,7 @@ def test_with_a_fixed_configuration_rows_do_not_depend_on_others(
         assert not torch.equal(mixed(everything[:5], fixed=None), together[:5]), "the default depends on the number"
 
 
-@pytest.mark.parametrize("tokens", [9, 90, 260])
+@pytest.mark.parametrize("tokens", [9, 35, 100])
 def test_an_adapter_that_is_not_finite_changes_no_pair_of_another(tokens: int) -> None:
     hidden, inner, experts = 80, 56, 3
     pool, tables = _memory(experts, 0)
