@@ -7,8 +7,6 @@ of a tile. They do not wait for each other, so that one's softmax runs while ano
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -405,11 +403,4 @@ def launch_prefill(
 
 def is_hopper(device: torch.device) -> bool:
     """Return whether a device is a GPU of compute capability 9.0, whose instructions later ones do not have."""
-    if device.type == "meta":  # compiling ahead: no device is present, ``compile_for`` set the capability
-        return launches.capability == (9, 0)
-    return device.type == "cuda" and _capability(device) == (9, 0)
-
-
-@cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
+    return launches.capability_of(device) == (9, 0)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -73,6 +75,21 @@ def _compute_key(function: JITFunction[Any], computed: set[int]) -> None:
         if isinstance(called, JITFunction):
             _compute_key(called, computed)
     assert function.cache_key
+
+
+def capability_of(device: torch.device) -> tuple[int, int]:
+    """Return the compute capability of a GPU, or, for the meta device, that which this process compiles for.
+
+    It is (0, 0) for other devices.
+    """
+    if device.type == "meta":
+        return capability
+    return _capability_of_gpu(device) if device.type == "cuda" else (0, 0)
+
+
+@cache
+def _capability_of_gpu(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 def compile_for(major: int, minor: int) -> None:

@@ -6,8 +6,6 @@ before anything else, writes included.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 import triton
 import triton.language as tl
@@ -38,9 +36,6 @@ def pdl_options(x: torch.Tensor) -> dict[str, bool]:
     return {"PDL": True, "launch_pdl": True} if has_sm90(x.device) else {"PDL": False}
 
 
-@cache
 def has_sm90(device: torch.device) -> bool:
     """Return whether a device is a GPU of compute capability 9.0 or later."""
-    if device.type == "meta":  # compiling ahead: no device is present, ``compile_for`` set the capability
-        return launches.capability >= (9, 0)
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    return launches.capability_of(device) >= (9, 0)
