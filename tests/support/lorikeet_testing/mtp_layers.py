@@ -98,7 +98,10 @@ class ReferenceMtp:
         positions = torch.arange(len(tokens))[None]
         ages = positions[0][:, None] - positions
         mask = torch.zeros(ages.shape).masked_fill((ages < 0) | (ages >= window), float("-inf"))[None, None]
-        rotary = self._model.model.rotary_emb(x, positions)
+        # Qwen3.5's positions have three axes (time, height, width), which only newer versions add themselves.
+        three = self._model.config.model_type.startswith("qwen3_5")
+        axes = positions[None].expand(3, -1, -1) if three else positions
+        rotary = self._model.model.rotary_emb(x, axes)
         out = self.layer(x, position_embeddings=rotary, attention_mask=mask, position_ids=positions)
         return self._norm((out[0] if isinstance(out, tuple) else out)[0], "last")
 
