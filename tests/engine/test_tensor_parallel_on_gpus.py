@@ -66,8 +66,11 @@ class Case:
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    root = tmp_path_factory.mktemp("ranks")
-    reference = save_model("llama2-mha", root / "model", **SHAPE)
+    return made_case(tmp_path_factory.mktemp("ranks"), "llama2-mha", **SHAPE)
+
+
+def made_case(root: Path, family: str, **shape: int) -> Case:
+    reference = save_model(family, root / "model", **shape)
     adapters = tuple(adapter_at(name, save_adapter(name, reference, root / name)) for name in ADAPTERS)
     return Case(root / "model", adapters)
 
@@ -175,7 +178,7 @@ def by_engines(
     return [in_a_process(answers, case, one_device, settings, ranks, sharding) for ranks, sharding in kinds]
 
 
-def in_a_process(does: Callable[..., Any], *arguments: Any, timeout_s: float = 100) -> Any:
+def in_a_process(does: Callable[..., Any], *arguments: Any, timeout_s: float = 200) -> Any:
     """What it returns. The process ends at once, as the engine's does: NCCL would wait for the graphs with its sums."""
     theirs, ours = get_context("spawn").Pipe(duplex=False)
     process = get_context("spawn").Process(target=_told, args=(ours, does, *arguments))
@@ -231,6 +234,14 @@ def test_two_ranks_on_one_gpu_give_the_logits_of_one(
     assert_equal(full, expected)
     assert full_bytes < outer_bytes < whole
     print(f"adapters' bytes on a rank: alone {whole}, outer {outer_bytes}, full {full_bytes}")
+
+
+@pytest.mark.parametrize("family", ["qwen3.5-gated-delta", "qwen3-next-experts", "qwen3-some-layers-with-experts"])
+def test_two_ranks_give_the_logits_of_one_where_layers_are_of_several_kinds(tmp_path: Path, family: str) -> None:
+    """Recurrent layers and mixtures of experts: on two GPUs where there are two."""
+    case, one_device = made_case(tmp_path, family), torch.cuda.device_count() < 2
+    (expected, _), (found, _) = by_engines(case, [(1, "auto"), (2, "outer")], one_device=one_device)
+    assert_equal(found, expected)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
