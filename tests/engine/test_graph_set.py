@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.adapters.targets import EXPERTS_GROUP
 from lora_engine.execution.graph_set import GraphSet, free_and_cached
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import (
@@ -22,8 +23,8 @@ from lora_engine.model.graph_shapes import (
     mixed_graphs,
     usual_graphs,
 )
-from lora_engine.model.shape import ModelShape
-from lora_engine.model.triton_ops import ATTENTION, covering
+from lora_engine.model.shape import DELTA_IN, DELTA_OUT, GATE_UP, QKV, ROUTER, ModelShape
+from lora_engine.model.triton_ops import ALL_GROUPS, MIXERS, covering
 from lora_kernels.work_items import tiles_needed
 
 MIB = 1 << 20
@@ -49,9 +50,7 @@ class Device:
         return graphs
 
 
-def batch(
-    runs: Sequence[tuple[int, int]], groups: frozenset[int] = ATTENTION, epilogues: bool = False
-) -> list[LoraSpan]:
+def batch(runs: Sequence[tuple[int, int]], groups: frozenset[int] = MIXERS, epilogues: bool = False) -> list[LoraSpan]:
     """Adapters with (rows, rank) each, one after the other."""
     spans, row = [], 0
     for number, (rows, rank) in enumerate(runs, start=1):
@@ -62,7 +61,7 @@ def batch(
 
 
 def usual_batch(rnd: random.Random) -> tuple[int, list[LoraSpan]]:
-    groups = rnd.choice((ATTENTION, frozenset({2}), frozenset({0, 3})))
+    groups = rnd.choice((MIXERS, frozenset({2}), frozenset({0, 3})))
     most = rnd.choice((1, 2, 3, 6, 20))
     runs = [(rnd.randint(1, most), rnd.choice((1, 8, 16, 17, 64))) for _ in range(rnd.randint(0, 12))]
     spans = batch(runs, groups)
@@ -91,6 +90,25 @@ def test_a_batch_asks_only_for_usual_graphs() -> None:
     for _ in range(300):
         size, spans = usual_batch(rnd)
         assert graph_shape(size, spans, merged=False) in usual
+
+
+def test_graphs_launch_no_kernels_for_groups_that_adapters_leave_alone() -> None:
+    """Adapters on gated delta layers and attention, and on experts beside these, are usual."""
+    for groups, launched in (
+        ({DELTA_IN, DELTA_OUT}, MIXERS),
+        ({QKV, DELTA_OUT}, MIXERS),
+        ({QKV, EXPERTS_GROUP}, MIXERS | {EXPERTS_GROUP}),
+        ({QKV, GATE_UP}, ALL_GROUPS),
+        ({ROUTER}, ALL_GROUPS),
+    ):
+        shape = graph_shape(16, batch([(1, 8)] * 16, frozenset(groups)), merged=False)
+        assert shape.groups == launched
+    device = Device()
+    graphs, spans = device.graphs(), batch([(1, 8)] * 16, frozenset({QKV, EXPERTS_GROUP}))
+    wanted = graph_shape(16, spans, merged=False)
+    chosen = [graphs.choose(wanted, spans) for _ in range(graphs.steps_between + 2)]
+    assert chosen[0] is not None and chosen[0].groups == ALL_GROUPS
+    assert chosen[-1] == wanted
 
 
 def test_the_memory_of_graphs_is_bounded() -> None:

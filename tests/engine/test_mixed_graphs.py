@@ -32,7 +32,7 @@ from lora_engine.execution.prompt_reads import PromptReads
 from lora_engine.execution.runner import Logits, Runner
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import MAX_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
-from lora_engine.model.triton_ops import ALL_GROUPS, ATTENTION, covering, split_spans
+from lora_engine.model.triton_ops import ALL_GROUPS, MIXERS, covering, split_spans
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import Chunk
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
@@ -216,7 +216,7 @@ def _watched(runner: GraphRunner) -> list[GraphShape]:
     return chosen
 
 
-def spans_of(runs: Sequence[tuple[int, int, int]], groups: frozenset[int] = ATTENTION) -> list[LoraSpan]:
+def spans_of(runs: Sequence[tuple[int, int, int]], groups: frozenset[int] = MIXERS) -> list[LoraSpan]:
     """Adapters with (start, stop, rank)."""
     return [
         LoraSpan(cast(AdapterSlot, SimpleNamespace(rank=rank, table_index=index, groups=groups)), start, stop)
@@ -231,7 +231,7 @@ def test_the_smallest_graph_that_holds_a_step() -> None:
     best = fitting_mixed_graphs(graphs, 0, 60, spans_of([(0, 60, 8)]))[0]
     assert (best.size, best.decodes, best.decode_lora) == (64, 0, None)
     best = fitting_mixed_graphs(graphs, 200, 500, spans_of([(0, 1, 8), (300, 500, 64)]))[0]
-    assert (best.size, best.decodes, best.groups) == (512, 256, ATTENTION)
+    assert (best.size, best.decodes, best.groups) == (512, 256, MIXERS)
     best = fitting_mixed_graphs(graphs, 200, 500, spans_of([(0, 1, 8)], ALL_GROUPS))[0]
     assert best.groups == ALL_GROUPS
     assert fitting_mixed_graphs(graphs, 10, 1025, []) == []

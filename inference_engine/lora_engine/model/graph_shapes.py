@@ -19,7 +19,8 @@ from .invariant_ops import LEAST_ROWS
 from .shape import ModelShape
 from .triton_ops import (
     ALL_GROUPS,
-    ATTENTION,
+    GRAPH_GROUPS,
+    MIXERS,
     USUAL_RANKS,
     covering,
     decode_variant,
@@ -135,7 +136,7 @@ def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant
     shapes = []
     for size in reversed(graph_sizes(max_running, invariant)):
         shapes.append(GraphShape(size))
-        for groups, variant in product((ATTENTION, ALL_GROUPS), _decode_variants(size, invariant)):
+        for groups, variant in product((MIXERS, ALL_GROUPS), _decode_variants(size, invariant)):
             bounds = tile_bounds(variant, size, invariant)
             for lora, tiles in product(usual_shapes(variant, ranks, invariant), bounds):
                 shapes.append(GraphShape(size, lora, tiles, groups))
@@ -158,7 +159,7 @@ def mixed_graphs(max_running: int, most_rows: int = 0) -> list[GraphShape]:
                 base = GraphShape(size, decodes=decodes)
                 shapes.append(base)
                 of_decodes = decode_lora if decodes else None
-                for groups in (ATTENTION, ALL_GROUPS):
+                for groups in (MIXERS, ALL_GROUPS):
                     tiles = _prompt_tiles(size, base.prompts)
                     shapes.append(GraphShape(size, lora, tiles, groups, decodes=decodes, decode_lora=of_decodes))
     return sorted(shapes, key=lambda shape: -shape.size)
@@ -214,7 +215,7 @@ def graph_shape(
     added = [span for span in spans if span.sign > 0]
     groups, epilogues = touched(spans), any(span.slot.has_epilogues for span in added)
     if groups:
-        groups = ATTENTION if groups <= ATTENTION else ALL_GROUPS  # a graph for each set would be too many
+        groups = next(several for several in GRAPH_GROUPS if groups <= several)
     subtracted = next((span.slot.rank for span in spans if span.sign < 0), 0)
     delta_correction = lora_shape(KernelVariant.GROUPED, subtracted) if subtracted else None
     if not added:

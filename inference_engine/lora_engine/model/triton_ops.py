@@ -39,7 +39,7 @@ from .lora_exchange import LoraExchange
 from .ops import Activations, Addable, Reader, linear, split_gate
 from .parallel import PartialSum
 from .prefill_attention import Attend, PrefillAttention
-from .shape import OUT, QKV, DeltaLayers, ModelShape
+from .shape import DELTA_IN, DELTA_OUT, OUT, QKV, DeltaLayers, ModelShape
 from .weights import DeltaParameters, ExpertWeights, LayerWeights, Matrix, ModelWeights
 
 # Maximum number of splits of a sequence's keys in a decode.
@@ -50,8 +50,12 @@ RANK_CLASSES = (16, 64, 128, 256, 512)
 ORDINARY_RANK = 256
 # Rank classes whose kernels and graphs are made at start; others are made on first use.
 USUAL_RANKS = (16, 64)
-ATTENTION = frozenset({QKV, OUT})
+# Groups of attention and of gated delta layers.
+MIXERS = frozenset({QKV, OUT, DELTA_IN, DELTA_OUT})
 ALL_GROUPS = frozenset({*range(len(TARGET_GROUPS)), EXPERTS_GROUP})
+# Sets of groups that graphs launch LoRA kernels for; a batch takes the first that has all of its own. A launch without
+# an adapter costs a few microseconds in each layer, and graphs for each set of groups would be too many.
+GRAPH_GROUPS = (MIXERS, MIXERS | {EXPERTS_GROUP}, ALL_GROUPS)
 
 
 @dataclass(slots=True)
