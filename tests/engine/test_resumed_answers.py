@@ -17,7 +17,8 @@ from lora_engine.config import EngineConfig
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
 from lora_engine.errors import RequestError
-from lora_engine.request import ChoiceSoFar, GenerationRequest, RequestUsage, SamplingParams
+from lora_engine.request import ChoiceSoFar, GenerationRequest, RequestUsage, SamplingParams, Slo
+from lora_engine.structured.masks import Lane
 from lora_engine.text import ChatTemplate
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"
@@ -68,7 +69,7 @@ def requests(engine: Engine) -> dict[str, GenerationRequest]:
 
 def run(engine: Engine, asked: list[GenerationRequest]) -> dict[str, Answer]:
     """All of them in one batch."""
-    found = {request.request_id: Answer() for request in asked}
+    found = defaultdict(Answer, {request.request_id: Answer() for request in asked})
     for request in asked:
         engine.add_request(request)
     while engine.has_work():
@@ -121,6 +122,25 @@ def test_the_rest_is_as_it_would_have_been(engine: Engine, overlaps: bool, monke
         assert answer.usage.prompt_tokens == expected.usage.prompt_tokens
         assert answer.usage.completion_tokens == expected.usage.completion_tokens
         assert answer.usage.outcome == "finished"
+
+
+def test_a_background_answer_that_waits_for_its_mask_is_charged_to_the_background(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins to run in a step that computes nothing of it, and is the only background request."""
+    request, submit, late = requests(engine)["constrained"], Lane.submit, list[Any]()
+    request = replace(request, sampling=replace(request.sampling, n=1), slo=Slo(background=True), tenant="batch")
+    whole = run(engine, [request])["constrained"]
+    monkeypatch.setattr(Lane, "submit", lambda lane, task: late.append((lane, task)))
+    engine.add_request(replace(request, request_id="resumed", so_far=(ChoiceSoFar(0, whole.tokens[0][:9]),)))
+    engine.step()
+    assert engine.num_running == 1 and late
+    monkeypatch.undo()
+    for lane, task in late:
+        submit(lane, task)
+    assert run(engine, [])["resumed"].tokens[0] == whole.tokens[0][9:]
+    foreground = engine.core.queue.foreground
+    assert "batch" not in {account.tenant for account in foreground.accounts}  # type: ignore[attr-defined]
 
 
 def test_of_an_answer_that_is_all_there_only_the_usage_comes(engine: Engine) -> None:

@@ -43,13 +43,19 @@ class ClassedQueue:
             blocked = blocked or outcome in (Outcome.FULL, Outcome.NO_ROOM)
             return outcome
 
+        def in_background(sequence: Sequence) -> Outcome:
+            outcome = attempt(sequence)
+            if outcome is Outcome.STARTED:  # its first tokens may come in a later step
+                self._running[sequence] = None
+            return outcome
+
         if not len(self.background):
             self.foreground.fill(attempt)
             return
         if len(self.foreground):
             self.foreground.fill(watched)
         if not blocked:
-            self.background.fill(attempt)
+            self.background.fill(in_background)
 
     def fill_underserved(self, attempt: Attempt, *, beside_background: bool = False) -> None:
         self.foreground.fill_underserved(attempt, beside_background=beside_background or self.runs_background)
@@ -81,7 +87,6 @@ class ClassedQueue:
             split[chunk.sequence.request.slo.background].append(chunk)
         self.foreground.served(split[False])
         self.background.served(split[True])
-        self._running.update(dict.fromkeys(chunk.sequence for chunk in split[True]))
 
     def stepped(self) -> None:
         self.foreground.stepped()
