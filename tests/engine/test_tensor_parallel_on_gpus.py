@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -174,8 +175,11 @@ def answers(case: Case, one_device: bool, settings: dict[str, Any], ranks: int, 
 def by_engines(
     case: Case, kinds: Sequence[tuple[int, str]], *, one_device: bool, **settings: Any
 ) -> list[tuple[Answers, int]]:
-    """Of ranks and layouts, one after another: kernels of ranks that share a device wait for each other's turn."""
-    return [in_a_process(answers, case, one_device, settings, ranks, sharding) for ranks, sharding in kinds]
+    """Of ranks and layouts: beside each other, since most of their time is compilation, unless ranks share a device,
+    where kernels wait for each other's turn.
+    """
+    with ThreadPoolExecutor(1 if one_device else len(kinds)) as pool:
+        return [*pool.map(lambda kind: in_a_process(answers, case, one_device, settings, *kind), kinds)]
 
 
 def in_a_process(does: Callable[..., Any], *arguments: Any, timeout_s: float = 200) -> Any:
