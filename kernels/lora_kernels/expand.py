@@ -16,6 +16,7 @@ from .kernel_variants import (
     EXPAND,
     LARGE_TILE,
     SMALL_TILE,
+    SPLIT_K,
     KernelVariant,
     LoraShape,
     ShrinkBuffers,
@@ -24,7 +25,6 @@ from .kernel_variants import (
     num_splits,
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
-from .shrink import MOST_SPLITS, expand_adds_up, shrink_split_size, total_of_shrink
 from .tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, MOST_TARGETS, Group, SlotTables
 from .work_items import load_tile
 
@@ -260,13 +260,11 @@ def _expand_tile(
     column,
     out_features,
     h_stride,
-    splits,
-    split_stride,
+    shard_stride,
     out_stride,
     onto_stride,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
-    MOST_SPLITS: tl.constexpr,
     SHARDS: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
@@ -274,10 +272,7 @@ def _expand_tile(
     ONTO: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Expand ``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; the pointers are at the target's columns.
-
-    The shrunk activations are the totals of ``splits`` partial sums, ``MOST_SPLITS`` at most, or of ``SHARDS`` ranks.
-    """
+    """Expand ``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; the pointers are at the target's columns."""
     tokens = tl.arange(0, BLOCK_T)
     tokens_ok = tokens < length
     tokens = (start + tokens).to(tl.int64)
@@ -296,11 +291,10 @@ def _expand_tile(
             pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
         grid_dependency_wait(PDL)
-        h_ptrs = h_ptr + tokens[:, None] * h_stride + _place(rows, rank, split_stride, SHARDS)[None, :]
-        h_ok = tokens_ok[:, None] & rows_ok[None, :]
-        h = tl.load(h_ptrs, mask=h_ok, other=0.0)
-        for split in tl.static_range(1, MOST_SPLITS):
-            h += tl.load(h_ptrs + split * split_stride, mask=h_ok & (split < splits), other=0.0)
+        places = _place(rows, rank, shard_stride, SHARDS)
+        h = tl.load(
+            h_ptr + tokens[:, None] * h_stride + places[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
+        )
         b = b.to(out_ptr.dtype.element_ty)
         acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
     grid_dependency_wait(PDL)
@@ -328,13 +322,11 @@ def _expand_tile_of(
     column,
     out_features,
     h_stride,
-    splits,
-    split_stride,
+    shard_stride,
     out_stride,
     onto_stride,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
-    MOST_SPLITS: tl.constexpr,
     SHARDS: tl.constexpr,
     SMALL: tl.constexpr,
     LARGE: tl.constexpr,
@@ -349,18 +341,18 @@ def _expand_tile_of(
     if LARGE > 0 and length > SMALL:
         _expand_tile(
             h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length, column,
-            out_features, h_stride, splits, split_stride, out_stride, onto_stride,
-            KV_DIM, ROWS_PER_PAGE, MOST_SPLITS, SHARDS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
+            out_features, h_stride, shard_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE, SHARDS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
         )  # fmt: skip
     elif SMALL > 0:
         _expand_tile(
             h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length, column,
-            out_features, h_stride, splits, split_stride, out_stride, onto_stride,
-            KV_DIM, ROWS_PER_PAGE, MOST_SPLITS, SHARDS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
+            out_features, h_stride, shard_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE, SHARDS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["layer", "splits"])
+@triton.jit(do_not_specialize=["layer"])
 def _expand_gemm_kernel(
     h_ptr,
     pool_ptr,
@@ -373,8 +365,7 @@ def _expand_gemm_kernel(
     onto_ptr,
     layer,
     h_stride,
-    splits,
-    split_stride,
+    shard_stride,
     out_stride,
     onto_stride,
     pages_stride,
@@ -393,7 +384,6 @@ def _expand_gemm_kernel(
     OUT_5: tl.constexpr,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
-    MOST_SPLITS: tl.constexpr,
     SHARDS: tl.constexpr,
     SMALL: tl.constexpr,
     LARGE: tl.constexpr,
@@ -432,14 +422,14 @@ def _expand_gemm_kernel(
     if FP8 > 0 and first_pool_row >= _FP8_ROWS:
         _expand_tile_of(
             h_ptr, fp8_pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row - _FP8_ROWS, rank, scale, start, length,
-            block * BLOCK_N, out_features, h_stride, splits, split_stride, out_stride, onto_stride,
-            KV_DIM, ROWS_PER_PAGE * FP8, MOST_SPLITS, SHARDS, SMALL, LARGE, BLOCK_R, BLOCK_N, ONTO, PDL,
+            block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE * FP8, SHARDS, SMALL, LARGE, BLOCK_R, BLOCK_N, ONTO, PDL,
         )  # fmt: skip
     else:
         _expand_tile_of(
             h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
-            block * BLOCK_N, out_features, h_stride, splits, split_stride, out_stride, onto_stride,
-            KV_DIM, ROWS_PER_PAGE, MOST_SPLITS, SHARDS, SMALL, LARGE, BLOCK_R, BLOCK_N, ONTO, PDL,
+            block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE, SHARDS, SMALL, LARGE, BLOCK_R, BLOCK_N, ONTO, PDL,
         )  # fmt: skip
 
 
@@ -506,9 +496,8 @@ def lora_expand(
         **launch.options(),
         **pdl_options(out),
     )
-    split_size = shrink_split_size(tiles, tables, group, kv_dim, shape)
     if shape.variant in (KernelVariant.GEMV_1, KernelVariant.GEMV_2):
-        splits = num_splits(group.in_features, split_size) if exchanged is None else 1
+        splits = num_splits(group.in_features, SPLIT_K[shape.variant].most) if exchanged is None else 1
         partial = h.partial if exchanged is None else exchanged
         _expand_gemv_kernel[grid](
             partial, *pools, out, tiles, *tables_of, partial.stride(1), partial.stride(0), *strides,
@@ -516,15 +505,9 @@ def lora_expand(
         )  # fmt: skip
         return
     small, large = (shape.small_tile, LARGE_TILE) if shape.variant is KernelVariant.PREFILL else (SMALL_TILE, 0)
-    splits = 1 if exchanged is not None else num_splits(group.in_features, split_size)
-    most_splits = MOST_SPLITS if exchanged is None and expand_adds_up(shape, splits) else 1
-    if exchanged is not None:
-        summands, split_stride = exchanged, exchanged.stride(0) if shards > 1 else 0
-    elif most_splits > 1:
-        summands, split_stride = h.partial, h.partial.stride(0)
-    else:
-        summands, split_stride = total_of_shrink(h, out.shape[0], splits, group, shape)[None], 0
+    total = h.total[None] if exchanged is None else exchanged
+    shard_stride = total.stride(0) if shards > 1 else 0
     _expand_gemm_kernel[grid](
-        summands, *pools, out, tiles, *tables_of, summands.stride(1), splits, split_stride, *strides,
-        MOST_SPLITS=most_splits, SMALL=small, LARGE=large, **common,
+        total, *pools, out, tiles, *tables_of, total.stride(1), shard_stride, *strides, SMALL=small, LARGE=large,
+        **common,
     )  # fmt: skip

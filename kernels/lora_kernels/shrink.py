@@ -3,8 +3,8 @@
 One launch serves all targets that share an input (q,k,v; gate,up). In the decode variants the programs share the work
 items of the batch (a tile of tokens, a block of rank rows): a rank-8 adapter has fewer of them than a rank-64 one, and
 an empty tile of a captured graph has none. For prefill there is a program for each tile and block of rows; programs
-beyond an adapter's rank end at once. Long inputs are split (split-K), and who reads the partial sums adds them up in a
-fixed order. There are no atomics and no zero-fill: one program writes each output element.
+beyond an adapter's rank end at once. Long inputs are split (split-K), and the partial sums are added up in a fixed
+order. There are no atomics and no zero-fill: one program writes each output element.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .fp8_tensors import FP8
 from .kernel_variants import (
     LARGE_TILE,
     SMALL_TILE,
+    SPLIT_K,
     KernelVariant,
     LoraShape,
     ShrinkBuffers,
@@ -30,8 +31,6 @@ from .tables import ALL_TARGETS, FP8_ROWS, MODULE_FIELDS, Group, SlotTables
 from .work_items import count_work_items, find_work_item, load_tile
 
 _FP8_ROWS = tl.constexpr(FP8_ROWS)
-# Maximum number of partial sums that an expand of decode tokens adds up itself.
-MOST_SPLITS = 4
 
 
 @triton.jit
@@ -443,62 +442,17 @@ def _sum_kernel(
     tl.store(out_ptr + token * out_stride + columns, total.to(out_ptr.dtype.element_ty), mask=ok)
 
 
-def shrink_split_size(tiles: torch.Tensor, tables: SlotTables, group: Group, kv_dim: int, shape: LoraShape) -> int:
-    """Return the number of input elements that a program of ``lora_shrink`` reads with these arguments."""
-    launch = shrink_launch(shape.variant, kv_dim, tables.fp8_rows > 0)
-    row_blocks = triton.cdiv(shape.max_rank * len(group.out_features), launch.rows)
-    return shape.split_size(group.in_features, row_blocks * tiles.shape[0])
-
-
-def expand_adds_up(shape: LoraShape, splits: int) -> bool:
-    """Return whether ``lora_expand`` reads the partial sums themselves.
-
-    It reads them again for each block of columns, which for few tokens is quicker than another launch.
-    """
-    if shape.variant is KernelVariant.GROUPED:
-        return splits <= MOST_SPLITS
-    return shape.variant is not KernelVariant.PREFILL
-
-
-def total_of_shrink(h: ShrinkBuffers, tokens: int, splits: int, group: Group, shape: LoraShape) -> torch.Tensor:
-    """Return the sums of ``lora_shrink`` in GROUPED or PREFILL: ``[tokens, rows]``, in the pool's dtype."""
-    rows = shape.max_rank * len(group.out_features)
-    if splits > 1 or expand_adds_up(shape, splits):
-        _sum_kernel[(tokens,)](
-            h.partial,
-            h.total,
-            h.partial.stride(0),
-            h.partial.stride(1),
-            h.total.stride(0),
-            rows,
-            SPLITS=splits,
-            BLOCK=triton.next_power_of_2(rows),
-            num_warps=2,
-            **pdl_options(h.total),
-        )
-    return h.total
-
-
-def sums_of_shrink(
-    h: ShrinkBuffers,
-    tokens: int,
-    tiles: torch.Tensor,
-    tables: SlotTables,
-    group: Group,
-    kv_dim: int,
-    shape: LoraShape,
-    shards: int,
-) -> torch.Tensor:
-    """Add up the output ``h`` of ``lora_shrink`` for the same arguments: ``[tokens, rows]``, contiguous.
+def sums_of_shrink(h: ShrinkBuffers, tokens: int, group: Group, shape: LoraShape, shards: int) -> torch.Tensor:
+    """Add up the output ``h`` of ``lora_shrink`` for the same ``group`` and ``shape``: ``[tokens, rows]``, contiguous.
 
     Rows of A are divided over ``shards`` ranks; the result has as many columns as the largest adapter then has rows.
     Columns beyond the rows of a token's adapter are undefined.
     """
     width = -(-shape.max_rank // shards) * len(group.out_features)
-    splits = num_splits(group.in_features, shrink_split_size(tiles, tables, group, kv_dim, shape))
-    if shape.variant in (KernelVariant.GEMV_1, KernelVariant.GEMV_2):
-        return h.partial[:splits, :tokens, :width].sum(0)
-    return total_of_shrink(h, tokens, splits, group, shape)[:tokens, :width].contiguous()
+    if shape.variant in (KernelVariant.GROUPED, KernelVariant.PREFILL):
+        return h.total[:tokens, :width].contiguous()
+    splits = num_splits(group.in_features, SPLIT_K[shape.variant].most)
+    return h.partial[:splits, :tokens, :width].sum(0)
 
 
 def lora_shrink(
@@ -513,8 +467,6 @@ def lora_shrink(
     shape: LoraShape,
 ) -> None:
     """Compute ``h[token, row] = A[row] . x[token]`` for every row of the group's targets, of every token's adapter.
-
-    Where the input is split, these are partial sums, which ``lora_expand`` or ``sums_of_shrink`` adds up.
 
     The first product of LoRA, as Punica's SGMV shrink (arXiv 2310.18547), over paged weights as S-LoRA's MBGMM
     (arXiv 2311.03285).
@@ -533,12 +485,15 @@ def lora_shrink(
     launch = shrink_launch(shape.variant, kv_dim, tables.fp8_rows > 0)
     num_tiles, targets = tiles.shape[0], len(group.out_features)
     tokens, max_rows = x.shape[0], shape.max_rank * targets
-    split_size = shrink_split_size(tiles, tables, group, kv_dim, shape)
+    row_blocks = triton.cdiv(max_rows, launch.rows)
+    split_size = shape.split_size(group.in_features, row_blocks * num_tiles)
     splits = num_splits(group.in_features, split_size)
     partial = h.partial
     if partial.shape[0] < splits or partial.shape[1] < tokens or partial.shape[2] < max_rows or partial.stride(2) != 1:
         raise ValueError(f"h is {tuple(partial.shape)}, but needs [{splits}, {tokens}, {max_rows}], rows contiguous")
-    to = h.total[None] if splits == 1 and not expand_adds_up(shape, splits) else partial
+    # A single split needs no addition. The expand of GEMV_1 and GEMV_2 takes partial sums in any case.
+    summed = shape.variant in (KernelVariant.GROUPED, KernelVariant.PREFILL)
+    to = h.total[None] if summed and splits == 1 else partial
     tables_of = (tables.pages, tables.modules, layer)
     pools = (pool, pool.view(FP8) if tables.fp8_rows else pool)
     strides = (x.stride(0), to.stride(1), to.stride(0), tables.pages.stride(0), tables.modules.stride(0))
@@ -557,7 +512,7 @@ def lora_shrink(
     )
     columns = block_columns(kv_dim, launch.columns)
     if shape.variant is KernelVariant.PREFILL:
-        _shrink_prefill_kernel[triton.cdiv(max_rows, launch.rows), num_tiles, splits](
+        _shrink_prefill_kernel[row_blocks, num_tiles, splits](
             x, *pools, to, tiles, *tables_of, *strides,
             SMALL=shape.small_tile, LARGE=LARGE_TILE, SMALL_K=block_columns(kv_dim, 8192 // launch.rows),
             LARGE_K=columns, SPLIT_SIZE=split_size, **common,
@@ -579,3 +534,16 @@ def lora_shrink(
                 x, *pools, to, tiles, num_tiles, *tables_of, *strides,
                 BLOCKS=split_size // columns, BLOCK_K=columns, TOKENS=int(shape.variant), MAX_TILES=max_tiles, **common,
             )  # fmt: skip
+    if summed and splits > 1:
+        _sum_kernel[(tokens,)](
+            partial,
+            h.total,
+            partial.stride(0),
+            partial.stride(1),
+            h.total.stride(0),
+            max_rows,
+            SPLITS=splits,
+            BLOCK=triton.next_power_of_2(max_rows),
+            num_warps=2,
+            **pdl_options(x),
+        )

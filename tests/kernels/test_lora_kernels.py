@@ -116,6 +116,7 @@ def check(
     for layer in range(LAYERS) if FAST else (LAYERS - 1,):
         h = shape.workspace(tokens, max(150, group.in_features), MOST_TARGETS, DEVICE, dtype)
         h.partial.fill_(float("nan"))
+        h.total.fill_(float("nan"))
         out, alone, biased = base.clone(), torch.full_like(base, float("nan")), torch.full_like(base, float("nan"))
         common = (tiles, adapters.tables, layer, group, KV_DIM, shape)
         lora_shrink(x, adapters.pool[layer], h, *common)
@@ -208,8 +209,6 @@ def test_an_input_of_whole_shares_whose_number_is_no_power_of_two(
     monkeypatch.setitem(SHRINK, variant, replace(SHRINK[variant], warps=1))  # in GROUPED each has 32 columns
     adapters = Adapters(2, DTYPES[0], random.Random(9), ranks=(3, 8))
     check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5)], GROUPS[0], variant, DTYPES[0])
-    if variant is KernelVariant.GROUPED:  # five, more than an expand adds up itself
-        check(adapters, [(0, 0, 1), (1, 1, 2), (2, 2, 5)], GROUPS[3], variant, DTYPES[0])
 
 
 def test_few_tiles_are_shared_by_more_programs() -> None:
@@ -292,8 +291,9 @@ def test_a_few_programs_walk_all_work_items(variant: KernelVariant, monkeypatch:
         monkeypatch.setitem(SHRINK, variant, replace(SHRINK[variant], programs=programs))
         h = shape.workspace(9, 150, 4, DEVICE, x.dtype)
         h.partial.fill_(float("nan"))
+        h.total.fill_(float("nan"))
         lora_shrink(x, adapters.pool[0], h, tiles, adapters.tables, 0, group, KV_DIM, shape)
-        return h.partial[0]
+        return h.total if variant is KernelVariant.GROUPED else h.partial[0]
 
     work_items = len(group.out_features) * int(tiles[-1, 3])
     many, few = shrunk(work_items), shrunk(3)

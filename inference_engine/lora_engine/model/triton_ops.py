@@ -332,8 +332,9 @@ class TritonOps:
             lora_shrink(x, pool, lora.shrunk, *where)
             exchanged = None
             if self.exchange is not None and group not in REPLICATED_GROUPS:
-                of_group = self.lora_groups[group], kv_dim, lora.shape, self.exchange.shards(group)
-                part = sums_of_shrink(lora.shrunk, x.shape[0], lora.tiles, self.tables, *of_group)
+                part = sums_of_shrink(
+                    lora.shrunk, x.shape[0], self.lora_groups[group], lora.shape, self.exchange.shards(group)
+                )
                 exchanged = self.exchange.shrunk(group, part)
             lora_expand(lora.shrunk, pool, out, *where, onto, exchanged)
             onto = out
