@@ -34,12 +34,11 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TarMember:
-    """A member of the archive. ``kind`` is "file", "folder", "link" or "special"."""
+class ArchiveMember:
+    """A member of an archive. ``kind`` is "file", "folder", "link" or "special"."""
 
     name: str
     kind: str
-    size: int
 
 
 _KINDS = {b"0": "file", b"\0": "file", b"7": "file", b"5": "folder", b"1": "link", b"2": "link"}
@@ -53,7 +52,7 @@ class TarReader:
         self._left = 0
         self._padding = 0
 
-    def __iter__(self) -> Iterator[TarMember]:
+    def __iter__(self) -> Iterator[ArchiveMember]:
         name, extended = None, 0
         while header := self._next_header():
             kind = header[156:157]
@@ -64,7 +63,7 @@ class TarReader:
                 if extended > _MAX_EXTENDED_HEADERS:
                     raise TarError(f"a member has more than {_MAX_EXTENDED_HEADERS} extended headers")
                 continue
-            member = TarMember(name or _plain_name(header), _KINDS.get(kind, "special"), size)
+            member = ArchiveMember(name or _plain_name(header), _KINDS.get(kind, "special"))
             name, extended = None, 0
             self._begin(size if member.kind == "file" else 0)
             yield member

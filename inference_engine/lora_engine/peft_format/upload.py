@@ -27,7 +27,7 @@ from .guarded_zip import DirectoryTooLargeError, GuardedZip
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .problems import printable
 from .recognised import PACK_AS_ZIP, archive_kind, instead_of_a_file, recognise
-from .tar_stream import BLOCK, TarError, TarReader
+from .tar_stream import BLOCK, ArchiveMember, TarError, TarReader
 
 # Entries of an archive.
 MAX_ENTRIES = 1000
@@ -119,25 +119,43 @@ def _collect(files: Mapping[str, Path], collector: _Collector) -> None:
         return
     if len(files) > 1:
         raise UploadError("mixed_upload", f"An archive came together with {len(files) - 1} other files.", _BOTH)
-    with files[archive].open("rb") as file, _damage_of(archive):
-        magic = file.read(BLOCK)
-        file.seek(0)
-        if magic[:2] == b"PK":
-            _collect_zip(file, collector)
-        elif magic[:2] == b"\x1f\x8b":
-            with _Inflated(file) as stream:
-                _require_no_archive(archive, stream.begins())
-                _collect_tar(stream, collector)
-                stream.finish()
-        elif magic[257:262] == b"ustar":
-            _collect_tar(_Seekable(file), collector)
-        elif problem := instead_of_a_file(archive, magic):
-            raise UploadError(problem.code, problem.message, problem.fix)
-        elif kind := archive_kind(magic):
-            message = f"{printable(archive)} is packed with {kind}, which is not read here."
-            raise UploadError("unsupported_archive", message, PACK_AS_ZIP)
-        else:
-            raise UploadError("bad_archive", f"{printable(archive)} is neither a zip, a tar nor a gzip file.", _BOTH)
+    with files[archive].open("rb") as file, _damage_of(archive), _reader_of(archive, file) as reader:
+        for entries, member in enumerate(reader, start=1):
+            _require_few(entries)
+            if member.kind in ("link", "special"):
+                name = printable(member.name)
+                raise UploadError("unsafe_archive", f"{name} is a link or a special file.", _PACK_AGAIN)
+            if member.kind == "folder":
+                collector.check_path(member.name)
+            else:
+                collector.offer(member.name, reader.blocks())
+
+
+@contextmanager
+def _reader_of(name: str, file: BinaryIO) -> Iterator[_ZipReader | TarReader]:
+    """Return a context with the archive's reader, which checks a gzip file's checksum at its end.
+
+    Raises ``UploadError`` for a file that is no archive of a kind that is read here.
+    """
+    magic = file.read(BLOCK)
+    file.seek(0)
+    if magic[:2] == b"PK":
+        with _ZipReader(file) as members:
+            yield members
+    elif magic[:2] == b"\x1f\x8b":
+        with _Inflated(file) as stream:
+            _require_no_archive(name, stream.begins())
+            yield TarReader(stream)
+            stream.finish()
+    elif magic[257:262] == b"ustar":
+        yield TarReader(_Seekable(file))
+    elif problem := instead_of_a_file(name, magic):
+        raise UploadError(problem.code, problem.message, problem.fix)
+    elif kind := archive_kind(magic):
+        message = f"{printable(name)} is packed with {kind}, which is not read here."
+        raise UploadError("unsupported_archive", message, PACK_AS_ZIP)
+    else:
+        raise UploadError("bad_archive", f"{printable(name)} is neither a zip, a tar nor a gzip file.", _BOTH)
 
 
 @contextmanager
@@ -167,50 +185,49 @@ def _require_no_archive(name: str, begins: bytes) -> None:
         raise UploadError("nested_archive", message, f"Unpack it (gunzip). {_BOTH}")
 
 
-def _collect_zip(file: BinaryIO, collector: _Collector) -> None:
-    packed = file.seek(0, os.SEEK_END)
-    with zipfile.ZipFile(GuardedZip(file)) as archive:
-        members = archive.infolist()
-        collector.count_entries(len(members))
+def _require_few(entries: int) -> None:
+    if entries > MAX_ENTRIES:
+        raise UploadError("too_many_entries", f"The archive holds more than {MAX_ENTRIES} entries.", _PACK_AGAIN)
+
+
+class _ZipReader:
+    """An iterator over the members of a zip; ``blocks()`` yields the current one's bytes, as in ``TarReader``."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._size = file.seek(0, os.SEEK_END)
+        self._archive = zipfile.ZipFile(GuardedZip(file))
+        self._current: zipfile.ZipInfo | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._archive.close()
+
+    def __iter__(self) -> Iterator[ArchiveMember]:
+        members = self._archive.infolist()
+        _require_few(len(members))
         for member in members:
-            _check_zip_member(member)
-            if member.filename.endswith("/"):
-                collector.check_path(member.filename)
-            else:
-                collector.offer(member.filename, _zip_blocks(archive, member, packed))
+            name, mode = printable(member.filename), member.external_attr >> 16
+            kind = "folder" if member.filename.endswith("/") else "file"
+            if member.flag_bits & 0x1:
+                raise UploadError("encrypted_archive", f"{name} is encrypted.", "Pack the archive without a password.")
+            if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                kind = "special"
+            elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                message = f"{name} uses an unusual compression."
+                raise UploadError("bad_archive", message, "Pack with plain zip (deflate).")
+            self._current = member
+            yield ArchiveMember(member.filename, kind)
 
-
-def _check_zip_member(member: zipfile.ZipInfo) -> None:
-    name = printable(member.filename)
-    if member.flag_bits & 0x1:
-        raise UploadError("encrypted_archive", f"{name} is encrypted.", "Pack the archive without a password.")
-    mode = member.external_attr >> 16
-    if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise UploadError("unsafe_archive", f"{name} is a link or a special file.", _PACK_AGAIN)
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise UploadError("bad_archive", f"{name} uses an unusual compression.", "Pack with plain zip (deflate).")
-
-
-def _zip_blocks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, packed: int) -> Iterator[bytes]:
-    """Yield the member's bytes; `zipfile` compares their CRC-32 at the end. ``packed`` is the archive's size."""
-    ratio = _Ratio(printable(member.filename))
-    with archive.open(member) as stream:
-        while block := stream.read(_BLOCK_BYTES):
-            ratio.count(len(block), min(member.compress_size, packed))
-            yield block
-
-
-def _collect_tar(stream: _Inflated | _Seekable, collector: _Collector) -> None:
-    reader = TarReader(stream)
-    for entries, member in enumerate(reader, start=1):
-        collector.count_entries(entries)
-        if member.kind in ("link", "special"):
-            name = printable(member.name)
-            raise UploadError("unsafe_archive", f"{name} is a link or a special file.", _PACK_AGAIN)
-        if member.kind == "folder":
-            collector.check_path(member.name)
-        else:
-            collector.offer(member.name, reader.blocks())
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the current member's bytes; `zipfile` compares their CRC-32 at the end."""
+        assert self._current is not None
+        ratio, packed = _Ratio(printable(self._current.filename)), min(self._current.compress_size, self._size)
+        with self._archive.open(self._current) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                ratio.count(len(block), packed)
+                yield block
 
 
 class _Folder:
@@ -250,10 +267,6 @@ class _Collector:
         self._placed = set[str]()  # names of the adapter's template files
         self._too_deep: list[str] = []
         self._ignored: list[str] = []
-
-    def count_entries(self, count: int) -> None:
-        if count > MAX_ENTRIES:
-            raise UploadError("too_many_entries", f"The archive holds more than {MAX_ENTRIES} entries.", _PACK_AGAIN)
 
     def check_path(self, name: str) -> list[str]:
         """Return the path's parts. Refuses paths that could leave the folder of the upload."""
