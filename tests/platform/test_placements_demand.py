@@ -225,7 +225,7 @@ def test_the_last_copy_that_answers_stays_until_another_does(
     stage_all()
     placement = Placement.objects.get(version=version)
     others = [host for host in fleet if host.pk != placement.host_id]
-    actions.place_on(version, others[:1])
+    actions.place_version(version, others[:1])
     waiting = Placement.objects.get(version=version, host=others[0])
     long_ago = timezone.now() - timedelta(hours=2)
     Placement.objects.filter(pk=placement.pk).update(unneeded_since=long_ago)

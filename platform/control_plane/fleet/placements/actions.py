@@ -158,31 +158,20 @@ def retry_placement(*, actor: Actor, placement_id: UUID) -> Placement:
     return Placement.objects.get(pk=placement_id)
 
 
-def place_version(version: AdapterVersion, **_signal: Any) -> list[Placement]:
-    """Place ``version`` on hosts of its base model, and begin staging it where it is not ready.
+def place_version(version: AdapterVersion, hosts: list[EngineHost] | None = None, **_signal: Any) -> list[Placement]:
+    """Place ``version`` on these hosts, or on hosts of its base model, and stage it where it is not ready.
 
     Placed everywhere, it goes to every such host. Placed by demand, it goes to the hosts that have it, or else to the
-    one with the fewest bytes. Offline hosts are staged by the reconciler when they return.
+    one with the fewest bytes. Offline hosts are staged by the reconciler when they return. Returns the placements to be
+    staged.
     """
-    base = served_bases().for_adapters_of(version.base_digest)
-    if base is None:
-        return []  # `settle_base_models` marks the version failed
-    hosts = serving_hosts(base)
-    return place_on(version, hosts if current().placement == "everywhere" else _homes(version, hosts))
-
-
-def _homes(version: AdapterVersion, hosts: list[EngineHost]) -> list[EngineHost]:
-    """Return the hosts for a version until the plan by demand is made: those that have it, else one."""
-    has = set(version.placements.values_list("host", flat=True))
-    if present := [host for host in hosts if host.pk in has]:
-        return present
-    sizes = Placement.objects.filter(host__in=hosts).order_by().values_list("host").annotate(Sum("version__bytes"))
-    bytes_on = dict(sizes)
-    return sorted(hosts, key=lambda host: (host.state != HostState.ONLINE, bytes_on.get(host.pk, 0), host.name))[:1]
-
-
-def place_on(version: AdapterVersion, hosts: list[EngineHost]) -> list[Placement]:
-    """Place ``version`` on these hosts, and stage it where it is not ready. Returns the placements to be staged."""
+    if hosts is None:
+        base = served_bases().for_adapters_of(version.base_digest)
+        if base is None:
+            return []  # `settle_base_models` marks the version failed
+        hosts = serving_hosts(base)
+        if current().placement != "everywhere":
+            hosts = _homes(version, hosts)
     with transaction.atomic():
         version = lock_version(version)
         if version.state in OUT_OF_USE:  # archived since the caller read it
@@ -195,6 +184,16 @@ def place_on(version: AdapterVersion, hosts: list[EngineHost]) -> list[Placement
         mark_version_staging(version)
         _stage_after_commit(placements)
     return placements
+
+
+def _homes(version: AdapterVersion, hosts: list[EngineHost]) -> list[EngineHost]:
+    """Return the hosts for a version until the plan by demand is made: those that have it, else one."""
+    has = set(version.placements.values_list("host", flat=True))
+    if present := [host for host in hosts if host.pk in has]:
+        return present
+    sizes = Placement.objects.filter(host__in=hosts).order_by().values_list("host").annotate(Sum("version__bytes"))
+    bytes_on = dict(sizes)
+    return sorted(hosts, key=lambda host: (host.state != HostState.ONLINE, bytes_on.get(host.pk, 0), host.name))[:1]
 
 
 def stage_again(version: AdapterVersion) -> list[Placement]:
@@ -354,7 +353,7 @@ def record_stage_event(
     ``to_be_tried`` it does not go live yet."""
     with transaction.atomic():
         if event.phase == pb.StageEvent.READY:
-            lock_version(placement.version)  # before its placement, in the order of `place_on`
+            lock_version(placement.version)  # before its placement, in the order of `place_version`
         if _superseded(placement):
             return
         placement.phase = StagingPhase(pb.StageEvent.Phase.Name(event.phase).lower())

@@ -71,7 +71,7 @@ def place_by_demand(base: ServedBase, now: datetime | None = None) -> tuple[int,
     for pk in popular:
         # A version without requests and without a host stays in the store until the first request for it.
         if present[pk] or loads.get(pk) or versions[pk].state != VersionState.READY:
-            added += len(actions.place_on(versions[pk], [by_pk[host] for host in missing[pk]]))
+            added += len(actions.place_version(versions[pk], [by_pk[host] for host in missing[pk]]))
     surplus = [present[pk][host] for pk, on in wanted.items() for host in present[pk].keys() - on]
     kept = [present[pk][host] for pk, on in wanted.items() for host in present[pk].keys() & on]
     return added, _take_away(surplus, kept, now)
@@ -174,5 +174,5 @@ def bring_for_request(versions: Sequence[AdapterVersion], base: ServedBase) -> b
     if copies[best.pk] < len(versions):
         for version in versions:
             if not Placement.objects.filter(version=version, host=best).exists():
-                actions.place_on(version, [best])
+                actions.place_version(version, [best])
     return True
