@@ -38,7 +38,7 @@ async def stage(host: HostServer, folder: Path) -> tuple[str, float]:
         digest=adapter_digest(files), source_uri=folder.resolve().as_uri(), file_digests=files
     )
     began = time.perf_counter()
-    events = [event async for event in host.staging.stage(request)]
+    events = [event async for event in host.tiers.stage(request)]
     assert events[-1].phase == pb.StageEvent.READY, events[-1]
     return request.digest, 1000 * (time.perf_counter() - began)
 

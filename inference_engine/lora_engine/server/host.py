@@ -46,7 +46,7 @@ class HostServer:
         self.prefixes = RecentPrefixes()
         self.lifecycle = lifecycle = Lifecycle()
         description.boot_id = lifecycle.boot_id
-        self._tiers = tiers
+        self.tiers = tiers
         self._engine = EngineLoop(
             engine,
             on_event_loop(self._take),
@@ -61,7 +61,7 @@ class HostServer:
         self._dtypes = AdapterDtypes(self._engine, tiers, self._probes, description.dtype)
         self.prefix_pins = PrefixPins(self._engine, tiers, inputs, description.page_tokens, self.prefixes)
         self.requests = OpenRequests(self._engine, inputs, tiers, journal, lifecycle, self.metrics, self.prefixes)
-        self.staging = AdapterStaging(self._engine, inputs, tiers, self._probes, self._dtypes, lifecycle, self.metrics)
+        self.staging = AdapterStaging(self._engine, tiers, self._probes, self._dtypes, lifecycle)
         self.status = StatusReader(self._engine, tiers, journal, lifecycle, self.prefixes, self.requests, self.staging)
         tiers.on_change = self._engine.wake
 
@@ -92,7 +92,7 @@ class HostServer:
         self.prefix_pins.close()
         self._engine.stop()
         self.inputs.close()
-        self._tiers.close()
+        self.tiers.close()
         self.journal.close()
 
     def _take(self, output: StepOutput) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from lora_engine.adapters.staging import is_last
 from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE
 from lora_engine.wire import engine_pb2 as pb
@@ -23,6 +24,7 @@ from lora_engine.wire.versions import reject_version, upgrade_text
 from .host import HostServer
 from .identity import BadCertificateError, HostIdentity
 from .interceptors import granted_digest
+from .messages import error_message
 from .session import ClientSession
 
 log = logging.getLogger(__name__)
@@ -60,7 +62,13 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             log.info("session of %s ended", session.client_id or "an unnamed client")
 
     async def StageAdapter(self, request: pb.StageAdapterRequest, context: Any) -> AsyncIterator[pb.StageEvent]:
-        async for event in self._host.staging.stage(request):
+        if error := self._host.inputs.reject_base(request.base_digest):
+            self._host.metrics.stages.add(1, result="failed")
+            yield pb.StageEvent(phase=pb.StageEvent.FAILED, error=error_message(error))
+            return
+        async for event in self._host.tiers.stage(request):
+            if is_last(event):
+                self._host.metrics.stages.add(1, result=pb.StageEvent.Phase.Name(event.phase).lower())
             yield event
 
     async def ReadAdapter(self, request: pb.ReadAdapterRequest, context: Any) -> AsyncIterator[pb.AdapterBytes]:
@@ -74,7 +82,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             )
         self._host.staging.readers += 1
         try:
-            with self._host.staging.folder(request.digest) as folder, (folder / request.file).open("rb") as file:
+            with self._host.tiers.disk.reading(request.digest) as folder, (folder / request.file).open("rb") as file:
                 total = os.fstat(file.fileno()).st_size
                 while block := await asyncio.to_thread(file.read, _BLOCK_BYTES):
                     yield pb.AdapterBytes(data=block, total=total)

@@ -1,17 +1,15 @@
-"""The adapters of a host, for the control plane: staging, probing, pinning and dropping them, and where each one is."""
+"""The adapters of a host, for the control plane: probing, pinning and dropping them, and where each one is."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from pathlib import Path
 
 from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.adapters.dtypes import content_of, is_fp8, variants
-from lora_engine.adapters.staging import AdapterTiers, is_last
+from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.errors import RequestError
 from lora_engine.peft_format import is_combined
 from lora_engine.wire import engine_pb2 as pb
@@ -19,10 +17,8 @@ from lora_engine.wire import engine_pb2 as pb
 from .adapter_dtypes import AdapterDtypes
 from .adapter_probes import AdapterProbes
 from .engine_loop import EngineLoop
-from .input_processor import InputProcessor
 from .lifecycle import Lifecycle
 from .messages import error_message
-from .metrics import HostMetrics
 
 # Seconds that pinning waits for adapters that are being loaded, and between two checks.
 _PIN_PATIENCE_S = 1.0
@@ -35,33 +31,19 @@ class AdapterStaging:
     def __init__(
         self,
         engine: EngineLoop,
-        inputs: InputProcessor,
         tiers: AdapterTiers,
         probes: AdapterProbes,
         dtypes: AdapterDtypes,
         lifecycle: Lifecycle,
-        metrics: HostMetrics,
     ) -> None:
         self.readers = 0  # number of other hosts that are reading an adapter from here
         self._engine = engine
-        self._inputs = inputs
         self._tiers = tiers
         self._probes = probes
         self._dtypes = dtypes
         self._pinned: list[tuple[str, str]] = []  # digests and settings
         dtypes.pin_again = self._pin_again
         self._lifecycle = lifecycle
-        self._metrics = metrics
-
-    async def stage(self, request: pb.StageAdapterRequest) -> AsyncIterator[pb.StageEvent]:
-        if error := self._inputs.reject_base(request.base_digest):
-            self._metrics.stages.add(1, result="failed")
-            yield pb.StageEvent(phase=pb.StageEvent.FAILED, error=error_message(error))
-            return
-        async for event in self._tiers.stage(request):
-            if is_last(event):
-                self._metrics.stages.add(1, result=pb.StageEvent.Phase.Name(event.phase).lower())
-            yield event
 
     async def probe(
         self, digest: str, patience_s: float, template: pb.ChatTemplate | None = None
@@ -94,10 +76,6 @@ class AdapterStaging:
             return pb.CompareAdapterDtypesReply(report=report)
         except RequestError as error:
             return pb.CompareAdapterDtypesReply(error=error_message(error))
-
-    def folder(self, digest: str) -> AbstractContextManager[Path]:
-        """Return a context with the folder of an adapter's files, which stay until it ends. Raises ``StageError``."""
-        return self._tiers.disk.reading(digest)
 
     async def drop(self, digest: str) -> bool:
         """Remove an adapter from every tier once no request uses it. Returns whether there was one."""

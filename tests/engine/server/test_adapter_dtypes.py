@@ -65,7 +65,7 @@ async def stage(host: HostServer, folder: Path, setting: str = "") -> str:
     request = pb.StageAdapterRequest(
         digest=adapter_digest(files), source_uri=folder.resolve().as_uri(), file_digests=files, adapter_dtype=setting
     )
-    events = [event async for event in host.staging.stage(request)]
+    events = [event async for event in host.tiers.stage(request)]
     assert events[-1].phase == pb.StageEvent.READY, events[-1]
     return request.digest
 
@@ -119,9 +119,9 @@ async def test_an_adapter_that_agrees_is_served_in_fp8_after_its_report(host: Ho
     assert after.tokens > 50 and after.agreeing >= LEAST_AGREEING * after.tokens
     assert 0 < after.mean_distance < MOST_DISTANCE < after.largest_distance + MOST_DISTANCE
     assert (after.least_agreeing, after.most_distance) == (pytest.approx(LEAST_AGREEING), pytest.approx(MOST_DISTANCE))
-    packed = host._tiers.get(variants(digest).fp8)
+    packed = host.tiers.get(variants(digest).fp8)
     assert packed is not None and packed.layout.fp8_rows and after.pool_pages == packed.num_pages
-    assert host._tiers.get(digest) is None  # it left memory again
+    assert host.tiers.get(digest) is None  # it left memory again
     assert await in_memory(host) == {digest: "fp8"}
     host.metrics.status = await host.status.read()
     assert 'lora_engine_adapters_by_dtype{dtype="fp8"} 1\n' in host.metrics.text()
@@ -141,7 +141,7 @@ async def test_an_adapter_that_differs_stays_in_the_pools_dtype(host: HostServer
     seen = await report(host, digest)
     assert (seen.outcome, seen.dtype) == (Report.DIFFERS, "float32")
     assert "the same most likely token after" in seen.reason and "log-probabilities move by" in seen.reason
-    assert host._tiers.get(variants(digest).fp8) is None
+    assert host.tiers.get(variants(digest).fp8) is None
     in_pool, in_fp8 = await answers(host, [(digest, ""), (digest, "fp8")], tokens=32)
     assert in_pool == (await answers(host, [(pirate, "bf16")], tokens=32))[0]
     assert in_pool != in_fp8
@@ -154,7 +154,7 @@ async def test_requests_that_run_keep_the_dtype_with_which_they_began(host: Host
     (alone,) = await answers(host, [(digest, "bf16")], tokens=120)
     running = asyncio.create_task(answers(host, [(digest, "")], tokens=120))
     await asyncio.sleep(0.01)
-    host._tiers.dtypes.decide(digest, agrees=True)
+    host.tiers.dtypes.decide(digest, agrees=True)
     await host.staging._dtypes.retire(digest)
     (in_fp8,) = await answers(host, [(digest, "")])
     assert not running.done()
@@ -200,7 +200,7 @@ async def test_settings_of_versions_without_a_comparison(host: HostServer) -> No
     assert on_device == {digest: "fp8", other: "fp8"}
     await answers(host, [(digest, "bf16")])
     assert await host.staging.drop(digest)
-    assert await in_memory(host) == {other: "fp8"} and not host._tiers.knows(variants(digest).fp8)
+    assert await in_memory(host) == {other: "fp8"} and not host.tiers.knows(variants(digest).fp8)
     missing = await host.staging.compare_dtypes(digest, "", 1)
     assert missing.error.code == "adapter_not_found"
 
@@ -230,7 +230,7 @@ async def test_an_adapter_without_factors_has_nothing_to_compare(
     host: HostServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is packed alike in both dtypes, as one that changes the embedding alone is."""
-    monkeypatch.setattr(host._tiers, "_fp8_packer", host._tiers._packer)
+    monkeypatch.setattr(host.tiers, "_fp8_packer", host.tiers._packer)
     seen = await report(host, await stage(host, PIRATE))
     assert (seen.dtype, seen.outcome) == ("float32", Report.NOT_MEASURED)
     assert seen.reason == "It has no factors of LoRA, which alone are kept in FP8."

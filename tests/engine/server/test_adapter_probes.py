@@ -43,7 +43,7 @@ async def stage(host: HostServer, folder: Path) -> str:
     files = folder_digests(folder)
     digest = adapter_digest(files)
     request = pb.StageAdapterRequest(digest=digest, source_uri=folder.resolve().as_uri(), file_digests=files)
-    events = [event async for event in host.staging.stage(request)]
+    events = [event async for event in host.tiers.stage(request)]
     assert events[-1].phase == pb.StageEvent.READY, events[-1]
     return digest
 
@@ -128,7 +128,7 @@ async def test_an_adapter_that_waits_for_its_invocation_is_invoked(host: HostSer
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(config | {"alora_invocation_tokens": [3, 4]}))
     digest = await stage(host, folder)
-    host._tiers.arena.remove(digest)  # as if others had needed its place meanwhile
+    host.tiers.arena.remove(digest)  # as if others had needed its place meanwhile
     assert (await host.staging.probe(digest, 60)).effect.verdict == pb.AdapterEffect.ACTS
 
 

@@ -177,7 +177,7 @@ async def stage(host: HostServer, folder: Path) -> str:
     files = folder_digests(folder)
     digest = adapter_digest(files)
     request = pb.StageAdapterRequest(digest=digest, source_uri=folder.resolve().as_uri(), file_digests=files)
-    events = [event async for event in host.staging.stage(request)]
+    events = [event async for event in host.tiers.stage(request)]
     assert events[-1].phase == pb.StageEvent.READY, events[-1]
     return digest
 

@@ -32,7 +32,7 @@ async def stage(host: HostServer, name: str) -> str:
     folder = DEMO / "adapters" / name
     files = folder_digests(folder)
     request = pb.StageAdapterRequest(digest=adapter_digest(files), source_uri=folder.as_uri(), file_digests=files)
-    events = [event async for event in host.staging.stage(request)]
+    events = [event async for event in host.tiers.stage(request)]
     assert events[-1].phase == pb.StageEvent.READY, events[-1]
     return request.digest
 
@@ -56,6 +56,6 @@ async def test_parts_are_put_together_by_the_first_request(host: HostServer) -> 
         usage = await ask(host, digest, f"r{number}")
         assert (usage.adapter_digest, usage.outcome, usage.completion_tokens) == (digest, "finished", 4)
     assert {adapter.digest for adapter in (await host.status.read()).adapters} == {pirate, haiku}
-    assert host._tiers.get(digest) is not None
+    assert host.tiers.get(digest) is not None
     assert await host.staging.drop(haiku)
-    assert host._tiers.get(digest) is None and not host._tiers.knows(digest) and host._tiers.knows(pirate)
+    assert host.tiers.get(digest) is None and not host.tiers.knows(digest) and host.tiers.knows(pirate)

@@ -357,7 +357,7 @@ class SignedTraffic:
         request = pb.StageAdapterRequest(
             digest=version.digest, source_uri=version.folder.resolve().as_uri(), file_digests=files
         )
-        async for event in self._host.staging.stage(request):
+        async for event in self._host.tiers.stage(request):
             assert event.phase != pb.StageEvent.FAILED, event
         self.tally.events["staged"] += 1
 
