@@ -94,7 +94,7 @@ PARTS = {
         "AdapterTiers.delta_norms": "engine: norms of the layers",
     },
     "lora_engine.adapters.disk_tier": {"DiskTier.add": "engine: fetch to its disk"},
-    "lora_engine.adapters.layout": {"pack_adapter": "engine: pack"},
+    "lora_engine.adapters.packing": {"PoolPacker.pack": "engine: pack"},
     "lora_engine.adapters.device_tier": {"DeviceTier.load": "engine: copy to the pool"},
     "lora_engine.server.adapter_probes": {
         "AdapterProbes.probe": "engine: trial",

@@ -6,6 +6,7 @@ import copy
 import itertools
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from lora_engine.adapters.combining import combine
 from lora_engine.adapters.delta_norms import delta_norms
 from lora_engine.adapters.host_memory import PageableMemory
-from lora_engine.adapters.layout import PackedAdapter, TargetShapes, pack_adapter
+from lora_engine.adapters.layout import PackedAdapter, TargetShapes
+from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.adapters.targets import LoraSharding
 from lora_engine.config import EngineConfig
@@ -27,12 +29,10 @@ from lora_engine.engine import Engine
 from lora_engine.errors import StageError
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import (
-    WEIGHTS_FILE,
+    AdapterLimits,
     Part,
-    SafetensorsFile,
     combined_digest,
     digests_of,
-    inspect_adapter,
     is_combined,
     parts_of,
 )
@@ -220,12 +220,13 @@ def test_every_tensor_parallel_rank_has_its_part(made: Made, sharding: LoraShard
 
     def combined(rank: int, *, all_ranks: bool) -> PackedAdapter:
         targets, parts = TargetShapes(shapes, rank, 2, sharding=sharding), []
+        packer = PoolPacker(geometry_of(engine), AdapterLimits(), halves, targets, torch.float32, PageableMemory())
         for part in parts_of(digest):
             folder = next(a.folder for a in made.adapters.values() if a.digest == part.digest)
-            manifest = inspect_adapter(folder, geometry_of(engine)).manifest
-            assert manifest is not None
-            weights = SafetensorsFile.open(folder / WEIGHTS_FILE)
-            packed = pack_adapter(part.digest, manifest, weights, halves, targets, torch.float32, all_ranks=all_ranks)
+            packed = packer.pack(part.digest, folder)
+            if not all_ranks:
+                assert packed.of_ranks is not None
+                packed = replace(packed, data=packed.of_ranks[rank], of_ranks=None)
             parts.append((packed, part.weight))
         return combine(digest, parts, halves, targets, PageableMemory(), 256)
 

@@ -7,8 +7,9 @@ import torch
 from lora_engine.memory.page_pool import PoolGeometry
 
 from . import experts
-from .layout import COLUMN_PARALLEL, TARGET_GROUPS, ModuleSlot, PackedAdapter, factor_rows, module_rows
+from .layout import COLUMN_PARALLEL, TARGET_GROUPS, ModuleSlot, PackedAdapter
 from .targets import EXPERTS_GROUP, REPLICATED
+from .tensors import factor_rows, module_rows
 
 # For a layer: index into ``TARGET_GROUPS``, or ``EXPERTS_GROUP`` -> squared Frobenius norm.
 Norms = dict[int, float]

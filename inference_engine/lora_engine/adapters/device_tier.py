@@ -19,9 +19,10 @@ from .epilogue import EpilogueWeights
 from .expert_policy import ExpertFramesOf, ExpertPolicy, ExpertTable, ResidencyMirror
 from .expert_residency import ExpertResidency, write_packed
 from .experts import ExpertFactors, read_slot
-from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, factor_rows, module_rows
+from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter
 from .load_times import LoadTimes
 from .targets import EXPERTS_GROUP
+from .tensors import factor_rows, module_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,22 @@ class AdapterSlot(Evictable):
             residency is None and pages == list(range(pages[0], pages[0] + len(pages))) if pages else True
         )
         self._views: dict[int, tuple[GroupWeights | None, ...]] = {}  # by layer; of copies only the latest one
+
+    def fill(self, packed: PackedAdapter, table: AdapterTable | None = None) -> None:
+        """Copy the adapter into its pages, and describe it to the kernels."""
+        pages, pool = self.pages, self._pool
+        if self.residency is not None:
+            write_packed(pool, self.residency)
+            pages = self.residency.packed_pages
+        elif pages and self._contiguous:
+            pool.data[:, pages[0] : pages[0] + len(pages)].copy_(packed.data, non_blocking=True)
+        elif pages:
+            index = torch.tensor(pages, device=pool.data.device)
+            pool.data.index_copy_(1, index, packed.data.to(pool.data.device, non_blocking=True))
+        if table:
+            table.write(self.table_index, packed.layout, pages)
+            if self.residency is not None:
+                table.write_residency(self.residency, pool)
 
     def group(self, layer: int, group: int) -> GroupWeights | None:
         """Return the weights of a layer's target group, or None if the adapter does not change it."""
@@ -227,20 +244,6 @@ class AdapterTable(ExpertTable, Protocol):
 
     def write_residency(self, residency: ExpertResidency, pool: PagePool) -> None:
         """Tell the kernels where the experts lie of an adapter that is described by ``write``."""
-
-
-def copy_to_device(packed: PackedAdapter, slot: AdapterSlot, pool: PagePool, table: AdapterTable | None) -> None:
-    """Copy an adapter into its pages, and describe it to the kernels."""
-    if slot.residency is not None:
-        write_packed(pool, slot.residency)
-        if table:
-            table.write(slot.table_index, packed.layout, slot.residency.packed_pages)
-            table.write_residency(slot.residency, pool)
-        return
-    if slot.pages:
-        pool.write_adapter(slot.pages, packed.data)
-    if table:
-        table.write(slot.table_index, packed.layout, slot.pages)
 
 
 @dataclass(slots=True)
@@ -402,7 +405,7 @@ class DeviceTier:
         if self.experts is not None and residency is not None:
             self.experts.open(slot.generation, residency, lambda pages: self._pages_changed(slot, pages))
         began = self._clock()
-        slot.arrival = self._copies.start(lambda: copy_to_device(packed, slot, self._pool, self._table))
+        slot.arrival = self._copies.start(lambda: slot.fill(packed, self._table))
         if self._mirror is not None:
             slot.arrival = _Arrivals(slot.arrival, self._mirror.load(slot, packed))
         copied = packed.num_bytes * count // packed.num_pages if packed.num_pages else 0

@@ -11,22 +11,19 @@ pool row per row where a row's length is no multiple of ``kv_dim``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
 from lora_engine.memory.page_pool import PoolGeometry
-from lora_engine.peft_format import AdapterManifest, ExpertLora, ModuleLora, SafetensorsFile
+from lora_engine.peft_format import AdapterManifest, ExpertLora, ModuleLora
 
 from . import epilogue
-from .embedding_pages import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
-from .epilogue import BaseModules, EpilogueSlot, Place
-from .experts import ExpertFrames, ExpertSlot, pack_experts, plan_experts
-from .fp8_factors import quantise_factors
-from .host_memory import HostMemory, PageableMemory
-from .taken_out import factors
+from .embedding_pages import EmbeddingLayersLayout, EmbeddingLayersPlanner
+from .epilogue import EpilogueSlot, Place
+from .experts import ExpertFrames, ExpertSlot, plan_experts
 from .targets import COLUMN_PARALLEL, TARGET_GROUPS, TargetShapes
-from .tensors import factor_rows, module_rows, pool_rows_per_row
+from .tensors import pool_rows_per_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,59 +160,6 @@ def plan_layout(
     )
 
 
-def pack_adapter(
-    digest: str,
-    manifest: AdapterManifest,
-    weights: SafetensorsFile,
-    geometry: PoolGeometry,
-    targets: TargetShapes,
-    dtype: torch.dtype,
-    memory: HostMemory | None = None,
-    base: BaseModules | None = None,
-    *,
-    all_ranks: bool = False,
-    fp8: bool = False,
-) -> PackedAdapter:
-    """Read an adapter's validated tensors into the pool's layout and dtype; on rank 0, for ``all_ranks``.
-
-    ``base`` is needed for modules with vectors, and OLoRA's. With ``fp8`` the factors are in FP8. Raises
-    ``StageError`` if the adapter does not fit the base.
-    """
-    fp8_rows = dtype.itemsize if fp8 and (manifest.modules or manifest.experts) else 0
-    layout = plan_layout(manifest, geometry, targets, fp8_rows)
-    ranks = range(targets.world) if all_ranks else [targets.rank]
-    shape = (geometry.num_layer_groups, layout.num_pages, geometry.page_elems)
-    data = (memory or PageableMemory()).zeros((len(ranks), *shape) if all_ranks else shape, dtype)
-    parts = dict(zip(ranks, data if all_ranks else [data], strict=True))
-    names = {(m.layer, m.target): m for m in manifest.modules}
-    layers = [list(slots) for slots in layout.layers]
-    for layer, slots in enumerate(layers):
-        for place, slot in enumerate(slots):
-            module = names[layer, slot.target]
-            a, b = factors(module, weights, base, targets.interleaved.get(slot.target))
-            b = b.T
-            if fp8_rows:
-                a, b, scale = quantise_factors(a, b)
-                slots[place] = replace(slot, scale=slot.scale * scale)
-            for rank, part in parts.items():
-                pool_rows = factor_rows(part[geometry.layer_group(layer)], geometry.kv_dim, fp8=fp8_rows > 0)
-                shard_a, shard_b = targets.part(slot.target, a, b, rank)
-                _write_rows(pool_rows, slot.a_row, shard_a)
-                _write_rows(pool_rows, slot.b_row, shard_b)
-    layout = replace(layout, layers=tuple(map(tuple, layers)))
-    added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry, targets, base)
-    if layout.experts and targets.experts is not None:
-        placed = pack_experts(
-            manifest.experts, layout.experts, weights, parts, geometry, targets.experts, targets.world, fp8=fp8_rows > 0
-        )
-        layout = replace(layout, experts=placed)
-    if layout.embedding_layers is not None:
-        for part in parts.values():  # every rank has both embedding layers in full
-            pack_embedding_layers(manifest.embedding_layers, layout.embedding_layers, weights, part, geometry.kv_dim)
-    of_ranks = data if all_ranks else None
-    return PackedAdapter(digest, manifest.rank, layout, data[0] if all_ranks else data, of_ranks, added)
-
-
 def plan_layer(
     modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes, cursor: int = 0, fp8_rows: int = 0
 ) -> tuple[tuple[ModuleSlot, ...], int]:
@@ -242,11 +186,6 @@ def plan_layer(
     return tuple(slots), -(-cursor // max(1, fp8_rows))
 
 
-def _write_rows(pool_rows: torch.Tensor, pool_row: int, rows: torch.Tensor) -> None:
-    count, features = rows.shape
-    module_rows(pool_rows, pool_row, count, features).copy_(rows)
-
-
 __all__ = [
     "COLUMN_PARALLEL",
     "TARGET_GROUPS",
@@ -254,9 +193,6 @@ __all__ = [
     "ModuleSlot",
     "PackedAdapter",
     "TargetShapes",
-    "factor_rows",
-    "module_rows",
-    "pack_adapter",
     "plan_layer",
     "plan_layout",
     "pool_rows_per_row",

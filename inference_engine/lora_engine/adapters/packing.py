@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Protocol
 
@@ -13,18 +15,24 @@ from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import (
     WEIGHTS_FILE,
     AdapterLimits,
+    AdapterManifest,
     BaseGeometry,
     FormatError,
     SafetensorsFile,
     inspect_adapter,
 )
 
+from . import epilogue
 from .combining import Weighted, combine
 from .delta_norms import Norms, delta_norms
-from .embedding_pages import BaseEmbeddingLayers, against_base
+from .embedding_pages import BaseEmbeddingLayers, against_base, pack_embedding_layers
 from .epilogue import BaseModules
+from .experts import pack_experts
+from .fp8_factors import quantise_factors
 from .host_memory import HostMemory
-from .layout import AdapterLayout, PackedAdapter, TargetShapes, pack_adapter, plan_layout
+from .layout import AdapterLayout, ModuleSlot, PackedAdapter, TargetShapes, plan_layout
+from .taken_out import factors
+from .tensors import factor_rows, module_rows
 
 
 class Packer(Protocol):
@@ -94,29 +102,64 @@ class PoolPacker:
             first = report.problems[0]
             others = f" ({report.problem_count - 1} more problems)" if report.problem_count > 1 else ""
             raise StageError(first.code, first.message + others, first.fix)
-        manifest = report.manifest
+        manifest, geometry, targets = report.manifest, self._geometry, self._targets
         try:
             weights = SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits)
             if manifest.embedding_layers and self._embedding_layers is not None:
                 manifest = against_base(manifest, weights, self._embedding_layers)
-            fp8_rows = self._dtype.itemsize if self._fp8 else 0
-            layout = plan_layout(manifest, self._geometry, self._targets, fp8_rows)
+            fp8_rows = self._dtype.itemsize if self._fp8 and (manifest.modules or manifest.experts) else 0
+            layout = plan_layout(manifest, geometry, targets, fp8_rows)
             self._require_room(layout)
-            reserve(layout.num_pages * self._geometry.page_bytes(self._dtype) * self._targets.world)
-            return pack_adapter(
-                digest,
-                manifest,
-                weights,
-                self._geometry,
-                self._targets,
-                self._dtype,
-                self._memory,
-                self._modules,
-                all_ranks=self._targets.world > 1,
-                fp8=self._fp8,
-            )
+            shape = (geometry.num_layer_groups, layout.num_pages, geometry.page_elems)
+            reserve(prod(shape) * self._dtype.itemsize * targets.world)
+            # The memory is free again with this tensor, not with its parts.
+            data = self._memory.zeros((targets.world, *shape) if targets.world > 1 else shape, self._dtype)
+            parts = dict(enumerate(data if targets.world > 1 else [data]))  # by rank
+            layout = self._write_modules(manifest, layout, weights, parts)
+            added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry, targets, self._modules)
+            if layout.experts and targets.experts is not None:
+                experts = pack_experts(
+                    manifest.experts, layout.experts, weights, parts, geometry, targets.experts, targets.world,
+                    fp8=fp8_rows > 0,
+                )  # fmt: skip
+                layout = replace(layout, experts=experts)
+            if layout.embedding_layers is not None:
+                for part in parts.values():  # every rank has both embedding layers in full
+                    pack_embedding_layers(
+                        manifest.embedding_layers, layout.embedding_layers, weights, part, geometry.kv_dim
+                    )
         except FormatError as error:  # the file changed after it was inspected
             raise StageError(error.code, error.message, error.fix) from None
+        of_ranks = data if targets.world > 1 else None
+        return PackedAdapter(digest, manifest.rank, layout, parts[0], of_ranks, added)
+
+    def _write_modules(
+        self,
+        manifest: AdapterManifest,
+        layout: AdapterLayout,
+        weights: SafetensorsFile,
+        parts: Mapping[int, torch.Tensor],
+    ) -> AdapterLayout:
+        """Write each rank's factors into its part. Returns the layout, with the scales of factors in FP8."""
+        names, layers = {(m.layer, m.target): m for m in manifest.modules}, list[tuple[ModuleSlot, ...]]()
+        for layer, slots in enumerate(layout.layers):
+            written = []
+            for slot in slots:
+                order = self._targets.interleaved.get(slot.target)
+                a, b = factors(names[layer, slot.target], weights, self._modules, order)
+                b = b.T
+                if layout.fp8_rows:
+                    a, b, scale = quantise_factors(a, b)
+                    slot = replace(slot, scale=slot.scale * scale)
+                for rank, part in parts.items():
+                    group = part[self._geometry.layer_group(layer)]
+                    pool_rows = factor_rows(group, self._geometry.kv_dim, fp8=layout.fp8_rows > 0)
+                    shard_a, shard_b = self._targets.part(slot.target, a, b, rank)
+                    module_rows(pool_rows, slot.a_row, *shard_a.shape).copy_(shard_a)
+                    module_rows(pool_rows, slot.b_row, *shard_b.shape).copy_(shard_b)
+                written.append(slot)
+            layers.append(tuple(written))
+        return replace(layout, layers=tuple(layers))
 
     def _require_room(self, layout: AdapterLayout) -> None:
         pages, page_bytes = layout.num_pages, self._geometry.page_bytes(self._dtype)

@@ -103,15 +103,6 @@ class PagePool:
         g = self.geometry
         return self.layer_kv(layer).view(self.num_pages * g.kv_rows_per_page, g.kv_dim)
 
-    def write_adapter(self, pages: list[int], packed: torch.Tensor) -> None:
-        """Copy an adapter's ``[num_layer_groups, len(pages), page_elems]`` into ``pages`` of every layer group."""
-        first = pages[0]
-        if pages == list(range(first, first + len(pages))):
-            self.data[:, first : first + len(pages)].copy_(packed, non_blocking=True)
-        else:
-            index = torch.tensor(pages, device=self.data.device)
-            self.data.index_copy_(1, index, packed.to(self.data.device, non_blocking=True))
-
     def write_pages(self, group: int, pages: list[int], packed: torch.Tensor) -> None:
         """Copy rows ``[len(pages), page_elems]``, contiguous ones, into pages of one layer group."""
         start = 0

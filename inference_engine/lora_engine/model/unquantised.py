@@ -178,9 +178,8 @@ class _Adapter:
         pool = PagePool(geometry, first + len(pages), model.dtype, model.device)
         slot = None
         if packed is not None:
-            if pages:
-                pool.write_adapter(pages, packed.data)
             slot = AdapterSlot(packed, pages, pool, group_offsets(model.shape.targets))
+            slot.fill(packed)
         return cls(pool, slot, iter(range(1, first)))
 
     def batch(self, texts: Sequence[Text], device: torch.device) -> StepBatch:

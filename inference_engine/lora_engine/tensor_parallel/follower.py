@@ -17,7 +17,7 @@ import torch
 
 from lora_engine.adapters.device_copies import Arrival, InlineCopies, StreamCopies
 from lora_engine.adapters.device_table import DeviceTable
-from lora_engine.adapters.device_tier import AdapterSlot, copy_to_device, group_offsets
+from lora_engine.adapters.device_tier import AdapterSlot, group_offsets
 from lora_engine.adapters.expert_residency import ExpertResidency, Residents
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
@@ -218,7 +218,7 @@ class Follower:
             residency = ExpertResidency(packed, self._pool.geometry, pages, index, load.residency_row)
         slot = AdapterSlot(packed, pages, self._pool, self._offsets, load.table_index, residency)
         self._slots[load.generation] = slot
-        arrival = self._copies.start(lambda: copy_to_device(packed, slot, self._pool, self._table))
+        arrival = self._copies.start(lambda: slot.fill(packed, self._table))
         if arrival is None:
             self._commands.send(Copied(load.generation))
         else:

@@ -21,7 +21,9 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from lora_engine.adapters.combining import combine
+from lora_engine.adapters.device_tier import AdapterSlot, AdapterTable
 from lora_engine.adapters.host_memory import PageableMemory
+from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -172,15 +174,20 @@ def loaded_and_recorded(config: EngineConfig, parallel: Parallel) -> LoadedModel
     """Load the model with a pool full of NaN, and record the pages of its adapters in a file."""
     loaded = load_model(config, parallel)
     loaded.pool.data.fill_(float("nan"))
-    write, record = loaded.pool.write_adapter, config.data_dir / f"pages-{parallel.rank}"
-
-    def write_adapter(pages: list[int], data: torch.Tensor) -> None:
-        with record.open("a") as file:
-            file.write(f"{pages}\n")
-        write(pages, data)
-
-    loaded.pool.write_adapter = write_adapter  # type: ignore[method-assign]
+    loaded.pool.record = config.data_dir / f"pages-{parallel.rank}"  # type: ignore[attr-defined]
     return loaded
+
+
+def _fill_and_record(slot: AdapterSlot, packed: PackedAdapter, table: AdapterTable | None = None) -> None:
+    record: Path | None = getattr(slot._pool, "record", None)
+    if record and slot.pages and slot.residency is None:
+        with record.open("a") as file:
+            file.write(f"{slot.pages}\n")
+    _fill(slot, packed, table)
+
+
+_fill = AdapterSlot.fill
+AdapterSlot.fill = _fill_and_record  # type: ignore[method-assign]
 
 
 def recorded(config: EngineConfig, rank: int) -> list[str]:

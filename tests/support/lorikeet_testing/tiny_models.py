@@ -7,7 +7,7 @@ them: it takes five seconds, which every process that imports this module (each 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from lora_engine.adapters.embedding_pages import against_base
 from lora_engine.adapters.host_memory import PageableMemory, PinnedSlabs
-from lora_engine.adapters.layout import PackedAdapter, pack_adapter
+from lora_engine.adapters.layout import PackedAdapter
+from lora_engine.adapters.packing import PoolPacker
 from lora_engine.engine import Engine
 from lora_engine.model.base_modules import base_modules
 from lora_engine.model.loading import base_embedding_layers
 from lora_engine.peft_format import (
     AdapterLimits,
     BaseGeometry,
-    SafetensorsFile,
     adapter_digest,
     folder_digests,
-    inspect_adapter,
 )
 
 if TYPE_CHECKING:
@@ -388,20 +386,19 @@ def adapter_at(name: str, folder: Path) -> Adapter:
 
 
 def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
-    """Validate and pack an adapter for ``engine``, as staging does."""
-    limits = AdapterLimits(max_rank=engine.config.max_lora_rank)
-    report = inspect_adapter(adapter.folder, geometry_of(engine), limits)
-    assert report.ok and report.manifest is not None, report.problems
-    weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
-    manifest = against_base(report.manifest, weights, base_embedding_layers(engine.config, engine.loaded))
-    return pack_adapter(
-        adapter.digest,
-        manifest,
-        weights,
+    """Validate and pack an adapter for ``engine``, as staging does; for a rank without a leader only its part."""
+    packer = PoolPacker(
+        geometry_of(engine),
+        AdapterLimits(max_rank=engine.config.max_lora_rank),
         engine.pool.geometry,
         engine.targets,
         engine.pool.data.dtype,
-        PinnedSlabs(1 << 22) if engine.pool.data.is_cuda else PageableMemory(),
-        base=base_modules(engine.config, engine.loaded),
+        PinnedSlabs(1 << 22) if engine.pool.data.is_cuda and engine.targets.world == 1 else PageableMemory(),
+        base_embedding_layers(engine.config, engine.loaded),
+        modules=base_modules(engine.config, engine.loaded),
         fp8=engine.loaded.fp8_adapters,
     )
+    packed = packer.pack(adapter.digest, adapter.folder)
+    if packed.of_ranks is None:
+        return packed
+    return replace(packed, data=packed.of_ranks[engine.targets.rank], of_ranks=None)
