@@ -20,6 +20,7 @@ import triton.language as tl
 
 from .fp8_tensors import FP8
 from .kernel_variants import block_columns
+from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 from .tables import EXPERT_FIELDS, EXPERT_MODULES, FP8_ROWS, HOST_ROWS, HOST_UNIT, SlotTables
 
 # Slots, more than any table has.
@@ -28,16 +29,16 @@ _FIELDS = tl.constexpr(EXPERT_FIELDS)
 _MODULES = tl.constexpr(EXPERT_MODULES)
 _FP8_ROWS = tl.constexpr(FP8_ROWS)
 _HOST_ROWS, _HOST_BITS = tl.constexpr(HOST_ROWS), tl.constexpr(8 * HOST_UNIT)
-# Ranks of a program, and elements of x that it reads at a time.
-_RANKS, _COLUMNS = 16, 256
+# Ranks of a program. One of a pair reads so many times so many elements of x at a time.
+_RANKS, _PARTS, _COLUMNS = 16, 4, 256
 # Pairs of a program of the experts' products from which on those with B are computed before, unless its pairs are of at
 # most so many adapters, one after another.
 MANY, FUSED_RUNS = 64, 2
 _FUSED_RUNS = tl.constexpr(FUSED_RUNS)
 # Pairs per expert up to which each pair has programs of its own, which read A again for each.
 _FEW = 4
-# Programs that share the adapters of a block of 16 pairs.
-_ADAPTERS = 4
+# Programs that share the adapters of a block of few pairs; each of their warps reads so many elements of x at a time.
+_ADAPTERS, _WAYS, _WAY_COLUMNS = 4, 4, 128
 # Pairs of a program, and warps and elements of x read at a time, where an expert has many pairs. Each of the few
 # adapters among so few pairs has a product of all of them.
 _BLOCK, _BLOCK_WARPS, _BLOCK_COLUMNS = 16, 1, 256
@@ -167,29 +168,82 @@ def _rows_of(
 
 
 @triton.jit
+def _wait_for_x(FIRST: tl.constexpr, PDL: tl.constexpr):
+    """Wait for the kernel that computes x, unless that was done before, and only then let the next kernel start.
+
+    When it starts, everything before this kernel is thus complete, and it needs to wait for this kernel's output alone.
+    """
+    if FIRST > 0:
+        grid_dependency_wait(PDL)
+        launch_dependents(PDL)
+
+
+@triton.jit
 def _sum_of_pair(
-    x_ptr, pool_ptr, pages_ptr, first, host, rows, rows_ok, IN: tl.constexpr, KV_DIM: tl.constexpr,
-    ROWS_PER_PAGE: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_ptr, pool_ptr, pages_ptr, first, host, rows, rows_ok, FIRST: tl.constexpr, IN: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_R: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Return the products of rows of A with one row of x, before the sum over columns."""
+    """Return the products of rows of A with one row of x, ``[BLOCK_R]``."""
     PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
     UNIT: tl.constexpr = _HOST_BITS // pool_ptr.dtype.element_ty.primitive_bitwidth
-    columns = tl.arange(0, BLOCK_K)
-    acc = tl.zeros((BLOCK_R, BLOCK_K), dtype=tl.float32)
-    for k in range(0, IN, BLOCK_K):
-        row = first + rows * PER_ROW + k // KV_DIM
-        at = _rows_of(pages_ptr, row, rows_ok, host, UNIT, KV_DIM, ROWS_PER_PAGE, RESIDENCY)
-        ok = k + columns < IN
-        a = tl.load(pool_ptr + (at + k % KV_DIM)[:, None] + columns[None, :], mask=rows_ok[:, None] & ok[None, :],
-                    other=0.0)  # fmt: skip
-        x = tl.load(x_ptr + k + columns, mask=ok, other=0.0)
-        acc += a.to(tl.float32) * x.to(tl.float32)[None, :]
-    return acc
+    inner = tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK_R,), dtype=tl.float32)
+    for k in range(0, IN, PARTS * BLOCK_K):
+        column = k + tl.arange(0, PARTS) * BLOCK_K
+        row = first + rows[:, None] * PER_ROW + (column // KV_DIM)[None, :]
+        ok = rows_ok[:, None] & (column < IN)[None, :]
+        at = _rows_of(pages_ptr, row, ok, host, UNIT, KV_DIM, ROWS_PER_PAGE, RESIDENCY) + (column % KV_DIM)[None, :]
+        columns = column[:, None] + inner[None, :]
+        a = tl.load(
+            pool_ptr + at[:, :, None] + inner[None, None, :],
+            mask=rows_ok[:, None, None] & (columns < IN)[None, :, :],
+            other=0.0,
+        )
+        _wait_for_x(FIRST, PDL)
+        x = tl.load(x_ptr + columns, mask=columns < IN, other=0.0)
+        total += tl.sum(tl.sum(a.to(tl.float32) * x.to(tl.float32)[None, :, :], axis=2), axis=1)
+    return total
+
+
+@triton.jit
+def _sums_in_ways(
+    x_rows, pool_ptr, pages_ptr, first, host, rows, rows_ok, mine, FIRST: tl.constexpr, IN: tl.constexpr,
+    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_R: tl.constexpr, WAYS: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Return the products of rows of A with rows of x, ``[BLOCK_M, BLOCK_R]``; each warp multiplies its columns.
+
+    All of A that a round needs is on its way before the first product.
+    """
+    PER_ROW: tl.constexpr = (IN + KV_DIM - 1) // KV_DIM
+    UNIT: tl.constexpr = _HOST_BITS // pool_ptr.dtype.element_ty.primitive_bitwidth
+    inner = tl.arange(0, BLOCK_K)
+    acc = tl.zeros((WAYS, BLOCK_R, BLOCK_M), dtype=tl.float32)
+    for k in range(0, IN, WAYS * BLOCK_K):
+        column = k + tl.arange(0, WAYS) * BLOCK_K
+        row = first + rows[None, :] * PER_ROW + (column // KV_DIM)[:, None]
+        ok = rows_ok[None, :] & (column < IN)[:, None]
+        at = _rows_of(pages_ptr, row, ok, host, UNIT, KV_DIM, ROWS_PER_PAGE, RESIDENCY) + (column % KV_DIM)[:, None]
+        columns = column[:, None] + inner[None, :]
+        a = tl.load(
+            pool_ptr + at[:, :, None] + inner[None, None, :],
+            mask=rows_ok[None, :, None] & (columns < IN)[:, None, :],
+            other=0.0,
+        )
+        _wait_for_x(FIRST, PDL)
+        x = tl.load(
+            x_rows[None, None, :] + columns[:, :, None],
+            mask=mine[None, None, :] & (columns < IN)[:, :, None],
+            other=0.0,
+        )
+        acc = tl.dot(a.to(x.dtype), x, acc, input_precision="ieee")
+    return tl.trans(tl.sum(acc, axis=0))
 
 
 @triton.jit
 def _sums_of_block(
-    x_place, pool_ptr, pages_ptr, first, host, rows, rows_ok, mine, IN: tl.constexpr, KV_DIM: tl.constexpr,
+    x_rows, pool_ptr, pages_ptr, first, host, rows, rows_ok, mine, IN: tl.constexpr, KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -204,7 +258,7 @@ def _sums_of_block(
         ok = k + columns < IN
         a = tl.load(pool_ptr + (at + k % KV_DIM)[None, :] + columns[:, None], mask=ok[:, None] & rows_ok[None, :],
                     other=0.0)  # fmt: skip
-        x = tl.load(x_place + k, mask=mine[:, None] & ok[None, :], other=0.0)
+        x = tl.load(x_rows[:, None] + (k + columns)[None, :], mask=mine[:, None] & ok[None, :], other=0.0)
         acc = tl.dot(x, a.to(x.dtype), acc, input_precision="ieee")
     return acc
 
@@ -215,27 +269,37 @@ def _shrink_pairs_kernel(
     places_ptr, host_ptr, counts_ptr, layer, x_stride, pages_stride, slot_stride, IN: tl.constexpr,
     PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr, NUM_MODULES: tl.constexpr,
     KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr,
-    RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr, BLOCK_R: tl.constexpr, PARTS: tl.constexpr, BLOCK_K: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Multiply ``BLOCK_R`` rows of A of a module by one sorted pair's input."""
+    """Multiply ``BLOCK_R`` rows of A of a module by one sorted pair's input.
+
+    For down, the routing and the factors are read ahead of the wait: gate's and up's products, the kernel before, can
+    have started only when the routing was complete.
+    """
+    if FIRST == 0:
+        grid_dependency_wait(PDL)
+        launch_dependents(PDL)
     place, part = tl.program_id(0), tl.program_id(1)
     block, module = part // NUM_MODULES, part % NUM_MODULES
-    pair = tl.load(order_ptr + place)
+    pair = tl.load(order_ptr + place, cache_modifier=".cg")
     token = (pair // PER_TOKEN).to(tl.int64)
     slot = tl.load(slots_ptr + token)
+    expert = tl.load(experts_ptr + pair, cache_modifier=".cg")
     if slot == 0:
+        grid_dependency_wait(PDL)
         return
-    expert = tl.load(experts_ptr + pair)
     if RESIDENCY and FIRST == 0:
         if part == 0:
             _count(slot, 1, layer, expert, row_of_ptr, counts_ptr, slot_stride, EXPERTS)
     entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
     rank = tl.load(entry + 4)
-    if block * BLOCK_R >= rank:
-        return
     if module == 1:
         if source_of(entry, 1) == 0:
-            return
+            rank = 0
+    if block * BLOCK_R >= rank:
+        grid_dependency_wait(PDL)
+        return
     first, host = first_row(
         entry, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS, RESIDENCY
     )
@@ -244,16 +308,17 @@ def _shrink_pairs_kernel(
     x_row = x_ptr + (token if BY_TOKEN else place.to(tl.int64)) * x_stride
     pages = pages_ptr + slot * pages_stride
     if FP8 > 0 and first >= _FP8_ROWS:
-        acc = _sum_of_pair(
-            x_row, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rows, rows_ok, IN, KV_DIM, ROWS_PER_PAGE * FP8,
-            RESIDENCY, BLOCK_R, BLOCK_K,
+        sums = _sum_of_pair(
+            x_row, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rows, rows_ok, FIRST, IN, KV_DIM, ROWS_PER_PAGE * FP8,
+            RESIDENCY, BLOCK_R, PARTS, BLOCK_K, PDL,
         )  # fmt: skip
     else:
-        acc = _sum_of_pair(
-            x_row, pool_ptr, pages, first, host, rows, rows_ok, IN, KV_DIM, ROWS_PER_PAGE, RESIDENCY, BLOCK_R, BLOCK_K
-        )
+        sums = _sum_of_pair(
+            x_row, pool_ptr, pages, first, host, rows, rows_ok, FIRST, IN, KV_DIM, ROWS_PER_PAGE, RESIDENCY, BLOCK_R,
+            PARTS, BLOCK_K, PDL,
+        )  # fmt: skip
     out = h_ptr + (place * NUM_MODULES + module).to(tl.int64) * MAX_RANK + rows
-    tl.store(out, tl.sum(acc, axis=1).to(h_ptr.dtype.element_ty), mask=rows_ok)
+    tl.store(out, sums.to(h_ptr.dtype.element_ty), mask=rows_ok)
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -263,56 +328,74 @@ def _shrink_blocks_kernel(
     PER_TOKEN: tl.constexpr, BY_TOKEN: tl.constexpr, FIRST: tl.constexpr, NUM_MODULES: tl.constexpr,
     KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr,
     RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_R: tl.constexpr, WAYS: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Multiply A of a module by the inputs of a block of an expert's sorted pairs, for each adapter among them."""
+    """Multiply A of a module by the inputs of a block of an expert's sorted pairs, for each adapter among them.
+
+    ``WAYS`` 0: each warp multiplies all columns. What is read ahead of the wait is as in ``_shrink_pairs_kernel``.
+    """
+    if FIRST == 0:
+        grid_dependency_wait(PDL)
+        launch_dependents(PDL)
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
+        grid_dependency_wait(PDL)
         return
     module, number = tl.program_id(1), tl.program_id(2)
     places = start + tl.arange(0, BLOCK_M)
     places_ok = places < stop
-    tokens = tl.load(order_ptr + places, mask=places_ok, other=0).to(tl.int64) // PER_TOKEN
+    tokens = tl.load(order_ptr + places, mask=places_ok, other=0, cache_modifier=".cg").to(tl.int64) // PER_TOKEN
     slots = tl.load(slots_ptr + tokens, mask=places_ok, other=0)
-    x_rows = tokens if BY_TOKEN else places.to(tl.int64)
-    x_place = x_ptr + x_rows[:, None] * x_stride + tl.arange(0, BLOCK_K)[None, :]
+    x_rows = x_ptr + (tokens if BY_TOKEN else places.to(tl.int64)) * x_stride
     slot, highest = range_of_slots(slots)
     # Each of several programs takes every so many adapters.
     passed = 0
     while slot <= highest:
-        mine = slots == slot
-        entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
-        rank = tl.load(entry + 4)
-        if module == 1:
-            if source_of(entry, 1) == 0:
-                rank = 0
-        if passed % tl.num_programs(2) != number:
-            rank = 0
-        if RESIDENCY and FIRST == 0:
-            if (module == 0) & (passed % tl.num_programs(2) == number):
-                pairs = tl.sum(mine.to(tl.int32), axis=0)
-                _count(slot, pairs, layer, expert, row_of_ptr, counts_ptr, slot_stride, EXPERTS)
-        first, host = first_row(
-            entry, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS, RESIDENCY
-        )
-        for r in range(0, rank, BLOCK_R):
-            rows = r + tl.arange(0, BLOCK_R)
-            rows_ok = rows < rank
+        if passed % tl.num_programs(2) == number:
+            mine = slots == slot
+            entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + module)
+            rank = tl.load(entry + 4)
+            if module == 1:
+                if source_of(entry, 1) == 0:
+                    rank = 0
+            if RESIDENCY and FIRST == 0:
+                if module == 0:
+                    pairs = tl.sum(mine.to(tl.int32), axis=0)
+                    _count(slot, pairs, layer, expert, row_of_ptr, counts_ptr, slot_stride, EXPERTS)
+            first, host = first_row(
+                entry, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS, RESIDENCY
+            )
             pages = pages_ptr + slot * pages_stride
-            if FP8 > 0 and first >= _FP8_ROWS:
-                acc = _sums_of_block(
-                    x_place, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rows, rows_ok, mine, IN, KV_DIM,
-                    ROWS_PER_PAGE * FP8, RESIDENCY, BLOCK_M, BLOCK_R, BLOCK_K,
-                )  # fmt: skip
-            else:
-                acc = _sums_of_block(
-                    x_place, pool_ptr, pages, first, host, rows, rows_ok, mine, IN, KV_DIM, ROWS_PER_PAGE, RESIDENCY,
-                    BLOCK_M, BLOCK_R, BLOCK_K,
-                )  # fmt: skip
-            out = h_ptr + (places.to(tl.int64)[:, None] * NUM_MODULES + module) * MAX_RANK + rows[None, :]
-            tl.store(out, acc.to(h_ptr.dtype.element_ty), mask=mine[:, None] & rows_ok[None, :])
+            for r in range(0, rank, BLOCK_R):
+                rows = r + tl.arange(0, BLOCK_R)
+                rows_ok = rows < rank
+                if FP8 > 0 and first >= _FP8_ROWS:
+                    if WAYS > 0:
+                        acc = _sums_in_ways(
+                            x_rows, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rows, rows_ok, mine, FIRST, IN,
+                            KV_DIM, ROWS_PER_PAGE * FP8, RESIDENCY, BLOCK_M, BLOCK_R, WAYS, BLOCK_K, PDL,
+                        )  # fmt: skip
+                    else:
+                        acc = _sums_of_block(
+                            x_rows, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rows, rows_ok, mine, IN, KV_DIM,
+                            ROWS_PER_PAGE * FP8, RESIDENCY, BLOCK_M, BLOCK_R, BLOCK_K,
+                        )  # fmt: skip
+                else:
+                    if WAYS > 0:
+                        acc = _sums_in_ways(
+                            x_rows, pool_ptr, pages, first, host, rows, rows_ok, mine, FIRST, IN, KV_DIM, ROWS_PER_PAGE,
+                            RESIDENCY, BLOCK_M, BLOCK_R, WAYS, BLOCK_K, PDL,
+                        )  # fmt: skip
+                    else:
+                        acc = _sums_of_block(
+                            x_rows, pool_ptr, pages, first, host, rows, rows_ok, mine, IN, KV_DIM, ROWS_PER_PAGE,
+                            RESIDENCY, BLOCK_M, BLOCK_R, BLOCK_K,
+                        )  # fmt: skip
+                out = h_ptr + (places.to(tl.int64)[:, None] * NUM_MODULES + module) * MAX_RANK + rows[None, :]
+                tl.store(out, acc.to(h_ptr.dtype.element_ty), mask=mine[:, None] & rows_ok[None, :])
         passed += 1
         slot = next_slot(slots, slot, highest)
+    grid_dependency_wait(PDL)
 
 
 @triton.jit
@@ -322,8 +405,9 @@ def block_of_pairs(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.con
     """
     experts = tl.arange(0, EXPERTS_PAD)
     ok = experts < EXPERTS
-    first = tl.load(starts_ptr + experts, mask=ok, other=0)
-    last = tl.load(starts_ptr + experts + 1, mask=ok, other=0)
+    # Not through the L1 cache: a kernel that starts before the last one has ended may find an earlier layer's there.
+    first = tl.load(starts_ptr + experts, mask=ok, other=0, cache_modifier=".cg")
+    last = tl.load(starts_ptr + experts + 1, mask=ok, other=0, cache_modifier=".cg")
     blocks = (last - first + BLOCK_M - 1) // BLOCK_M
     ends = tl.cumsum(blocks, axis=0)
     expert = tl.sum((ok & (ends <= block)).to(tl.int32), axis=0)
@@ -334,66 +418,109 @@ def block_of_pairs(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.con
 
 
 @triton.jit
-def _part_of_block(
-    h_rows, pool_ptr, pages_ptr, first, host, rank, column, columns_ok, mine, OUT: tl.constexpr, KV_DIM: tl.constexpr,
-    ROWS_PER_PAGE: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_R: tl.constexpr,
+def _factor_of(
+    modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot, layer, expert, column, slot_stride,
+    MODULE: tl.constexpr, FIRST: tl.constexpr, KV_DIM: tl.constexpr, RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
-    """Return ``B^T h`` of an adapter's pairs from output ``column`` on, ``[BLOCK_M, BLOCK_N]``."""
+    """Return a module's rank, which of ``h`` it uses, its scale, and where B lies from output ``column`` on."""
+    entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + MODULE)
+    rank = tl.load(entry + 4)
+    source = source_of(entry, MODULE)
+    scale = tl.load(scales_ptr + slot.to(tl.int64) * (slot_stride // _FIELDS) + layer * _MODULES + FIRST + MODULE)
+    first, host = first_row(
+        entry + 2, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS, RESIDENCY
+    )
+    return rank, source, scale, first + column // KV_DIM, host
+
+
+@triton.jit
+def _ranks_of_b(
+    pool_ptr, fp8_pool_ptr, pages_ptr, first, host, rows, rank, column, columns_ok, OUT: tl.constexpr,
+    KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
+    BLOCK_N: tl.constexpr, dtype: tl.constexpr,
+):  # fmt: skip
+    """Return ranks ``rows`` of B from output ``column`` on, ``[ranks, BLOCK_N]`` in ``dtype``."""
     PER_ROW: tl.constexpr = (OUT + KV_DIM - 1) // KV_DIM
     UNIT: tl.constexpr = _HOST_BITS // pool_ptr.dtype.element_ty.primitive_bitwidth
-    columns = tl.arange(0, BLOCK_N)
-    part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for r in range(0, rank, BLOCK_R):
-        rows = r + tl.arange(0, BLOCK_R)
-        rows_ok = rows < rank
-        at = _rows_of(pages_ptr, first + rows * PER_ROW, rows_ok, host, UNIT, KV_DIM, ROWS_PER_PAGE, RESIDENCY)
-        b = tl.load(pool_ptr + (at + column % KV_DIM)[:, None] + columns[None, :],
-                    mask=rows_ok[:, None] & columns_ok[None, :], other=0.0)  # fmt: skip
-        h = tl.load(h_rows[:, None] + rows[None, :], mask=mine[:, None] & rows_ok[None, :], other=0.0)
-        part = tl.dot(h, b.to(h.dtype), part, input_precision="ieee")
-    return part
+    FP8_UNIT: tl.constexpr = _HOST_BITS // 8
+    ok = rows < rank
+    in_row = column % KV_DIM + tl.arange(0, BLOCK_N)
+    if FP8 > 0 and first >= _FP8_ROWS:
+        at = _rows_of(
+            pages_ptr, first - _FP8_ROWS + rows * PER_ROW, ok, host, FP8_UNIT, KV_DIM, ROWS_PER_PAGE * FP8, RESIDENCY
+        )
+        b = tl.load(fp8_pool_ptr + at[:, None] + in_row[None, :], mask=ok[:, None] & columns_ok[None, :],
+                    other=0.0).to(dtype)  # fmt: skip
+    else:
+        at = _rows_of(pages_ptr, first + rows * PER_ROW, ok, host, UNIT, KV_DIM, ROWS_PER_PAGE, RESIDENCY)
+        b = tl.load(pool_ptr + at[:, None] + in_row[None, :], mask=ok[:, None] & columns_ok[None, :],
+                    other=0.0).to(dtype)  # fmt: skip
+    return b
+
+
+@triton.jit
+def _ranks_of_h(h_ptr, places, source, rows, rank, mine, NUM_MODULES: tl.constexpr, MAX_RANK: tl.constexpr):
+    """Return ranks ``rows`` of shrunk inputs, ``[pairs, ranks]``, with zeros for pairs that are not ``mine``."""
+    h_rows = h_ptr + (places.to(tl.int64) * NUM_MODULES + source) * MAX_RANK
+    return tl.load(h_rows[:, None] + rows[None, :], mask=mine[:, None] & (rows < rank)[None, :], other=0.0)
 
 
 @triton.jit
 def add_expert_lora(
-    acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slots,
-    lowest, highest, places, expert, column, columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr,
-    FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr,
+    acc, second, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
+    slots, lowest, highest, places, expert, column, columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr,
+    MODULES: tl.constexpr, FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
-    EXPERTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    EXPERTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Add ``scale * B^T h`` of each pair's adapter to ``acc [BLOCK_M, BLOCK_N]``, from output ``column`` on.
 
-    ``slots [BLOCK_M]`` are the pairs' adapters, 0 for none and for rows without a pair, with their ``range_of_slots``;
-    ``places`` their sorted places.
+    With two ``MODULES``, that of the following one is added to ``second``. ``slots [BLOCK_M]`` are the pairs' adapters,
+    0 for none and for rows without a pair, with their ``range_of_slots``; ``places`` their sorted places. ``PDL``: the
+    kernel before is ``shrink_experts``, and only ``h`` is read behind the wait for it.
     """
     slot = lowest
+    dtype: tl.constexpr = h_ptr.dtype.element_ty
     while slot <= highest:
-        entry = module_entry(modules_ptr, slot, layer, slot_stride, FIRST + MODULE)
-        rank = tl.load(entry + 4)
-        source = source_of(entry, MODULE)
-        scale = tl.load(scales_ptr + slot.to(tl.int64) * (slot_stride // _FIELDS) + layer * _MODULES + FIRST + MODULE)
-        first, host = first_row(
-            entry + 2, slot, layer, expert, row_of_ptr, places_ptr, host_ptr, slot_stride, EXPERTS, RESIDENCY
-        )
-        first += column // KV_DIM
-        h_rows = h_ptr + (places.to(tl.int64) * NUM_MODULES + source) * MAX_RANK
+        mine = slots == slot
         pages = pages_ptr + slot * pages_stride
-        if FP8 > 0 and first >= _FP8_ROWS:
-            part = _part_of_block(
-                h_rows, fp8_pool_ptr, pages, first - _FP8_ROWS, host, rank, column, columns_ok, slots == slot, OUT,
-                KV_DIM, ROWS_PER_PAGE * FP8, RESIDENCY, BLOCK_M, BLOCK_N, BLOCK_R,
+        rank, source, scale, first, host = _factor_of(
+            modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot, layer, expert, column, slot_stride, MODULE,
+            FIRST, KV_DIM, RESIDENCY, EXPERTS,
+        )  # fmt: skip
+        most = rank
+        if MODULES == 2:
+            rank2, source2, scale2, first2, host2 = _factor_of(
+                modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot, layer, expert, column, slot_stride,
+                MODULE + 1, FIRST, KV_DIM, RESIDENCY, EXPERTS,
             )  # fmt: skip
-        else:
-            part = _part_of_block(
-                h_rows, pool_ptr, pages, first, host, rank, column, columns_ok, slots == slot, OUT, KV_DIM,
-                ROWS_PER_PAGE, RESIDENCY, BLOCK_M, BLOCK_N, BLOCK_R,
+            most = tl.maximum(rank, rank2)
+            part2 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        # One stage: a pipeline would read h ahead of the wait.
+        for r in tl.range(0, most, BLOCK_R, num_stages=1):
+            rows = r + tl.arange(0, BLOCK_R)
+            b = _ranks_of_b(
+                pool_ptr, fp8_pool_ptr, pages, first, host, rows, rank, column, columns_ok, OUT, KV_DIM, ROWS_PER_PAGE,
+                FP8, RESIDENCY, BLOCK_N, dtype,
             )  # fmt: skip
+            if MODULES == 2:
+                b2 = _ranks_of_b(
+                    pool_ptr, fp8_pool_ptr, pages, first2, host2, rows, rank2, column, columns_ok, OUT, KV_DIM,
+                    ROWS_PER_PAGE, FP8, RESIDENCY, BLOCK_N, dtype,
+                )  # fmt: skip
+            grid_dependency_wait(PDL)
+            h = _ranks_of_h(h_ptr, places, source, rows, rank, mine, NUM_MODULES, MAX_RANK)
+            if MODULES == 2:
+                h2 = _ranks_of_h(h_ptr, places, source2, rows, rank2, mine, NUM_MODULES, MAX_RANK)
+                part2 = tl.dot(h2, b2, part2, input_precision="ieee")
+            part = tl.dot(h, b, part, input_precision="ieee")
         # An adapter whose factors are not finite must not change the pairs of others.
-        acc += tl.where((slots == slot)[:, None], part * scale, 0.0)
+        acc += tl.where(mine[:, None], part * scale, 0.0)
+        if MODULES == 2:
+            second += tl.where(mine[:, None], part2 * scale2, 0.0)
         slot = next_slot(slots, slot, highest)
-    return acc
+    return acc, second
 
 
 @triton.jit(do_not_specialize=["layer"])
@@ -422,11 +549,11 @@ def _expand_blocks_kernel(
     slots = tl.load(slots_ptr + tokens, mask=rows_ok, other=0)
     lowest, highest = range_of_slots(slots)
     for module in tl.static_range(NUM_MODULES):
-        acc = add_expert_lora(
-            tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32), h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr,
+        acc, _ = add_expert_lora(
+            tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32), 0, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr,
             scales_ptr, row_of_ptr, places_ptr, host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer,
-            pages_stride, slot_stride, module, FIRST, NUM_MODULES, OUT, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY,
-            EXPERTS, BLOCK_M, BLOCK_N, 16,
+            pages_stride, slot_stride, module, 1, FIRST, NUM_MODULES, OUT, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8,
+            RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, False,
         )  # fmt: skip
         out = out_ptr + (rows.to(tl.int64)[:, None] * NUM_MODULES + module) * OUT + n[None, :]
         tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
@@ -451,13 +578,15 @@ def shrink_experts(
     pairs_a_block: int,
     *,
     by_pair: bool = True,
+    overlapped: bool = False,
 ) -> torch.Tensor:
     """Compute the products with A of ``modules`` modules from ``first`` on: ``[pairs, modules, max_rank]``.
 
     ``x`` is ``[tokens, in]`` for gate and up, ``[pairs, in]`` by sorted pairs for down, with contiguous rows;
     ``routing`` is that of ``experts.route``. Where an expert has few pairs, each has programs of its own, if
     ``by_pair``; otherwise the order of a pair's sums is the same for any number of pairs. Rows of pairs without an
-    adapter, and ranks beyond the adapter's, are undefined.
+    adapter, and ranks beyond the adapter's, are undefined. ``overlapped``: the next kernel may start at once, and must
+    wait before it reads them or writes anything. Before that it may read what is older than these products.
     """
     experts, _, order, starts = routing
     pairs, inputs, (pool, tables) = order.shape[0], x.shape[1], (lora.pool, lora.tables)
@@ -467,7 +596,7 @@ def shrink_experts(
         "IN": inputs, "PER_TOKEN": experts.shape[1], "BY_TOKEN": first == 0,
         "FIRST": first, "NUM_MODULES": modules, "KV_DIM": lora.kv_dim, "ROWS_PER_PAGE": pool.shape[1] // lora.kv_dim,
         "MAX_RANK": lora.max_rank, "FP8": tables.fp8_rows, "RESIDENCY": tables.residency is not None,
-        "EXPERTS": starts.shape[0] - 1, "BLOCK_R": _RANKS,
+        "EXPERTS": starts.shape[0] - 1, "BLOCK_R": _RANKS, **(pdl_options(x) if overlapped else {"PDL": False}),
     }  # fmt: skip
     tensors = lora.slots, tables.pages, tables.experts, *lora.residency, lora.layer
     strides = x.stride(0), tables.pages.stride(0), tables.experts.stride(0)
@@ -475,14 +604,21 @@ def shrink_experts(
     few_pairs = 1 if tables.residency is not None else _FEW
     if by_pair and pairs <= few_pairs * (starts.shape[0] - 1):
         grid = pairs, modules * triton.cdiv(lora.max_rank, _RANKS)
-        _shrink_pairs_kernel[grid](x, h, *lora.pools, order, experts, *tensors, *strides, BLOCK_K=columns, **common)
+        # One stage in both kernels of few pairs: a pipeline would read x ahead of the wait.
+        _shrink_pairs_kernel[grid](
+            x, h, *lora.pools, order, experts, *tensors, *strides, PARTS=_PARTS, BLOCK_K=columns, num_stages=1, **common
+        )  # fmt: skip
         return h
     count, few = starts.shape[0] - 1, pairs_a_block < MANY
     block = pairs_a_block if few else _BLOCK
-    _shrink_blocks_kernel[(pairs // block + min(pairs, count), modules, _ADAPTERS if pairs_a_block == 16 else 1)](
+    options = (
+        {"WAYS": _WAYS, "BLOCK_K": block_columns(lora.kv_dim, _WAY_COLUMNS), "num_warps": _WAYS, "num_stages": 1}
+        if few
+        else {"WAYS": 0, "BLOCK_K": min(columns, _BLOCK_COLUMNS), "num_warps": _BLOCK_WARPS}
+    )
+    _shrink_blocks_kernel[(pairs // block + min(pairs, count), modules, _ADAPTERS if few else 1)](
         x, h, *lora.pools, order, starts, *tensors, *strides, EXPERTS_PAD=triton.next_power_of_2(count),
-        BLOCK_M=block, BLOCK_K=min(columns, 256 if few else _BLOCK_COLUMNS), num_warps=4 if few else _BLOCK_WARPS,
-        **common,
+        BLOCK_M=block, **options, **common,
     )  # fmt: skip
     return h
 

@@ -31,7 +31,7 @@ from .fp8 import quantise_rows
 from .fp8_tensors import BLOCK, Fp8Stack
 from .kernel_variants import block_columns
 from .mxfp4 import MXFP4_BLOCK, Mxfp4Stack
-from .pdl import has_sm90
+from .pdl import grid_dependency_wait, has_sm90, launch_dependents, pdl_options
 
 
 class Routing(NamedTuple):
@@ -102,6 +102,8 @@ CONFIGS = {
 }  # fmt: skip
 # Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
 _SORTED, _BLOCKS = 64, 16
+# Pairs up to which each such program counts all of them itself, so many at a time.
+_COUNTED_BY_ALL, _COUNTED = 2048, 1024
 # Features of a program that combines the experts of a token.
 _COMBINED = 1024
 _SCALE_BLOCK = tl.constexpr(BLOCK)
@@ -154,9 +156,11 @@ def _of_best_groups(
 def _route_kernel(
     logits_ptr, correction_ptr, experts_ptr, weights_ptr, stride, EXPERTS: tl.constexpr, PER_TOKEN: tl.constexpr,
     RENORMALISED: tl.constexpr, SIGMOID: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr, SCALE: tl.constexpr,
-    EXPERTS_PAD: tl.constexpr, PER_TOKEN_PAD: tl.constexpr, GROUPS_PAD: tl.constexpr,
+    EXPERTS_PAD: tl.constexpr, PER_TOKEN_PAD: tl.constexpr, GROUPS_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Choose the experts of a token; of equal ones the first."""
+    launch_dependents(PDL)
+    grid_dependency_wait(PDL)
     row = tl.program_id(0).to(tl.int64)
     experts, places = tl.arange(0, EXPERTS_PAD), tl.arange(0, PER_TOKEN_PAD)
     logits = tl.load(logits_ptr + row * stride + experts, mask=experts < EXPERTS, other=-float("inf")).to(tl.float32)
@@ -189,9 +193,12 @@ def _route_kernel(
 
 @triton.jit(do_not_specialize=["pairs"])
 def _count_kernel(
-    experts_ptr, counts_ptr, pairs, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, SORTED: tl.constexpr
+    experts_ptr, counts_ptr, pairs, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr, SORTED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Count the pairs of each expert among ``SORTED`` pairs."""
+    launch_dependents(PDL)
+    grid_dependency_wait(PDL)
     block, bounds = tl.program_id(0), tl.arange(0, EXPERTS_PAD)
     pair = block * SORTED + tl.arange(0, SORTED)
     expert = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS)
@@ -202,21 +209,32 @@ def _count_kernel(
 @triton.jit(do_not_specialize=["pairs", "blocks"])
 def _sort_kernel(
     experts_ptr, counts_ptr, order_ptr, starts_ptr, pairs, blocks, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.constexpr,
-    SORTED: tl.constexpr, BLOCKS: tl.constexpr,
+    SORTED: tl.constexpr, BLOCKS: tl.constexpr, COUNTED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Place ``SORTED`` pairs behind all of smaller experts and all earlier ones of the same.
 
-    ``counts [blocks, EXPERTS_PAD]`` are those of ``_count_kernel``, which are read ``BLOCKS`` at a time.
+    ``counts [blocks, EXPERTS_PAD]`` are those of ``_count_kernel``, which are read ``BLOCKS`` at a time. ``COUNTED``
+    above 0: the program counts instead, so many pairs at a time.
     """
+    launch_dependents(PDL)
+    grid_dependency_wait(PDL)
     block, bounds = tl.program_id(0), tl.arange(0, EXPERTS_PAD)
     total = tl.zeros((EXPERTS_PAD,), dtype=tl.int32)
     earlier = tl.zeros((EXPERTS_PAD,), dtype=tl.int32)
-    for first in range(0, blocks, BLOCKS):
-        rows = first + tl.arange(0, BLOCKS)
-        place = counts_ptr + rows[:, None] * EXPERTS_PAD + bounds[None, :]
-        counts = tl.load(place, mask=(rows < blocks)[:, None], other=0)
-        total += tl.sum(counts, axis=0)
-        earlier += tl.sum(tl.where((rows < block)[:, None], counts, 0), axis=0)
+    if COUNTED > 0:
+        for first in range(0, pairs, COUNTED):
+            others = first + tl.arange(0, COUNTED)
+            # What is not to be counted goes behind the experts, where nothing is read.
+            expert = tl.load(experts_ptr + others, mask=others < pairs, other=EXPERTS)
+            total += tl.histogram(expert, EXPERTS_PAD)
+            earlier += tl.histogram(tl.where(others < block * SORTED, expert, EXPERTS), EXPERTS_PAD)
+    else:
+        for first in range(0, blocks, BLOCKS):
+            rows = first + tl.arange(0, BLOCKS)
+            place = counts_ptr + rows[:, None] * EXPERTS_PAD + bounds[None, :]
+            counts = tl.load(place, mask=(rows < blocks)[:, None], other=0)
+            total += tl.sum(counts, axis=0)
+            earlier += tl.sum(tl.where((rows < block)[:, None], counts, 0), axis=0)
     starts = tl.cumsum(total, axis=0) - total
     if block == 0:
         tl.store(starts_ptr + bounds, starts, mask=bounds <= EXPERTS)
@@ -346,19 +364,26 @@ def _gate_up_kernel(
     EXPERTS_PAD: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
-    DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr,
+    DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
     ``LIMIT`` above 0: that of ``ClampedSwiglu``. ``MAX_RANK`` 0: without adapters. ``DELTAS``: blocks that are not
     fused have those of ``expand_experts``.
+
+    With adapters, the kernel before is ``shrink_experts``, which lets this one start only when all before itself is
+    complete: the products with the experts need no wait. What comes next, too, starts when the routing is complete.
     """
+    if MAX_RANK == 0:
+        grid_dependency_wait(PDL)
+    launch_dependents(PDL)
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
+        grid_dependency_wait(PDL)
         return
     rows, n = start + tl.arange(0, BLOCK_M), tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows_ok, n_ok, columns = rows < stop, n < INNER, tl.arange(0, BLOCK_K)
-    tokens = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64) // PER_TOKEN
+    tokens = tl.load(order_ptr + rows, mask=rows_ok, other=0, cache_modifier=".cg").to(tl.int64) // PER_TOKEN
     x_place = x_ptr + tokens[:, None] * x_stride + columns[None, :]
     w_place = w_ptr + (expert.to(tl.int64) * 2 * INNER + n)[None, :] * HIDDEN + columns[:, None]
     column = tl.program_id(1) * BLOCK_N
@@ -402,16 +427,12 @@ def _gate_up_kernel(
             up += tl.load(place + INNER, mask=ok, other=0.0).to(tl.float32)
     if MAX_RANK > 0:
         if fused:
-            gate = add_expert_lora(
-                gate, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
-                host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 0, 2,
-                INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
+            gate, up = add_expert_lora(
+                gate, up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
+                host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 0,
+                2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, PDL,
             )  # fmt: skip
-            up = add_expert_lora(
-                up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr,
-                slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 1, 0, 2, INNER,
-                KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
-            )  # fmt: skip
+        grid_dependency_wait(PDL)  # a block without adapters, too
     if LIMIT > 0:
         gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
         up = 1.0 + tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
@@ -433,23 +454,28 @@ def _down_kernel(
     PER_TOKEN: tl.constexpr, BIASED: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
     MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr,
-    PACKED: tl.constexpr,
+    PACKED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
-    ``MAX_RANK`` and ``DELTAS`` are those of ``_gate_up_kernel``.
+    ``MAX_RANK``, ``DELTAS``, and when a kernel starts, are those of ``_gate_up_kernel``. Without adapters, the routing
+    alone is read ahead of the wait.
     """
+    launch_dependents(PDL)
     expert, start, stop = block_of_pairs(starts_ptr, tl.program_id(0), EXPERTS, EXPERTS_PAD, BLOCK_M)
     if expert >= EXPERTS:
+        grid_dependency_wait(PDL)
         return
     rows, n = start + tl.arange(0, BLOCK_M), tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows_ok, n_ok, columns = rows < stop, n < HIDDEN, tl.arange(0, BLOCK_K)
     x_place = inner_ptr + rows.to(tl.int64)[:, None] * INNER + columns[None, :]
     w_place = w_ptr + (expert.to(tl.int64) * HIDDEN + n)[None, :] * INNER + columns[:, None]
-    pairs = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64)
+    pairs = tl.load(order_ptr + rows, mask=rows_ok, other=0, cache_modifier=".cg").to(tl.int64)
     if MAX_RANK > 0:
         slots = tl.load(slots_ptr + pairs // PER_TOKEN, mask=rows_ok, other=0)
         lowest, highest = range_of_slots(slots)
+    else:
+        grid_dependency_wait(PDL)
     column = tl.program_id(1) * BLOCK_N
     acc = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     if SCALES == 3:
@@ -478,19 +504,24 @@ def _down_kernel(
             acc += tl.load(place, mask=rows_ok[:, None] & n_ok[None, :], other=0.0).to(tl.float32)
     if MAX_RANK > 0:
         if fused:
-            acc = add_expert_lora(
-                acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
-                host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1,
-                HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16,
+            acc, _ = add_expert_lora(
+                acc, 0, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
+                host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 1, 2,
+                1, HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, PDL,
             )  # fmt: skip
+        grid_dependency_wait(PDL)
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
     out_place = out_ptr + pairs[:, None] * HIDDEN + n[None, :]
     tl.store(out_place, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
 
 
 @triton.jit
-def _combine_kernel(parts_ptr, out_ptr, HIDDEN: tl.constexpr, PER_TOKEN: tl.constexpr, BLOCK: tl.constexpr):
+def _combine_kernel(
+    parts_ptr, out_ptr, HIDDEN: tl.constexpr, PER_TOKEN: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr
+):  # fmt: skip
     """Add up the outputs of a token's experts, best first."""
+    launch_dependents(PDL)
+    grid_dependency_wait(PDL)
     row, n = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), dtype=tl.float32)
     for place in tl.static_range(PER_TOKEN):
@@ -522,14 +553,17 @@ def route(logits: torch.Tensor, per_token: int, *, renormalised: bool, sigmoid: 
         GROUPS=sigmoid.groups if sigmoid else 1, KEPT=sigmoid.kept_groups if sigmoid else 1,
         SCALE=sigmoid.scale if sigmoid else 1.0, EXPERTS_PAD=triton.next_power_of_2(experts),
         PER_TOKEN_PAD=triton.next_power_of_2(per_token),
-        GROUPS_PAD=triton.next_power_of_2(sigmoid.groups) if sigmoid else 1, num_warps=1,
+        GROUPS_PAD=triton.next_power_of_2(sigmoid.groups) if sigmoid else 1, num_warps=1, **pdl_options(logits),
     )  # fmt: skip
     blocks, pad = triton.cdiv(pairs, _SORTED), triton.next_power_of_2(experts + 1)
-    counts = torch.empty(blocks, pad, dtype=torch.int32, device=logits.device)
-    _count_kernel[(blocks,)](chosen, counts, pairs, EXPERTS=experts, EXPERTS_PAD=pad, SORTED=_SORTED)
+    common = {"EXPERTS": experts, "EXPERTS_PAD": pad, "SORTED": _SORTED, **pdl_options(logits)}
+    counts, counted = chosen, _COUNTED  # nothing is read there
+    if pairs > _COUNTED_BY_ALL:
+        counts, counted = torch.empty(blocks, pad, dtype=torch.int32, device=logits.device), 0
+        _count_kernel[(blocks,)](chosen, counts, pairs, **common)
     _sort_kernel[(blocks,)](
-        chosen, counts, order, starts, pairs, blocks, EXPERTS=experts, EXPERTS_PAD=pad, SORTED=_SORTED, BLOCKS=_BLOCKS
-    )
+        chosen, counts, order, starts, pairs, blocks, BLOCKS=_BLOCKS, COUNTED=counted, **common
+    )  # fmt: skip
     return Routing(chosen, weights, order, starts)
 
 
@@ -627,6 +661,7 @@ def grouped_experts(
         "MAX_RANK": lora.max_rank if lora else 0, "SCALES": form, "DELTAS": before,
         "FP8": lora.tables.fp8_rows if lora else 0, "PACKED": packs_two(x),
         "RESIDENCY": lora is not None and lora.tables.residency is not None,
+        **({"PDL": False} if before else pdl_options(x)),
     }  # fmt: skip
     activated = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)
@@ -634,7 +669,7 @@ def grouped_experts(
     def adapters(x: torch.Tensor, first: int, modules: int, width: int) -> tuple[object, ...]:
         if lora is None:
             return (x,) * 11 + (0, 0, 0)  # nothing is read
-        h = shrink_experts(x, lora, routing, first, modules, config.pairs, by_pair=fixed is None)
+        h = shrink_experts(x, lora, routing, first, modules, config.pairs, by_pair=fixed is None, overlapped=not before)
         deltas = expand_experts(h, lora, routing, first, width, config.pairs) if before else h
         tables = lora.tables
         pointers = h, *lora.pools, lora.slots, tables.pages, tables.experts, tables.expert_scales, *lora.residency[:3]
@@ -653,7 +688,9 @@ def grouped_experts(
         routing.weights, parts, *adapters(activated, 2, 1, hidden), BIASED=down_bias is not None, **tile,
     )  # fmt: skip
     block = min(_COMBINED, triton.next_power_of_2(hidden))
-    _combine_kernel[(tokens, triton.cdiv(hidden, block))](parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block)
+    _combine_kernel[(tokens, triton.cdiv(hidden, block))](
+        parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block, **pdl_options(x)
+    )
     return out
 
 

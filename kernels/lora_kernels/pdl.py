@@ -2,6 +2,11 @@
 
 A program that starts early may read what no kernel of this step writes (weights, tables, its tile), and must wait
 before anything else, writes included.
+
+A kernel all of whose programs wait before they launch dependents, or end, starts the next one when everything before
+itself is complete. The next one may then read all of that at once, and waits for that one kernel's output alone:
+experts are multiplied while the adapters' first products are computed (``expert_lora.py``). They read the step's
+routing past the L1 cache.
 """
 
 from __future__ import annotations

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import cache
 
 import pytest
 from lorikeet_testing.compiled import compiler_process
 
 
+@cache
+def compiled(*which: str) -> dict[str, str]:
+    kernels: dict[str, str] = json.loads(compiler_process("compiled_experts", *which))
+    return kernels
+
+
 @pytest.mark.parametrize(
-    ("which", "count"), [((), 44), pytest.param(("every",), 62, marks=pytest.mark.long)], ids=["largest", "every"]
+    ("which", "count"), [((), 49), pytest.param(("every",), 67, marks=pytest.mark.long)], ids=["largest", "every"]
 )
 def test_products_use_matrix_instructions_and_nothing_spills(which: tuple[str, ...], count: int) -> None:
-    kernels: dict[str, str] = json.loads(compiler_process("compiled_experts", *which))
+    kernels = compiled(*which)
     assert len(kernels) == count
     for name, ptx in kernels.items():
         assert ".local" not in ptx, f"{name} keeps registers in memory"
@@ -28,7 +36,54 @@ def test_products_use_matrix_instructions_and_nothing_spills(which: tuple[str, .
             assert "mul.bf16x2" in ptx, "two values at a time"
             assert "mul.ftz" not in ptx and "wgmma.mma_async.sync.aligned.m64n" in ptx, name
     counting = [name for name, ptx in kernels.items() if "atom.global.gpu.relaxed.add" in ptx]
-    assert len(counting) == 2 and all(name.startswith("_shrink") for name in counting)
+    assert len(counting) == 3 and all(name.startswith("_shrink") for name in counting)
     for kind in ("_gate_up_kernel", "_down_kernel", "_shrink_blocks_kernel"):  # rows of host memory as the pool's
         copies = [{name.endswith("in part"): ptx.count("cp.async.c")} for name, ptx in kernels.items() if kind in name]
         assert {each[True] for each in copies if True in each} <= {each[False] for each in copies if False in each}
+
+
+def before_the_wait(ptx: str) -> str:
+    """Return the instructions that some path from a kernel's entry reaches without waiting."""
+    lines = ptx[ptx.index("{") :].splitlines()
+    labels = {label[1]: index for index, line in enumerate(lines) if (label := re.match(r"\s*(\$\w+):", line))}
+    reached: set[int] = set()
+    starts = [0]
+    while starts:
+        for index in range(starts.pop(), len(lines)):
+            if index in reached or "griddepcontrol.wait" in lines[index]:
+                break
+            reached.add(index)
+            if branch := re.match(r"\s*(@\S+\s+)?bra(?:\.uni)?\s+(\$\w+)", lines[index]):
+                starts.append(labels[branch[2]])
+            if re.match(r"\s*(bra|ret)\b", lines[index]):
+                break
+    return "\n".join(lines[index] for index in sorted(reached))
+
+
+def test_nothing_is_written_and_no_kernel_ends_before_the_wait() -> None:
+    """The kernel behind a shrink counts on all before the shrink being complete when it starts."""
+    checked = set()
+    for name, ptx in compiled().items():
+        if "griddepcontrol" not in ptx:
+            continue
+        early, kind = before_the_wait(ptx), name.split()[0] + (" adapted" if "adapted" in name else "")
+        checked.add(kind)
+        for written in ("st.global", "atom.global", "ret;"):
+            assert written not in early, name
+        if kind.startswith("_shrink"):
+            assert "griddepcontrol.launch_dependents" not in early, name
+        elif kind in ("_gate_up_kernel adapted", "_down_kernel adapted"):
+            assert "mma" in early, f"{name} waits before its products"
+        elif kind == "_down_kernel":
+            assert set(re.findall(r"ld\.global\S*", early)) == {"ld.global.cg.b32"}, (
+                f"{name} reads more than the routing"
+            )
+        else:
+            assert "ld.global" not in early and "cp.async" not in early, name
+        if kind == "_gate_up_kernel":
+            assert "griddepcontrol.launch_dependents" not in early, name
+    assert checked >= {
+        "_route_kernel", "_count_kernel", "_sort_kernel", "_shrink_pairs_kernel adapted",
+        "_shrink_blocks_kernel adapted", "_gate_up_kernel", "_gate_up_kernel adapted", "_down_kernel",
+        "_down_kernel adapted", "_combine_kernel",
+    }  # fmt: skip

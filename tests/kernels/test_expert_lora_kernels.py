@@ -302,3 +302,51 @@ def test_launches_grow_with_the_pairs_and_not_with_adapters_times_experts(monkey
             f"_shrink_{'pairs' if by_pair else 'blocks'}_kernel": shrinks, "_gate_up_kernel": blocks,
             "_down_kernel": blocks,
         }  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE == "cpu", reason="only GPUs start a kernel before the last one has ended")
+@pytest.mark.parametrize("tokens", [3, 40, 90])
+def test_kernels_that_start_early_read_what_those_before_have_written(
+    tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers behind one another in a graph, whose buffers are those of earlier layers, against one kernel at a time."""
+    experts, hidden, inner, layers = 16, 512, 256, 6
+    pool, tables = _memory(experts, 0, pages=4000)
+    place(pool, tables, ExpertShapes(experts, hidden, inner))
+    weights = [
+        ((torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE),
+         (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(DTYPE),
+         torch.randn(experts, hidden, device=DEVICE).to(DTYPE)) for _ in range(layers)
+    ]  # fmt: skip
+    x = torch.zeros(tokens, hidden, device=DEVICE, dtype=DTYPE)
+    slots = torch.zeros(tokens, dtype=torch.int32, device=DEVICE)
+    lora = StepLora(slots, pool.layer(LAYER), tables, LAYER, KV_DIM, 32)
+
+    def captured() -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+        def run() -> torch.Tensor:
+            out = x
+            for gate_up, down, router in weights:
+                normed = F.rms_norm(out, (hidden,))
+                routing = route(normed @ router.T, 2, renormalised=True)
+                out = grouped_experts(normed, gate_up, down, routing, "silu", None, lora)
+            return out
+
+        run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = run()
+        return graph, out
+
+    early, got = captured()
+    for module in (kernels, expert_lora):
+        monkeypatch.setattr(module, "pdl_options", lambda x: {"PDL": False})
+    single, want = captured()
+    for number in range(200):
+        x.copy_(torch.randn(tokens, hidden, device=DEVICE))
+        slots.copy_(torch.randint(0, len(ADAPTERS) + 1, (tokens,)) if number % 8 else torch.zeros(tokens))
+        got.fill_(torch.nan)
+        early.replay()
+        single.replay()
+        torch.testing.assert_close(got, want, rtol=0, atol=0)

@@ -26,6 +26,8 @@ from .compiled_shapes import elements
 
 EVERY = "every" in sys.argv[1:]
 EXPERTS, PER_TOKEN, HIDDEN, INNER, KV_DIM = 128, 8, 2048, 768, 512
+# Tokens whose shrinks have programs of blocks of pairs.
+BLOCKS = 200
 
 
 def main() -> None:
@@ -64,6 +66,9 @@ def main() -> None:
             grouped_experts(x, *plain, routing, "silu", None, lora)
             if tokens in (_least(plain[0])[0], _least(plain[0])[-1]):
                 grouped_experts(x, *plain, routing, "silu", None, lora._replace(tables=partial))
+        for each in (tables, partial):  # several pairs an expert, in the smallest configuration
+            x, routing, lora = _step(BLOCKS, each)
+            grouped_experts(x, *plain, routing, "silu", None, lora)
         least, *_, most = _least(by_row[0])
         x, routing, _ = _step(least, tables)
         grouped_experts(x, *by_row, routing, "silu")
@@ -110,7 +115,8 @@ def _in_mxfp4(rows: int, columns: int) -> Mxfp4Stack:
 
 def _named(name: str, launch: Launch) -> str:
     stored = ("", " of FP8", " of FP8", " of MXFP4")[launch.arguments.get("SCALES", 0)]
-    return name + stored + (" in part" if launch.arguments.get("RESIDENCY") else "")
+    adapted = " adapted" if launch.arguments.get("MAX_RANK") else ""
+    return name + adapted + stored + (" in part" if launch.arguments.get("RESIDENCY") else "")
 
 
 if __name__ == "__main__":
