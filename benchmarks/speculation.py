@@ -25,8 +25,13 @@ from __future__ import annotations
 import logging
 import random
 import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Sequences
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import offline_throughput
@@ -38,7 +43,7 @@ from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.execution.head_drafter import HeadDrafter
+from lora_engine.execution.runner import InFlight, Sampled
 from lora_engine.model.draft_head import DraftHead
 from lora_engine.model.eagle_head import EagleConfig, EagleHead, EagleWeights
 from lora_engine.model.head_passes import HeadPasses
@@ -49,7 +54,7 @@ from lora_engine.model.transformer import Transformer
 from lora_engine.model.weights import random_mtp_weights
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import Sequence
-from lora_engine.scheduling.speculation import Speculation, speculation_of
+from lora_engine.scheduling.speculation import Drafter, Speculation, speculation_of
 
 MODELS["tiny"] = MODELS["llama-3.1-8b"] | {
     "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
@@ -75,45 +80,42 @@ class FixedDepth(Speculation):
     def _depth(self, rate: float, forced: int = 0) -> int:
         return self._most
 
+    def _is_worth_waiting(self, running: int) -> bool:
+        return True
 
-class KnownAnswers:
-    """A drafter that knows each stream's tokens, and is right with a given chance as long as it was right."""
 
-    def __init__(self, answers: dict[str, list[int]], right: float) -> None:
-        self._answers, self._right, self._rnd = answers, right, random.Random(5)
+class RandomDrafts:
+    """A drafter of any tokens, which cost nothing."""
 
     is_free = True
 
-    def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
-        return [self._guess(sequence, number) for sequence, number in zip(sequences, most, strict=True)]
+    def __init__(self, vocab: int) -> None:
+        self._vocab, self._rnd = vocab, random.Random(5)
 
-    def _guess(self, sequence: Sequence, most: int) -> list[int]:
-        answer = self._answers[sequence.request.request_id]
-        at = sequence.num_output - sequence.pending
-        drafts = (answer[at : at + most] + [0] * most)[:most]
-        right = next((number for number in range(most) if self._rnd.random() >= self._right), most)
-        return drafts[:right] + [token ^ 1 for token in drafts[right:]]
+    def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
+        return [[self._rnd.randrange(1, self._vocab) for _ in range(number)] for number in most]
 
     def forget(self, sequence: Sequence) -> None:
         """Do nothing: nothing is kept."""
 
 
-class KnownAnswersAtCost(KnownAnswers):
-    """Known answers, beside which a draft head makes as many drafts, whose tokens are not used."""
+@contextmanager
+def accepted_by_coin(right: float | None) -> Iterator[None]:
+    """Accept each draft with a chance of ``right`` if those before it are accepted, whatever its row sampled."""
+    rnd, by_tokens = random.Random(7), InFlight._accepted
 
-    is_free = False
+    def by_coin(flight: InFlight, rows: Iterable[Sampled]) -> Iterator[Sampled]:
+        for sequence, entries in groupby(rows, key=itemgetter(0)):
+            for entry, draft in zip(entries, (*flight.drafts.get(sequence, ()), None), strict=False):
+                if draft is None or rnd.random() >= (right or 0.0):
+                    yield entry
+                    break
+                yield sequence, draft, None
 
-    def __init__(self, answers: dict[str, list[int]], right: float, head: HeadDrafter) -> None:
-        super().__init__(answers, right)
-        self._head = head
-
-    def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
-        made = self._head.propose(sequences, most)
-        assert all(made), "the head follows all streams"
-        return super().propose(sequences, most)
-
-    def forget(self, sequence: Sequence) -> None:
-        self._head.forget(sequence)
+    if right is not None:
+        InFlight._accepted = by_coin  # type: ignore[method-assign]
+    yield
+    InFlight._accepted = by_tokens  # type: ignore[method-assign]
 
 
 def random_mtp_head(model: Transformer, slots: int, *, quantised: bool) -> DraftHead:
@@ -154,11 +156,8 @@ def random_head(model: Transformer, slots: int, max_context: int) -> DraftHead:
 
 @dataclass(frozen=True)
 class Run:
-    """The result of a case: the streams' tokens, milliseconds between two tokens of a stream and of a step, numbers of
-    drafts.
-    """
+    """The result of a case: milliseconds between two tokens of a stream and of a step, numbers of drafts."""
 
-    answers: dict[str, list[int]]
     token_ms: float
     step_ms: float
     drafted: int
@@ -169,8 +168,18 @@ class Run:
         return self.accepted / self.drafted if self.drafted else 0.0
 
 
-def run(engine: Engine, speculation: Speculation | None, streams: int, prompt: int, tokens: int) -> Run:
-    """Decode all streams; the time counts from when all have a token until the first has its last one."""
+def run(
+    engine: Engine,
+    speculation: Speculation | None,
+    streams: int,
+    prompt: int,
+    tokens: int,
+    right: float | None = None,
+) -> Run:
+    """Decode all streams; the time counts from when all have a token until the first has its last one.
+
+    ``right``: the chance of a draft to be accepted; None: it is if it is the sampled token.
+    """
     engine.core.scheduler.speculation = speculation
     follows = speculation is not None and not speculation.is_free
     engine.runner.drafting = engine.core.may_draft if follows else None
@@ -179,26 +188,26 @@ def run(engine: Engine, speculation: Speculation | None, streams: int, prompt: i
         sampling = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=2.0, seed=index)
         ids = [rnd.randrange(1, engine.model_config.vocab_size) for _ in range(prompt)]
         engine.add_request(GenerationRequest(str(index), ids, sampling, digests[index % len(digests)]))
-    answers: dict[str, list[int]] = {str(index): [] for index in range(streams)}
+    begun = set[str]()
     began, ended, counted, steps, drafted, accepted = 0.0, 0.0, 0, 0, 0, 0
-    while engine.has_work():
-        output = engine.step()
-        for delta in output.deltas:
-            answers[delta.request_id] += delta.token_ids
-        arrived = sum(len(delta.token_ids) for delta in output.deltas)
-        now = time.perf_counter()
-        if began and not ended:
-            counted, steps = counted + arrived, steps + 1
-            ended = now if output.finished else 0.0
-        elif not began and all(answers.values()):
-            began = now
-        drafted += sum(end.usage.drafted_tokens for end in output.finished)
-        accepted += sum(end.usage.accepted_tokens for end in output.finished)
+    with accepted_by_coin(right):
+        while engine.has_work():
+            output = engine.step()
+            begun.update(delta.request_id for delta in output.deltas)
+            arrived = sum(len(delta.token_ids) for delta in output.deltas)
+            now = time.perf_counter()
+            if began and not ended:
+                counted, steps = counted + arrived, steps + 1
+                ended = now if output.finished else 0.0
+            elif not began and len(begun) == streams:
+                began = now
+            drafted += sum(end.usage.drafted_tokens for end in output.finished)
+            accepted += sum(end.usage.accepted_tokens for end in output.finished)
     seconds = ended - began
-    return Run(answers, 1e3 * seconds / (counted / streams), 1e3 * seconds / steps, drafted, accepted)
+    return Run(1e3 * seconds / (counted / streams), 1e3 * seconds / steps, drafted, accepted)
 
 
-def main() -> None:
+def arguments_of() -> Namespace:
     parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", default="llama-3.1-8b", choices=[*MODELS])
     parser.add_argument("--streams", type=int, nargs="+", default=STREAMS)
@@ -212,7 +221,11 @@ def main() -> None:
     parser.add_argument("--no-head", action="store_true")
     parser.add_argument("--no-head-graphs", action="store_true")
     parser.add_argument("--try-out", action="store_true")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def build(arguments: Namespace) -> Engine:
+    """Return an engine with all adapters on the device and all graphs captured."""
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running, prefix_cache=False,
         quantization=arguments.quantization,
@@ -248,6 +261,13 @@ def main() -> None:
         engine.add_request(GenerationRequest(adapter.digest, [1, 2], SamplingParams(max_tokens=1), adapter.digest))
     while engine.has_work() or (not arguments.try_out and engine.use_idle_time()):  # adapters, and graphs
         engine.step()
+    return engine
+
+
+def main() -> None:
+    arguments = arguments_of()
+    engine = build(arguments)
+    config = engine.config
     rows = Rows(arguments.out, "speculation", arguments.model, prompt=arguments.prompt, tokens=arguments.tokens)
     for streams in arguments.streams:
         size = streams, arguments.prompt, arguments.tokens
@@ -267,11 +287,11 @@ def main() -> None:
             if streams * (1 + drafts) > config.max_running:
                 continue
             for right in arguments.right:
-                drafters: dict[str, KnownAnswers] = {"known": KnownAnswers(plain.answers, right)}
+                drafters: dict[str, Drafter] = {"known": RandomDrafts(engine.model_config.vocab_size)}
                 if head is not None:
-                    drafters[arguments.drafter] = KnownAnswersAtCost(plain.answers, right, head)
+                    drafters[arguments.drafter] = head
                 for name, drafter in drafters.items():
-                    result = run(engine, FixedDepth(drafter, drafts, streams), *size)
+                    result = run(engine, FixedDepth(drafter, drafts, streams), *size, right)
                     settings = {"drafts": drafts, "right": right, **_settings(result)}
                     case, speed = f"{streams} streams, {name}, {drafts} of {right}", plain.token_ms / result.token_ms
                     rows.add(case, "token_ms", result.token_ms, "ms", settings=settings)

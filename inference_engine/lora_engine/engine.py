@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from lora_engine.execution.device_time import DeviceTime
@@ -89,6 +89,18 @@ class Mirror(DeviceMirror, StepMirror, Protocol):
         """Make the other ranks take part in ``Parallel.sums`` of their squared norms."""
 
 
+@dataclass(slots=True)
+class _ArrivedToken:
+    """A sampled token that its sequence has."""
+
+    sequence: Sequence
+    token: int
+    logprob: TokenLogprob | None
+    is_first: bool  # of its sequence in the step
+    text: str | None = None  # None: not detokenised yet
+    reason: str = ""  # why the answer ends with it; empty if it goes on
+
+
 class Engine:
     """An engine for one base model with its page pool, and for the requests of all its adapters.
 
@@ -115,7 +127,8 @@ class Engine:
         # first of those that ends a page, and a page behind it.
         page = self.pool.geometry.page_tokens
         self.least_pinned_tokens = page if boundary == 1 else math.lcm(page, boundary) + page
-        self._head = None if self.loaded.draft_head is None else HeadDrafter(self.loaded.draft_head)
+        head = self.loaded.draft_head
+        self._head = None if head is None else HeadDrafter(head, lambda: self.runner.device_drafts)
         self.core = SchedulingCore(
             config,
             source,
@@ -140,6 +153,7 @@ class Engine:
         self._clock = clock
         self._ended: list[RequestFinished] = []
         self._in_flight: InFlight | None = None
+        self._arrived: list[_ArrivedToken] = []  # tokens that sequences have, and that are not delivered yet
         self._step_s = 0.0  # device time of the last step
 
     # The life of a step, on one screen.
@@ -149,12 +163,13 @@ class Engine:
 
         On a GPU the committed tokens are those of the previous step: while the device computes this step, the host
         commits them, and schedules the next step without waiting. For constrained answers those tokens determine which
-        ones this step may sample.
+        ones this step may sample. Where this step needs them, they are received before it, and delivered after it is
+        launched.
         """
         self.steps += 1
         output = StepOutput(self.steps)
         if not self._may_overlap():
-            self._commit(output)
+            self._receive(output)
         launched = self._launch(self.core.schedule())
         self._commit(output)
         self._in_flight = self._sample(launched) if isinstance(launched, Launched) else launched
@@ -456,7 +471,22 @@ class Engine:
                 time.sleep(_MASK_POLL_S)
 
     def _commit(self, output: StepOutput) -> None:
-        """Commit the tokens of the step in flight, except those of sequences that ended meanwhile."""
+        """Receive the tokens of the step in flight, unless that is done, and deliver them."""
+        self._receive(output)
+        arrived, self._arrived = self._arrived, []
+        for token in arrived:
+            delta = self._token_delta(token)
+            if token.is_first:
+                output.deltas.append(delta)
+            else:
+                output.deltas[-1].append(delta)  # rows of a sequence are adjacent
+
+    def _receive(self, output: StepOutput) -> None:
+        """Give the sequences the tokens of the step in flight, except those that ended meanwhile.
+
+        The device may wait for the next step, whose plan needs to know only which sequences go on. So the text of a
+        token follows in ``_commit``, unless it may end the answer.
+        """
         launched, self._in_flight = self._in_flight, None
         if launched is None:
             return
@@ -481,11 +511,9 @@ class Engine:
             if sequence.state is State.FINISHED or (count and sequence.state is not State.RUNNING):
                 continue  # a pre-empted sequence takes a step's first token only: it has no place for more
             self.core.token_arrived(sequence, token, now)
-            delta = self._token_delta(sequence, token, logprob, complete=complete.get(sequence) == count + 1)
-            if count:
-                output.deltas[-1].append(delta)  # rows of a sequence are adjacent
-            else:
-                output.deltas.append(delta)
+            arrived = _ArrivedToken(sequence, token, logprob, is_first=not count)
+            self._end_if_last(arrived, complete=complete.get(sequence) == count + 1)
+            self._arrived.append(arrived)
             kept[sequence] = count + 1
         self._draft(launched, kept)
 
@@ -524,26 +552,34 @@ class Engine:
         self.grammars.begin_masks(going_on.values())
         return complete
 
-    def _token_delta(
-        self, sequence: Sequence, token: int, logprob: TokenLogprob | None, *, complete: bool
-    ) -> TokenDelta:
-        """Return the output of a token, and end the sequence if it is the last; ``complete``: its grammar has ended."""
+    def _end_if_last(self, arrived: _ArrivedToken, *, complete: bool) -> None:
+        """End a sequence if a token is its last one; ``complete``: its grammar has ended."""
+        sequence, detokenizer = arrived.sequence, arrived.sequence.detokenizer
         if sequence.request.prompt_only:  # the token only marks the end of the prompt
+            arrived.text, arrived.reason = "", "length"
+        elif arrived.token in sequence.parent.ending_tokens:
+            arrived.text, arrived.reason = "", "stop"
+        else:
+            if detokenizer.may_stop:
+                arrived.text = detokenizer.append(arrived.token)
+            if detokenizer.stopped is not None or complete:
+                arrived.reason = "stop"
+            elif sequence.num_output - sequence.pending >= sequence.max_tokens:
+                arrived.reason = "length"
+        if arrived.reason:
             self.core.finish(sequence)
-            return TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "length")
-        ended_by_token = token in sequence.parent.ending_tokens
-        text = "" if ended_by_token else sequence.detokenizer.append(token)
-        reason = ""
-        if ended_by_token or sequence.detokenizer.stopped is not None or complete:
-            reason = "stop"
-        elif sequence.num_output - sequence.pending >= sequence.max_tokens:
-            reason = "length"
-        if reason:
+
+    def _token_delta(self, arrived: _ArrivedToken) -> TokenDelta:
+        """Return the output of a token."""
+        sequence, text, logprob = arrived.sequence, arrived.text, arrived.logprob
+        request_id, choice = sequence.request.request_id, sequence.choice
+        if sequence.request.prompt_only:
+            return TokenDelta(request_id, choice, "", [], [], arrived.reason)
+        if text is None:
+            text = sequence.detokenizer.append(arrived.token)
+        if arrived.reason:
             text += sequence.detokenizer.flush()
-            self.core.finish(sequence)
-        return TokenDelta(
-            sequence.request.request_id, sequence.choice, text, [token], [logprob] if logprob else [], reason
-        )
+        return TokenDelta(request_id, choice, text, [arrived.token], [logprob] if logprob else [], arrived.reason)
 
     def _prompt_deltas(self, reads: Iterable[tuple[Sequence, PromptLogprobs | Embedding]]) -> Iterable[TokenDelta]:
         for sequence, read in reads:

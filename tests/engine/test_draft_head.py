@@ -16,7 +16,7 @@ import pytest
 import torch
 from lorikeet_testing.arrivals import run_requests
 from lorikeet_testing.draft_heads import ReferenceHead, save_head
-from lorikeet_testing.drafters import AlwaysDrafts
+from lorikeet_testing.drafters import AlwaysDrafts, tokens_of
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
 from safetensors.torch import load_file, save_file
 
@@ -122,7 +122,7 @@ def test_guesses_are_those_of_the_published_head(
         guesses = propose(sequences, most)
         for sequence, guess in zip(sequences, guesses, strict=True):
             known = sequence.token_ids[: len(sequence.token_ids) - sequence.pending]
-            made.append((sequence.request.adapter_digest, known, guess))
+            made.append((sequence.request.adapter_digest, known, tokens_of(drafter_of(engine), guess)))
         return guesses
 
     monkeypatch.setattr(drafter_of(engine), "propose", record)
@@ -228,7 +228,8 @@ def test_passes_of_the_sizes_of_graphs_guess_what_passes_of_exact_sizes_do(
         assert torch.allclose(exact._outputs[:count], fixed._outputs[:count], atol=1e-3)
         drafting = rnd.sample(slots, rnd.randint(1, len(slots)))
         drafts = rnd.randint(1, 6)  # at most 4 are made
-        made = [passes.guess(drafting, [at[slot] for slot in drafting], drafts) for passes in (exact, fixed)]
+        following = [at[slot] for slot in drafting]
+        made = [passes.guess(drafting, following, drafts).t().tolist() for passes in (exact, fixed)]
         assert [len(one) for one in made[1]] == [min(drafts, 4)] * len(drafting)
         compared, same = compared + len(drafting), same + sum(map(operator.eq, *made))
     assert same >= 0.97 * compared, "some are near ties"

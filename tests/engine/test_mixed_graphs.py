@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 import torch
 from lorikeet_testing.draft_heads import save_head
-from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
+from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following, tokens_of
 from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
@@ -28,6 +28,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.execution.graph_set import GraphSet
+from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.execution.prompt_reads import PromptReads
 from lora_engine.execution.runner import Logits, Runner
 from lora_engine.model.batch import LoraSpan
@@ -157,9 +158,11 @@ def test_interpreted_graphs_keep_what_a_draft_head_reads(folder: Path, monkeypat
             most: Sequence[int],
             made: list[tuple[list[int], list[int]]] = made,
             propose: Callable[..., list[list[int]]] = propose,
+            drafter: HeadDrafter = drafter,
         ) -> list[list[int]]:
             found = propose(sequences, most)
-            made.extend(([*one.token_ids], guess) for one, guess in zip(sequences, found, strict=True) if guess)
+            tokens = [tokens_of(drafter, guess) for guess in found]
+            made.extend(([*one.token_ids], guess) for one, guess in zip(sequences, tokens, strict=True) if guess)
             return found
 
         monkeypatch.setattr(drafter, "propose", record)

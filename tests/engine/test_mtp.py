@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from lorikeet_testing.arrivals import run_requests
-from lorikeet_testing.drafters import AlwaysDrafts
+from lorikeet_testing.drafters import AlwaysDrafts, tokens_of
 from lorikeet_testing.fp8_checkpoints import FORMS, in_fp8, plain_values
 from lorikeet_testing.mtp_layers import ReferenceMtp, add_mtp
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
@@ -108,7 +108,7 @@ def test_guesses_are_those_of_the_published_layer_and_change_nothing(made: dict[
         found = propose(sequences, most)
         for sequence, guess in zip(sequences, found, strict=True):
             known = sequence.token_ids[: len(sequence.token_ids) - sequence.pending]
-            guesses.append((sequence.request.adapter_digest, known, guess))
+            guesses.append((sequence.request.adapter_digest, known, tokens_of(drafter, guess)))
         return found
 
     drafter.propose = record  # type: ignore[method-assign]

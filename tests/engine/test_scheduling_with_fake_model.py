@@ -123,7 +123,7 @@ class FakeTokenizer:
 
 
 class FakeDetokenizer:
-    stopped = None
+    stopped, may_stop = None, False
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 

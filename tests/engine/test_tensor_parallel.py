@@ -20,7 +20,7 @@ import pytest
 import torch
 from lorikeet_testing import interpreted  # noqa: F401
 from lorikeet_testing.draft_heads import save_head
-from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following
+from lorikeet_testing.drafters import AlwaysDrafts, RandomDrafter, following, tokens_of
 from lorikeet_testing.expert_adapters import config_of, random_factors, save_experts, sparse_layers
 from lorikeet_testing.forked import ForkedProcess
 from lorikeet_testing.mtp_layers import add_mtp
@@ -572,7 +572,7 @@ def test_rank_0_drafts_with_a_head_what_one_rank_drafts(
     def recorded_propose(drafter: HeadDrafter, sequences: Any, most: Any) -> list[list[int]]:
         made = propose(drafter, sequences, most)
         for one, guess in zip(sequences, made, strict=True):
-            guesses[one.request.request_id, one.num_output] = guess
+            guesses[one.request.request_id, one.num_output] = tokens_of(drafter, guess)
         return made
 
     monkeypatch.setattr(HeadDrafter, "propose", recorded_propose)

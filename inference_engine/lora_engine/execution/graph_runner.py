@@ -443,11 +443,16 @@ class GraphRunner(Runner):
             host[parts.runs].reshape(len(RunField), -1)[RunField.ROWS] = 1
         return contents, parts
 
+    def _inputs(self, chunks: list[Chunk], *, merged: bool) -> StepInputs:
+        place = self._drafts.give_rows
+        geometry = self.pool.geometry
+        return StepInputs.of(chunks, geometry, self._decodes, self._last_row, merged=merged, place_drafts=place)
+
     def _mixed_contents(
         self, chunks: list[Chunk], decodes: int, shape: GraphShape, spans: Sequence[LoraSpan]
     ) -> torch.Tensor:
         """Return the contents of a mixed step for a graph of this shape, page-locked."""
-        inputs = StepInputs.of(chunks, self.pool.geometry, self._decodes, self._last_row, merged=False)
+        inputs = self._inputs(chunks, merged=False)
         states = self.pool.geometry.state_pages
         contents, parts = self._contents_of(shape, states + max(len(chunk.sequence.pages) for chunk in chunks))
         host, tokens = contents.numpy(), len(inputs.token_ids)
@@ -456,7 +461,7 @@ class GraphRunner(Runner):
         fields[Field.POSITION, :tokens] = inputs.positions
         fields[Field.SLOT_MAPPING, :tokens] = inputs.slot_mapping
         fields[Field.SEQ_LEN, :decodes] = inputs.positions[:decodes] + 1
-        fields[Field.SOURCE, :decodes] = _sources_of_rows(inputs)[:decodes]
+        fields[Field.SOURCE, :decodes] = inputs.sources[:decodes]
         if self.model.shape.experts is not None:
             _write_adapters(spans, fields)
         tables = host[parts.tables].reshape(parts.rows, -1)
@@ -510,7 +515,7 @@ class GraphRunner(Runner):
 
     def _drafted_contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
         """Return the contents of a decode step in which sequences have several rows, or had some in the last one."""
-        inputs = StepInputs.of(chunks, self.pool.geometry, self._decodes, self._last_row, merged=shape.merged)
+        inputs = self._inputs(chunks, merged=shape.merged)
         states, (rows, width) = self.pool.geometry.state_pages, inputs.block_table.shape
         contents, parts = self._contents_of(shape, states + width)
         host = contents.numpy()
@@ -519,7 +524,7 @@ class GraphRunner(Runner):
         fields[Field.POSITION, :rows] = inputs.positions
         fields[Field.SLOT_MAPPING, :rows] = inputs.slot_mapping
         fields[Field.SEQ_LEN, :rows] = inputs.positions + 1
-        fields[Field.SOURCE, :rows] = _sources_of_rows(inputs)
+        fields[Field.SOURCE, :rows] = inputs.sources
         if self.model.shape.experts is not None:
             _write_adapters(spans, fields)
         tables = host[parts.tables].reshape(shape.size, -1)
@@ -553,13 +558,6 @@ class GraphRunner(Runner):
         device = self._device[: len(contents)]
         device.copy_(contents, non_blocking=True)
         self.inputs.load(device, shape)
-
-
-def _sources_of_rows(inputs: StepInputs) -> npt.NDArray[np.int64]:
-    """Return each row's source: that of its chunk in the first row, none in the others."""
-    rows = np.full(len(inputs.token_ids), -1, dtype=np.int64)
-    rows[inputs.starts[:-1]] = inputs.sources
-    return rows
 
 
 def _write_adapters(spans: Sequence[LoraSpan], fields: npt.NDArray[np.int32]) -> None:

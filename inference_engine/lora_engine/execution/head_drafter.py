@@ -1,18 +1,20 @@
 """The drafter of `--speculation eagle3` and `mtp`: a draft head that reads the hidden states of the adapted model.
 
 After each step the head runs on the accepted rows of all sequences that draft, in one pass, and each further draft is
-another pass (`model/head_passes.py`). The tokens are read once, at the end: one wait for the device in a step, as for
-the step's own tokens.
+another pass (`model/head_passes.py`). The drafts stay on the device, where the next step reads them: the host plans and
+launches that step while the passes run. Only where grammars or penalties need to know drafts does the host wait for
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Sequences
 
 import torch
 
 from lora_engine.execution.hidden_states import HiddenRows, HiddenStates
+from lora_engine.execution.runner import DeviceDrafts
 from lora_engine.model.draft_head import MAX_ROWS
 from lora_engine.model.head_passes import HeadPasses, KnownRows
 from lora_engine.scheduling.sequence import Sequence, State
@@ -23,8 +25,10 @@ class HeadDrafter:
 
     is_free = False
 
-    def __init__(self, passes: HeadPasses) -> None:
+    def __init__(self, passes: HeadPasses, device_drafts: Callable[[], DeviceDrafts | None] = lambda: None) -> None:
+        """Create the drafter; ``device_drafts`` returns where drafts are left; None: the host reads all of them."""
         self._passes = passes
+        self._device_drafts = device_drafts
         self._free = [*range(passes.head.slots)]
         self._slots: dict[Sequence, int] = {}
         self._next: dict[Sequence, int] = {}  # position of a sequence's next row
@@ -44,7 +48,10 @@ class HeadDrafter:
             self._passes.follow(states.values, [self._known(part) for part in parts])
 
     def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
-        """Return up to ``most`` tokens that may follow each sequence; none for one that the head has not followed."""
+        """Return up to ``most`` tokens that may follow each sequence; none for one that the head has not followed.
+
+        They may be references to tokens on the device (``DeviceDrafts``).
+        """
         ready = [
             index
             for index, sequence in enumerate(sequences)
@@ -54,7 +61,9 @@ class HeadDrafter:
         if ready:
             slots, nexts = zip(*((self._slots[sequences[i]], self._next[sequences[i]]) for i in ready), strict=True)
             drafts = self._passes.guess(slots, nexts, max(most[index] for index in ready))
-            for index, row in zip(ready, drafts, strict=True):
+            on_device = None if any(map(_needs_drafts, sequences)) else self._device_drafts()
+            rows: list[list[int]] = drafts.t().tolist() if on_device is None else on_device.put(drafts)
+            for index, row in zip(ready, rows, strict=True):
                 guesses[index] = row[: most[index]]
         return guesses
 
@@ -82,3 +91,8 @@ class HeadDrafter:
         sequence, at = part.sequence, part.position + 1
         self._next[sequence] = part.position + part.rows
         return KnownRows(self._slots[sequence], part.position, part.start, sequence.token_ids[at : at + part.rows])
+
+
+def _needs_drafts(sequence: Sequence) -> bool:
+    """Return whether the host needs to know a sequence's drafts before a step has them."""
+    return sequence.masks is not None or sequence.request.sampling.penalises

@@ -45,6 +45,39 @@ class Logits:
     greedy: torch.Tensor | None = None
 
 
+class DeviceDrafts:
+    """Drafts that the host has not seen: a step reads them on the device, and the host with the step's tokens.
+
+    In place of such a draft, sequences have its reference, a negative number.
+    """
+
+    def __init__(self, tokens: torch.Tensor, first_row: int) -> None:
+        """Keep drafts in ``tokens``, which are the rows from ``first_row`` on of the tokens that steps read."""
+        self._tokens, self._first_row = tokens, first_row
+        self.on_host = tokens  # once all that was launched is done
+
+    def put(self, drafts: torch.Tensor) -> list[list[int]]:
+        """Keep ``drafts [number, sequences]``, as many of each sequence as there is room for; returns references."""
+        number, sequences = drafts.shape
+        number = min(number, len(self._tokens) // sequences)
+        tokens = self._tokens[: number * sequences]
+        tokens.view(number, sequences).copy_(drafts[:number])
+        # A new tensor: a launched step may have references to the drafts before.
+        self.on_host = _to_host(tokens)[0] if tokens.is_cuda else tokens.clone()
+        return [[-1 - place for place in range(at, number * sequences, sequences)] for at in range(sequences)]
+
+    def give_rows(self, token_ids: Indices, sources: Indices) -> None:
+        """Replace references among a step's tokens by the rows that hold the drafts."""
+        unseen = token_ids < 0
+        sources[unseen] = self._first_row - 1 - token_ids[unseen]
+        token_ids[unseen] = 0
+
+
+def _seen(drafts: Drafts, on_host: torch.Tensor) -> Drafts:
+    """Return drafts without references."""
+    return tuple(int(on_host[-1 - draft]) if draft < 0 else draft for draft in drafts)
+
+
 class Launched:
     """A launched step whose tokens are not sampled yet."""
 
@@ -54,8 +87,12 @@ class Launched:
         logits: Logits,
         reads: PromptReads | None = None,
         hidden: HiddenStates | None = None,
+        unseen: torch.Tensor | None = None,
     ) -> None:
-        """Create the step from its chunks that sample; a sequence with drafts has several rows."""
+        """Create the step from its chunks that sample; a sequence with drafts has several rows.
+
+        ``unseen`` are the drafts that are on the device, for the host to read with the tokens.
+        """
         self.drafts = {chunk.sequence: chunk.drafts for chunk in chunks if chunk.drafts}
         self.sequences = [chunk.sequence for chunk in chunks]
         self.rows = [sequence.sampling_row() for sequence in self.sequences]
@@ -65,6 +102,7 @@ class Launched:
         self.logits = logits
         self.reads = reads
         self.hidden = hidden
+        self.unseen = unseen
         self.is_constrained = any(sequence.masks is not None for sequence in self.sequences)
         self._computed: torch.cuda.Event | None = None
         if self.is_constrained and logits.values.is_cuda:
@@ -98,8 +136,10 @@ class InFlight:
         deferred: Collection[Sequence] = (),
         drafts: Mapping[Sequence, Drafts] | None = None,
         hidden: HiddenStates | None = None,
+        unseen: torch.Tensor | None = None,
     ) -> None:
         self.drafts = drafts or {}
+        self._unseen = unseen
         self.hidden = hidden  # what a draft head reads; it is on the device, and complete once the tokens are
         self._sequences = sequences
         self._deferred = deferred
@@ -115,6 +155,8 @@ class InFlight:
         """
         if self._arrived is not None:
             self._arrived.synchronize()
+        if self._unseen is not None:
+            self.drafts = {sequence: _seen(drafts, self._unseen) for sequence, drafts in self.drafts.items()}
         tokens = self._tokens.tolist()
         logprobs = self._samples.logprobs(tokens, self._rows)
         rows = zip(self._sequences, tokens, logprobs, strict=True)
@@ -181,10 +223,17 @@ class Runner:
         self._decodes = decodes or one_token
         self.overlaps = pool.data.is_cuda
         self.start_seconds: dict[str, float] = {}  # duration of each preparation before the first request
-        self.last_tokens = torch.zeros(max_running, dtype=torch.int64, device=pool.data.device)
+        # The tokens that the last step sampled, then drafts for the next one.
+        self.last_tokens = torch.zeros(2 * max_running, dtype=torch.int64, device=pool.data.device)
+        self._drafts = DeviceDrafts(self.last_tokens[max_running:], max_running)
         self._last_row: dict[Sequence, int] = {}
         # Whether a sequence's hidden states are kept for a draft head; None: there is no head.
         self.drafting: Callable[[Sequence], bool] | None = None
+
+    @property
+    def device_drafts(self) -> DeviceDrafts | None:
+        """Where a draft head leaves drafts for the next step; None if other ranks need to know them too."""
+        return self._drafts if self.mirror is None else None
 
     def capture_next(self) -> bool:
         """Prepare one more graph between steps; returns False once nothing is left."""
@@ -207,7 +256,8 @@ class Runner:
         with self._in_step():
             logits = self._forward(ordered, merged, prompts)
             hidden = self._hidden_states(ordered)
-        return Launched([chunk for chunk in ordered if chunk.samples], logits, prompts, hidden)
+        unseen = self._drafts.on_host if any(chunk.has_unseen_drafts for chunk in ordered) else None
+        return Launched([chunk for chunk in ordered if chunk.samples], logits, prompts, hidden, unseen)
 
     def _hidden_states(self, chunks: list[Chunk]) -> HiddenStates | None:
         """Copy what a draft head reads of the step, before the next one overwrites it."""
@@ -227,7 +277,9 @@ class Runner:
                 self.model.parallel.broadcast(self.last_tokens[: len(rows)])
             self._record_step()
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
-        return InFlight(sampling, rows, samples, launched.reads, deferred, launched.drafts, launched.hidden)
+        return InFlight(
+            sampling, rows, samples, launched.reads, deferred, launched.drafts, launched.hidden, launched.unseen
+        )
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:
@@ -256,6 +308,7 @@ class Runner:
             merged=merged is not None,
             greedy=self._all_greedy(chunks),
             scored_rows=None if prompts is None else prompts.scored_rows,
+            place_drafts=self._drafts.give_rows,
         )
         spans = lora_spans(chunks, inputs.starts, merged)
         if self.mirror is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class StepInputs:
 
     token_ids: Indices  # [tokens]; 0 for tokens with a source
     starts: Indices  # [chunks + 1] each chunk's first row
-    sources: Indices  # [chunks] row of the last step's tokens that holds the chunk's token; -1: it is in token_ids
+    sources: Indices  # [tokens] row of the last step's tokens, or drafts, that holds the token; -1: it is in token_ids
     positions: Indices  # [tokens]
     slot_mapping: Indices  # [tokens]
     num_decode: int
@@ -61,36 +62,40 @@ class StepInputs:
         merged: bool,
         greedy: bool = False,
         scored_rows: Indices | None = None,
+        place_drafts: Callable[[Indices, Indices], None],
     ) -> StepInputs:
-        """Build the inputs of ordered chunks, decode rows first; ``last_row``: rows of the last step's tokens."""
-        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
+        """Build the inputs of ordered chunks, decode rows first; ``last_row``: rows of the last step's tokens.
+
+        ``place_drafts`` replaces references among tokens by sources (``DeviceDrafts``).
+        """
+        tokens = np.array([chunk.tokens for chunk in chunks], dtype=np.int64)
+        sampled = np.array([chunk.num_sampled for chunk in chunks], dtype=np.int64)
+        starts = np.concatenate(([0], tokens.cumsum()))
         decode = [chunk for chunk in chunks if decodes(chunk)]
-        positions = np.concatenate([np.arange(_computed(c), _computed(c) + c.tokens) for c in chunks])
+        positions = _ranges(np.array([chunk.sequence.num_computed for chunk in chunks], dtype=np.int64), tokens)
+        pages, page_counts = _pages(chunks)
+        token_ids = np.array([token for chunk in chunks for token in chunk.token_ids], dtype=np.int64)
+        of_rows = _sources_of_rows(chunks, last_row, starts)
+        place_drafts(token_ids, of_rows)
         return cls(
-            token_ids=np.array(
-                [token for chunk in chunks for token in chunk.token_ids],
-                dtype=np.int64,
-            ),
+            token_ids=token_ids,
             starts=starts,
-            sources=np.array(sources(chunks, last_row), dtype=np.int64),
+            sources=of_rows,
             positions=positions,
-            slot_mapping=_slot_mapping(chunks, positions, starts, geometry),
+            slot_mapping=_slot_mapping(pages, page_counts, positions, tokens, geometry),
             num_decode=sum(chunk.tokens for chunk in decode),
-            block_table=_padded_pages(decode),
+            block_table=_block_table(pages, page_counts[: len(decode)], tokens[: len(decode)]),
             prefill=tuple(
                 PrefillInputs(
                     int(starts[i]),
                     int(starts[i + 1]),
-                    _computed(chunk),
+                    chunk.sequence.num_computed,
                     np.array(chunk.sequence.pages, dtype=np.int64),
                     np.array(chunk.sequence.state_pages, dtype=np.int64) if geometry.state_pages else None,
                 )
                 for i, chunk in enumerate(chunks[len(decode) :], start=len(decode))
             ),
-            logit_rows=np.array(
-                [row for i, c in enumerate(chunks) for row in range(starts[i + 1] - c.num_sampled, starts[i + 1])],
-                dtype=np.int64,
-            ),
+            logit_rows=_ranges(starts[1:] - sampled, sampled),
             merged=merged,
             embeddings=tuple(
                 (chunk.sequence.slot.generation, int(starts[i]), int(starts[i + 1]))
@@ -113,7 +118,7 @@ class StepInputs:
         token_ids = tensor(self.token_ids)
         if (self.sources >= 0).any():
             pending = np.flatnonzero(self.sources >= 0)
-            token_ids[tensor(self.starts[pending])] = last_tokens[tensor(self.sources[pending])]
+            token_ids[tensor(pending)] = last_tokens[tensor(self.sources[pending])]
         return StepBatch(
             token_ids=token_ids,
             positions=tensor(self.positions),
@@ -146,18 +151,31 @@ def sources(chunks: Sequence[Chunk], last_row: Mapping[TokenSequence, int]) -> l
     return [last_row[c.sequence] if c.sequence.pending else -1 for c in chunks]
 
 
-def _computed(chunk: Chunk) -> int:
-    return chunk.sequence.num_computed
+def _sources_of_rows(chunks: Sequence[Chunk], last_row: Mapping[TokenSequence, int], starts: Indices) -> Indices:
+    """Return the source of each row: that of its chunk for the first one, none for the others."""
+    rows = np.full(starts[-1], -1, dtype=np.int64)
+    rows[starts[:-1]] = sources(chunks, last_row)
+    return rows
 
 
-def _slot_mapping(chunks: Sequence[Chunk], positions: Indices, starts: Indices, geometry: PoolGeometry) -> Indices:
-    pages = np.concatenate(
-        [
-            np.array(chunk.sequence.pages, dtype=np.int64)[positions[starts[i] : starts[i + 1]] // geometry.page_tokens]
-            for i, chunk in enumerate(chunks)
-        ]
-    )
-    return pages * geometry.kv_rows_per_page + positions % geometry.page_tokens
+def _ranges(begins: Indices, counts: Indices) -> Indices:
+    """Return ranges of ``counts`` numbers from ``begins`` on, one after the other."""
+    return np.arange(counts.sum()) + np.repeat(begins - counts.cumsum() + counts, counts)
+
+
+def _pages(chunks: Sequence[Chunk]) -> tuple[Indices, Indices]:
+    """Return the pages of all chunks in a line, and how many each has."""
+    counts = np.array([len(chunk.sequence.pages) for chunk in chunks], dtype=np.int64)
+    pages = chain.from_iterable(chunk.sequence.pages for chunk in chunks)
+    return np.fromiter(pages, dtype=np.int64, count=counts.sum()), counts
+
+
+def _slot_mapping(
+    pages: Indices, page_counts: Indices, positions: Indices, tokens: Indices, geometry: PoolGeometry
+) -> Indices:
+    first = np.repeat(page_counts.cumsum() - page_counts, tokens)
+    of_rows = pages[first + positions // geometry.page_tokens]
+    return of_rows * geometry.kv_rows_per_page + positions % geometry.page_tokens
 
 
 def _state_table(chunks: Sequence[Chunk], geometry: PoolGeometry) -> Indices:
@@ -177,10 +195,9 @@ def _decode_runs(chunks: Sequence[Chunk], starts: Indices) -> Indices | None:
     return runs
 
 
-def _padded_pages(chunks: Sequence[Chunk]) -> Indices:
-    """Return the chunks' pages as ``[chunks, most pages]``, padded with page 0."""
-    width = max((len(chunk.sequence.pages) for chunk in chunks), default=0)
-    table = np.zeros((len(chunks), width), dtype=np.int64)
-    for row, chunk in enumerate(chunks):
-        table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
-    return table if all(chunk.tokens == 1 for chunk in chunks) else table.repeat([c.tokens for c in chunks], axis=0)
+def _block_table(pages: Indices, page_counts: Indices, tokens: Indices) -> Indices:
+    """Return the pages of the first chunks as ``[rows, most pages]``, padded with page 0."""
+    width = int(page_counts.max(initial=0))
+    table = np.zeros((len(page_counts), width), dtype=np.int64)
+    table[np.arange(width) < page_counts[:, None]] = pages[: page_counts.sum()]
+    return table if (tokens == 1).all() else table.repeat(tokens, axis=0)

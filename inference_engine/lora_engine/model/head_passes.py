@@ -1,8 +1,8 @@
 """The passes of a draft head over many sequences, each launched kernel by kernel or as one CUDA graph.
 
 After a step, a first pass runs the rows that are known now, and keeps each sequence's last output. A guess begins with
-the likeliest token by that output, and each further draft is a pass that reads the one before on the device: the host
-waits once, for all drafts. A pass of one layer has some forty small kernels, which a graph launches at once.
+the likeliest token by that output, and each further draft is a pass that reads the one before on the device, without
+the host. A pass of one layer has some forty small kernels, which a graph launches at once.
 
 Graphs have a size, a number of sequences, and read fixed tensors, which the host fills. Sequences that are left are
 padding: their rows have position -1, and their outputs go to a row that nothing reads.
@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from lora_engine.memory.pinned import to_device
@@ -89,20 +91,7 @@ class HeadPasses:
         most, reach = max(len(one.tokens) for one in known), max(one.position + len(one.tokens) for one in known)
         fits = self._padded and most <= self.rows
         size, width = (self._size(len(known)), self.rows) if fits else (len(known), most)
-        lacking = size - len(known)
-        parts = (
-            [one.slot for one in known] + [self.head.slots] * lacking,
-            [len(one.tokens) - 1 for one in known] + [0] * lacking,
-            chain(
-                *([*range(one.position, one.position + len(one.tokens)), *_padding(one, width, -1)] for one in known)
-            ),
-            [-1] * (lacking * width),
-            chain(*([*one.tokens, *_padding(one, width, 0)] for one in known)),
-            [0] * (lacking * width),
-            chain(*([*range(one.place, one.place + len(one.tokens)), *_padding(one, width, 0)] for one in known)),
-            [0] * (lacking * width),
-        )
-        numbers = to_device(torch.tensor([*chain(*parts)]), self.head.device)
+        numbers = to_device(torch.from_numpy(self._numbers(known, size, width)), self.head.device)
         inputs, places = numbers.split((len(numbers) - size * width, size * width))
         if not fits:
             self._first(inputs, states[places], size, reach)
@@ -112,8 +101,11 @@ class HeadPasses:
         self._launch("first", size, reach)
 
     @torch.inference_mode()
-    def guess(self, slots: Sequence[int], positions: Sequence[int], count: int) -> list[list[int]]:
-        """Return up to ``count`` drafts of each slot, whose next row has a position; it waits for the device."""
+    def guess(self, slots: Sequence[int], positions: Sequence[int], count: int) -> torch.Tensor:
+        """Return up to ``count`` drafts of each slot, whose next row has a position: ``[drafts, slots]``.
+
+        They are on the device, until the next guess.
+        """
         count = min(count, self.most)
         size = self._size(len(slots)) if self._padded else len(slots)
         lacking = size - len(slots)
@@ -122,8 +114,23 @@ class HeadPasses:
         self._launch("begin", size, 0)
         for _ in range(count - 1):
             self._launch("further", size, max(positions) + count - 1)
-        drafts: list[list[int]] = self._drafts[:count, : len(slots)].t().tolist()
-        return drafts
+        return self._drafts[:count, : len(slots)]
+
+    def _numbers(self, known: Sequence[KnownRows], size: int, width: int) -> npt.NDArray[np.int64]:
+        """Return slots, last rows, positions, tokens and places, in a line; of padding where rows are lacking."""
+        numbers, count = np.zeros(size * (2 + 3 * width), dtype=np.int64), len(known)
+        slots, last = numbers[: 2 * size].reshape(2, size)
+        positions, tokens, places = numbers[2 * size :].reshape(3, size, width)
+        counts = np.array([len(one.tokens) for one in known])
+        slots[:count], slots[count:] = [one.slot for one in known], self.head.slots
+        last[:count] = counts - 1
+        rows = np.arange(width)
+        there = rows < counts[:, None]
+        positions[:] = -1
+        np.copyto(positions[:count], np.array([one.position for one in known])[:, None] + rows, where=there)
+        np.copyto(places[:count], np.array([one.place for one in known])[:, None] + rows, where=there)
+        tokens[:count][there] = [*chain.from_iterable(one.tokens for one in known)]
+        return numbers
 
     def _size(self, count: int) -> int:
         return next(size for size in self.sizes if size >= count)
@@ -177,6 +184,3 @@ class HeadPasses:
         """Return the rings of slots: padding uses one of a sequence, in which it only writes the place of padding."""
         return slots.clamp(max=self.head.slots - 1)
 
-
-def _padding(known: KnownRows, width: int, value: int) -> list[int]:
-    return [value] * (width - len(known.tokens))

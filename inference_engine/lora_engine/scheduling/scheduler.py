@@ -289,8 +289,13 @@ class Scheduler:
             self._keep_decoding(chunk)
 
     def _keep_decoding(self, chunk: Chunk) -> None:
-        """Add a sequence that decodes in this step to the decode set, if it certainly continues."""
+        """Add a sequence that decodes in this step to the decode set, if it certainly continues.
+
+        With drafts it would leave the set at once.
+        """
         sequence = chunk.sequence
+        if self.speculation is not None and self.speculation.is_promising(sequence):
+            return
         if sequence.remaining == 1 and sequence.runs_ahead and self._decoders.add(self.running[sequence]):
             del self._others[sequence]
             self.waiting.of(sequence).decodes(sequence)

@@ -373,7 +373,8 @@ class Sequence:
 class Chunk:
     """A part of a step: ``tokens`` tokens of ``sequence`` to process, from ``sequence.num_computed`` on.
 
-    The last of them may be ``drafts``, guesses of what follows the sequence's last token (`speculation.py`).
+    The last of them may be ``drafts``, guesses of what follows the sequence's last token (`speculation.py`); negative
+    ones refer to tokens that a draft head left on the device.
     """
 
     sequence: Sequence
@@ -384,6 +385,11 @@ class Chunk:
     def known(self) -> int:
         """Number of its tokens that belong to the sequence."""
         return self.tokens - len(self.drafts)
+
+    @property
+    def has_unseen_drafts(self) -> bool:
+        """True if some drafts are references to tokens that only the device knows."""
+        return bool(self.drafts) and min(self.drafts) < 0
 
     @property
     def samples(self) -> bool:

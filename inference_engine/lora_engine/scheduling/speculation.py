@@ -45,7 +45,10 @@ class Drafter(Protocol):
     is_free: bool  # a guess costs no device time
 
     def propose(self, sequences: Sequences[Sequence], most: Sequences[int]) -> list[list[int]]:
-        """Return up to ``most`` tokens that may follow the known tokens of each of these running sequences."""
+        """Return up to ``most`` tokens that may follow the known tokens of each of these running sequences.
+
+        Negative numbers refer to tokens on the device (``DeviceDrafts``), for sequences without a grammar.
+        """
 
     def forget(self, sequence: Sequence) -> None:
         """Release what is kept for a sequence that stopped running; unknown ones are ignored."""
@@ -92,6 +95,10 @@ class Speculation:
     def waits(self, running: int) -> bool:
         """Return whether the next step may have drafts, so that it needs the tokens of the last one."""
         return bool(self._promising) and self.may_draft(running)
+
+    def is_promising(self, sequence: Sequence) -> bool:
+        """Return whether a sequence has a guess that is worth its rows."""
+        return sequence in self._promising
 
     def candidates(self, running: int) -> Iterator[tuple[Sequence, list[int]]]:
         """Yield the sequences that are worth drafts in the next step, with these; the last tokens must be known."""
@@ -143,7 +150,7 @@ class Speculation:
         if drafted:
             outcomes = [1.0] * (tokens - 1) + [0.0] * (tokens <= drafted)
             self._judge(sequence, state, outcomes[state.forced :])
-        elif state.guess and not state.forced and state.known == known - tokens:
+        elif state.guess and state.guess[0] >= 0 and not state.forced and state.known == known - tokens:
             self._judge(sequence, state, [float(state.guess[0] == sequence.token_ids[state.known])])
         return state
 

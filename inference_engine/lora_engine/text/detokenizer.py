@@ -43,6 +43,11 @@ class IncrementalDetokenizer:
         self._unstoppable = min_tokens
         self.stopped: str | None = None
 
+    @property
+    def may_stop(self) -> bool:
+        """True if a token's text can complete a stop string."""
+        return bool(self._stop)
+
     def append(self, token_id: int) -> str:
         """Return the new text that this token makes safe to send; "" once ``stopped``."""
         if self.stopped is not None:

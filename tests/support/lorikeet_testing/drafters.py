@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from collections.abc import Sequence as Sequences
 
+from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.scheduling.speculation import Speculation
 
@@ -15,6 +16,12 @@ class AlwaysDrafts(Speculation):
 
     def _depth(self, rate: float, forced: int = 0) -> int:
         return self._most
+
+
+def tokens_of(drafter: HeadDrafter, guess: list[int]) -> list[int]:
+    """Return a head's guess with the tokens that it left on the device."""
+    on_device = drafter._device_drafts()
+    return guess if on_device is None else [int(on_device.on_host[-1 - one]) if one < 0 else one for one in guess]
 
 
 def following(answer: Callable[[Sequence], list[int]], rnd: random.Random) -> Callable[[Sequence, list[int]], int]:
