@@ -219,7 +219,7 @@ def test_passes_of_the_sizes_of_graphs_draft_what_the_layer_drafts(
             end = first + rows
             known = [KnownRows(s, first, s * rows, tokens[s, first + 1 :][:rows].tolist()) for s in range(3)]
             passes.follow(states[:, first:end].flatten(0, 1).to(device), known)
-            drafts = passes.guess(range(3), [end] * 3, 3)
+            drafts = passes.guess(range(3), [end] * 3, 3).t().tolist()
             for slot in range(3):
                 expected, nearest = reference.drafts(tokens[slot, : end + 1].tolist(), states[slot, :end], 3)
                 if nearest > (1e-3 if device == "cpu" else 5e-2):

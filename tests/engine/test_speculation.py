@@ -404,6 +404,25 @@ def test_a_step_waits_for_tokens_only_if_there_is_a_guess_that_is_worth_it() -> 
     assert len(dict(speculation.candidates(1))[newcomer]) > 1, "a sequence begins with its adapter's share"
 
 
+def test_one_sequence_with_drafts_does_not_make_many_others_wait() -> None:
+    """All running sequences lose by a step with drafts; only the expected tokens outweigh that."""
+    for is_free, most in ((True, 20), (False, 10)):
+        drafter = Scripted(is_free=is_free)
+        speculation, sequence = Speculation(drafter, 4, max_running=256), sequence_of([1, 2])
+        sequence.masks, sequence.request = None, GenerationRequest("", [1])  # type: ignore[misc]
+        for _ in range(30):
+            drafter.guess = [7, 8, 9, 7]
+            commit(speculation, sequence, [7, 8, 9, 7, 5], drafted=4)
+        for running in (1, most, 256):
+            assert speculation.waits(running) == (running <= most) == bool(dict(speculation.candidates(running)))
+        made = drafter.made
+        speculation.committed({sequence: 1}, {}, 256)
+        assert (drafter.made > made) == is_free == speculation.wants(sequence), "a head's guesses take device time"
+        assert not speculation.waits(256)
+        speculation.committed({sequence: 1}, {}, 1)
+        assert speculation.waits(1) and speculation.wants(sequence)
+
+
 def test_steps_without_drafts_are_launched_ahead(
     engine: Engine, requests: list[GenerationRequest], plain: tuple[Answers, Usages], monkeypatch: pytest.MonkeyPatch
 ) -> None:

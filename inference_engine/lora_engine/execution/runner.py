@@ -232,7 +232,7 @@ class Runner:
 
     @property
     def device_drafts(self) -> DeviceDrafts | None:
-        """Where a draft head leaves drafts for the next step; None if other ranks need to know them too."""
+        """The place where a draft head leaves drafts for the next step; None if other ranks need to know them too."""
         return self._drafts if self.mirror is None else None
 
     def capture_next(self) -> bool:

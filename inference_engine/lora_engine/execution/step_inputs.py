@@ -160,7 +160,7 @@ def _sources_of_rows(chunks: Sequence[Chunk], last_row: Mapping[TokenSequence, i
 
 def _ranges(begins: Indices, counts: Indices) -> Indices:
     """Return ranges of ``counts`` numbers from ``begins`` on, one after the other."""
-    return np.arange(counts.sum()) + np.repeat(begins - counts.cumsum() + counts, counts)
+    return np.repeat(begins - counts.cumsum() + counts, counts) + np.arange(counts.sum())
 
 
 def _pages(chunks: Sequence[Chunk]) -> tuple[Indices, Indices]:
@@ -174,7 +174,7 @@ def _slot_mapping(
     pages: Indices, page_counts: Indices, positions: Indices, tokens: Indices, geometry: PoolGeometry
 ) -> Indices:
     first = np.repeat(page_counts.cumsum() - page_counts, tokens)
-    of_rows = pages[first + positions // geometry.page_tokens]
+    of_rows: Indices = pages[first + positions // geometry.page_tokens]
     return of_rows * geometry.kv_rows_per_page + positions % geometry.page_tokens
 
 

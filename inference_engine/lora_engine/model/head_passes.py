@@ -183,4 +183,3 @@ class HeadPasses:
     def _rings_of(self, slots: torch.Tensor) -> torch.Tensor:
         """Return the rings of slots: padding uses one of a sequence, in which it only writes the place of padding."""
         return slots.clamp(max=self.head.slots - 1)
-

@@ -283,7 +283,7 @@ class SchedulingCore:
         speculation = self.scheduler.speculation
         if speculation is not None and speculation.may_draft(len(self.scheduler.running)):
             running = {sequence: tokens for sequence, tokens in sampled.items() if sequence.state is State.RUNNING}
-            speculation.committed(running, drafted)
+            speculation.committed(running, drafted, len(self.scheduler.running))
 
     # Adapters and checks.
 

@@ -6,6 +6,9 @@ and logits (ADR 0004), so a row samples exactly what a later step would have sam
 Drafts are accepted up to the first that differs from the sampled token; that token is kept, too. So the output is the
 same with any drafter, for every adapter, and drafts only cost rows.
 
+A step with drafts takes longer, also for the sequences that have none. So there are drafts only while the tokens that
+they are expected to give outweigh what all running sequences lose.
+
 How many tokens are drafted follows the share of accepted drafts. While nothing is drafted for a sequence, what would
 have been drafted is compared with the tokens that come, if a guess costs no device time. A draft head's costs some: a
 sequence whose drafts are not worth it has none until its end, and its adapter's next one begins with a few.
@@ -35,6 +38,10 @@ _LEAST_CHANCE = 0.3
 # Least share that a sequence begins with where guesses cost device time: it is at once below the chance that is worth a
 # row after two wrong drafts, so that an adapter whose drafts were bad is tried again with each sequence, and briefly.
 _TRIAL_RATE = 0.45
+# Share of its time that a step with drafts takes longer, as all running sequences notice: it has more rows, and the
+# device waits while the host plans it from the tokens of the last step. Measured with 16 sequences, two drafts each
+# (benchmarks/speculation.py): by drafts that cost nothing, and by those of a head.
+_ROWS_COST, _HEAD_COST = 0.15, 0.3
 # Adapters whose share is kept, those that used it last.
 _MOST_ADAPTERS = 4096
 
@@ -82,6 +89,8 @@ class Speculation:
         self._states: dict[Sequence, _State] = {}
         self._promising: dict[Sequence, None] = {}  # those with a guess that is worth its rows
         self._rates: dict[str, float] = {}  # by adapter
+        self._gain = 0.0  # tokens that the next step is expected to give by drafts
+        self._follows = True  # a head's guesses are worth their time
 
     @property
     def is_free(self) -> bool:
@@ -94,7 +103,7 @@ class Speculation:
 
     def waits(self, running: int) -> bool:
         """Return whether the next step may have drafts, so that it needs the tokens of the last one."""
-        return bool(self._promising) and self.may_draft(running)
+        return bool(self._promising) and self.may_draft(running) and self._is_worth_waiting(running)
 
     def is_promising(self, sequence: Sequence) -> bool:
         """Return whether a sequence has a guess that is worth its rows."""
@@ -102,22 +111,22 @@ class Speculation:
 
     def candidates(self, running: int) -> Iterator[tuple[Sequence, list[int]]]:
         """Yield the sequences that are worth drafts in the next step, with these; the last tokens must be known."""
-        if not self.may_draft(running):
+        if not self.may_draft(running) or not self._is_worth_waiting(running):
             return
         for sequence in self._promising:
             state = self._states[sequence]
             if state.known == len(sequence.token_ids) and not sequence.pending:
-                yield sequence, state.guess[: self._depth(state.rate, state.forced)]
+                yield sequence, self._offer(state)
 
     def wants(self, sequence: Sequence) -> bool:
         """Return whether guesses may be made for a sequence after its next tokens: what a draft head reads is kept."""
         if sequence.request.prompt_only:
             return False
         state = self._states.get(sequence)
-        return state is None or self._drafter.is_free or self._depth(state.rate) > 0
+        return self._drafter.is_free or (self._follows and (state is None or self._depth(state.rate) > 0))
 
-    def committed(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int]) -> None:
-        """Take in the tokens that running sequences kept of a step: how many, and of how many drafts."""
+    def committed(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int], running: int = 1) -> None:
+        """Take in the tokens that sequences kept of a step, of ``running`` ones: how many, and of how many drafts."""
         guessed, depths = list[Sequence](), list[int]()
         for sequence, tokens in sampled.items():
             if sequence.request.prompt_only:
@@ -132,14 +141,38 @@ class Speculation:
             if depth > state.forced:
                 guessed.append(sequence)
                 depths.append(depth)
-        if not guessed:
-            return
+        if not self._drafter.is_free:
+            self._gain = sum(
+                self._gain_of(state, self._depth(state.rate, state.forced)) for state in self._states.values()
+            )
+            self._follows = self._is_worth_waiting(running)
+        if guessed and self._follows:
+            self._propose(guessed, depths)
+        if self._drafter.is_free:
+            promising = (self._states[sequence] for sequence in self._promising)
+            self._gain = sum(self._gain_of(state, len(self._offer(state))) for state in promising)
+
+    def _propose(self, guessed: list[Sequence], depths: list[int]) -> None:
         for sequence, guess in zip(guessed, self._drafter.propose(guessed, depths), strict=True):
             state = self._states[sequence]
             if guess[: state.forced] == state.guess:
                 state.guess = _allowed(sequence, guess)
             if state.guess and self._depth(state.rate, state.forced):
                 self._promising[sequence] = None
+
+    def _offer(self, state: _State) -> list[int]:
+        """Return the drafts of a guess that are worth their rows."""
+        return state.guess[: self._depth(state.rate, state.forced)]
+
+    @staticmethod
+    def _gain_of(state: _State, drafts: int) -> float:
+        """Return how many of a sequence's drafts are expected to be accepted."""
+        forced = min(state.forced, drafts)
+        return forced + sum(state.rate**number for number in range(1, drafts - forced + 1))
+
+    def _is_worth_waiting(self, running: int) -> bool:
+        """Return whether the expected tokens outweigh the time that drafts take from all running sequences."""
+        return self._gain >= (_ROWS_COST if self._drafter.is_free else _HEAD_COST) * running
 
     def _update(self, sequence: Sequence, tokens: int, drafted: int) -> _State:
         """Compare a sequence's last ``tokens`` known tokens with its drafts, or with the guess that was not drafted."""

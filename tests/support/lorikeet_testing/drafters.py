@@ -17,6 +17,9 @@ class AlwaysDrafts(Speculation):
     def _depth(self, rate: float, forced: int = 0) -> int:
         return self._most
 
+    def _is_worth_waiting(self, running: int) -> bool:
+        return True
+
 
 def tokens_of(drafter: HeadDrafter, guess: list[int]) -> list[int]:
     """Return a head's guess with the tokens that it left on the device."""
