@@ -4,20 +4,22 @@
     python benchmarks/speculation.py --try-out    # whether the script runs: a tiny model on a CPU
 
 Llama-3.1-8B's shape and an EAGLE-3 head as published for it, random weights; 16 adapters of rank 16 on q, k, v and o,
-one after another. All streams have prompts of `--prompt` tokens, and decode `--tokens` each. A run without drafts
-records their tokens. In the others, a drafter that knows these proposes `--drafts` tokens for each stream in every
-step, each right with a chance of `--right`. Tokens are sampled at a temperature at which the seeded noise decides, so
-that other roundings of other batches change few of them; each row has the share of drafts that were accepted.
+one after another. All streams have prompts of `--prompt` tokens, and decode `--tokens` each: first without drafts, then
+with `--drafts` of them for each stream in every step. Weights are random, so nothing foresees what they sample. So a
+coin accepts each draft with a chance of `--right`, if those before it are accepted: the draft is then the answer's next
+token, whatever its row sampled. All else is the engine's: the rows of drafts are computed and sampled, and the tokens
+of the next steps are processed with the keys of the accepted ones. So times are real, the number of accepted drafts is
+distributed as it is told, and texts mean nothing, as without drafts.
 
-"known" drafts cost nothing: the step's rows alone. "eagle3" or "mtp" ones are known too, but the head makes as many in
-the same step, so they cost its passes and the wait for their tokens. `step_ms` is the time of a step, `speedup` the
-streams' speed by that without drafts. "ngram" and "eagle3 default" are drafters and policy as users get them: on these
-texts, which repeat nothing and which the head does not know, both must cost next to nothing, and beyond 32 running
-sequences nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left out. `--no-head`
-leaves the head out, to see what keeping the hidden states that it reads costs steps without drafts; `--no-head-graphs`
-launches its passes kernel by kernel. On hybrid models (`--model qwen3.5-9b`) recurrent layers keep the inputs of all
-streams' drafts. `--drafter mtp` takes the model's own layer instead, such as GLM-4.5-Air's (`--model glm-4.5-air
---quantization fp8`, 141 GB).
+"known" drafts are any tokens, which cost nothing: the step's rows alone. "eagle3" or "mtp" ones are those that the head
+makes, with its passes. `step_ms` is the time of a step, `speedup` the streams' speed by that without drafts, measured.
+"ngram" and "eagle3 default" are drafters and policy as users get them, and drafts are accepted if they are what was
+sampled: on these texts, which repeat nothing and which the head does not know, both must cost next to nothing, and
+beyond 32 running sequences nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left
+out. `--no-head` leaves the head out, to see what keeping the hidden states that it reads costs steps without drafts;
+`--no-head-graphs` launches its passes kernel by kernel. On hybrid models (`--model qwen3.5-9b`) recurrent layers keep
+the inputs of all streams' drafts. `--drafter mtp` takes the model's own layer instead, such as GLM-4.5-Air's (`--model
+glm-4.5-air --quantization fp8`, 141 GB).
 """
 
 from __future__ import annotations

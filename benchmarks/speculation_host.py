@@ -1,12 +1,13 @@
 """Host time of steps with drafts between two steps of the device: from the tokens of a step to the launch of the next.
 
-    python benchmarks/speculation_host.py [--out results.jsonl] [--streams 1 16 64] [--drafts 2 4] [--no-head]
+    TRITON_INTERPRET=1 python benchmarks/speculation_host.py [--out results.jsonl] [--streams 1 16 64] [--drafts 2 4]
 
 The engine itself, with `GraphRunner` and 16 adapters, on a CPU: a replay of a graph does nothing, and a step's tokens
 are any ones of which a draft is right with a chance of 0.7. Passes of a draft head do nothing either, so that its rows
-cost the host what they do on a GPU, less the launches. `gap` is the time that a device would wait for, µs: from the
-arrival of a step's tokens to the replay of the next step; `head` the part until the first pass of the head; `step` the
-whole of a step on the host, of which sampling on a CPU is a part that a GPU does not have.
+cost the host what they do on a GPU, less the launches. Processor time of the step thread, µs, medians: `gap` is what a
+device waits for, from the arrival of a step's tokens to the replay of the next step, `head` the part until the first
+pass of the head, behind which the rest is hidden, and `step` the whole of a step, of which the rest runs beside the
+device.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PARTS = ("gap", "head", "step")
 
 
 class NoGraph:
-    """A graph whose replay does nothing but count the time since the last tokens arrived."""
+    """A graph whose replay does nothing but count the processor time since the last tokens arrived."""
 
     arrived = 0.0
     times: dict[str, list[float]] = {}
@@ -120,7 +121,6 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=(1, 16, 64))
     parser.add_argument("--drafts", type=int, nargs="+", default=(2, 4))
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     engine = build(max(arguments.streams), max(arguments.drafts))
     rows = Rows(arguments.out, "speculation_host", "timed", **machine())
@@ -148,7 +148,11 @@ def run(engine: Engine, kind: str, streams: int, drafts: int, steps: int) -> dic
     def arrive(flight: InFlight) -> Any:
         of = {sequence: iter((*of_sequence, None)) for sequence, of_sequence in flight.drafts.items()}
         guessed = [next(of[s]) if s in of else None for s in flight._sequences]
-        flight._tokens = torch.tensor([g if g is not None and rnd.random() < RIGHT else 9 for g in guessed])
+        right = [guess is not None and rnd.random() < RIGHT for guess in guessed]
+        # Drafts that are left on the device are 0: no pass writes any.
+        flight._tokens = torch.tensor(
+            [max(guess or 0, 0) if one else 9 for one, guess in zip(right, guessed, strict=True)]
+        )
         NoGraph.arrived = time.thread_time()
         return collect(flight)
 
