@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lorikeet_testing.arrivals import run_requests
@@ -27,6 +28,7 @@ from lora_engine.engine import Engine
 from lora_engine.errors import UnsupportedModel
 from lora_engine.execution import hidden_states
 from lora_engine.execution.head_drafter import HeadDrafter
+from lora_engine.execution.runner import DeviceDrafts
 from lora_engine.model import draft_head, head_passes
 from lora_engine.model.eagle_head import EagleHead
 from lora_engine.model.head_passes import HeadPasses, KnownRows
@@ -309,6 +311,41 @@ def test_any_head_changes_nothing(
             assert usage.completion_tokens == before[name].completion_tokens
         assert sum(usage.drafted_tokens for usage in usages.values()) > 50
     assert not drafter_of(drafting)._slots
+
+
+def test_the_host_knows_drafts_in_advance_only_where_it_has_to(
+    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other drafts are references to tokens on the device, of which there are as many as steps have rows."""
+    plain, drafting = engines
+    always(drafting, 4)
+    drafter, made = drafter_of(drafting), list[tuple[int, int]]()
+    propose = drafter.propose
+
+    def record(sequences: Sequence[TokenSequence], most: Sequence[int]) -> list[list[int]]:
+        guesses = propose(sequences, most)
+        made.extend((len(sequences), token) for guess in guesses for token in guess)
+        return guesses
+
+    monkeypatch.setattr(drafter, "propose", record)
+    monkeypatch.setattr(drafting.runner, "overlaps", True)
+    for penalised in (0, 1):
+        made.clear()
+        first, *others = chats(plain, QUESTIONS, max_tokens=16)
+        penalty = SamplingParams(max_tokens=9, presence_penalty=float(penalised), logprobs=True)
+        requests = [replace(first, sampling=penalty), *others]
+        expected, _ = run(plain, requests)
+        assert_same(run(drafting, requests)[0], expected)
+        assert any(token < 0 for _, token in made)
+        assert any(token >= 0 for _, token in made) == bool(penalised)
+    drafts = DeviceDrafts(torch.zeros(7, dtype=torch.int64), 9)
+    references, before = drafts.put(torch.tensor([[5, 6, 7], [1, 2, 3], [8, 8, 8]])), drafts.on_host
+    assert [[int(before[-1 - one]) for one in row] for row in references] == [[5, 1], [6, 2], [7, 3]], "room for six"
+    tokens, sources = np.array([4, *references[2]]), np.array([-1, -1, -1])
+    drafts.give_rows(tokens, sources)
+    assert (tokens.tolist(), sources.tolist()) == ([4, 0, 0], [-1, 9 + 2, 9 + 5])
+    drafts.put(torch.zeros(2, 3, dtype=torch.int64))
+    assert before.tolist()[:6] == [5, 6, 7, 1, 2, 3], "a launched step still refers to them"
 
 
 def test_answers_with_a_grammar_have_drafts_that_it_allows(
