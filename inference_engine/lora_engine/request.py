@@ -6,6 +6,7 @@ them directly.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,7 +73,7 @@ class SamplingParams:
             ("n", 1, MAX_CHOICES),
         ):
             value = getattr(self, name)
-            if not low <= value <= high:  # also catches NaN
+            if not min(low, _float32(low)) <= value <= high:  # also catches NaN
                 raise RequestError(
                     "invalid_value",
                     f"{name} is {value}, but must be between {low} and {high}.",
@@ -202,6 +203,12 @@ class GenerationRequest:
         params = self.sampling
         lists = (self.prompt_token_ids, *self.more_prompts, *answers, params.stop_token_ids, params.logit_bias)
         return max((max(ids) for ids in lists if ids), default=0)
+
+
+def _float32(number: float) -> float:
+    """Return a number as it comes from the wire: 0.01 is a little less there."""
+    rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+    return rounded
 
 
 class PinState(Enum):

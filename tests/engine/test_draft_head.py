@@ -558,6 +558,12 @@ def test_a_long_prompt_is_read_at_its_end(engines: tuple[Engine, Engine], monkey
     ("changes", "message"),
     [
         ({"architectures": ["LlamaForCausalLM"]}, "is no EAGLE-3 head"),
+        ({"architectures": 5}, "is no EAGLE-3 head .its architectures are 5"),
+        ({"eagle_aux_hidden_state_layer_ids": 2}, "reads the hidden states 2"),
+        (
+            {"eagle_aux_hidden_state_layer_ids": None, "eagle_config": {"eagle_aux_hidden_state_layer_ids": ["1"]}},
+            "reads the hidden states .'1'.",
+        ),
         ({"hidden": 32}, "was trained for another base model"),
         ({"draft_vocab": 100, "draft_vocab_size": 600}, "was trained for another base model"),
         ({"layers": (0, 1, 3)}, "but the base model has 3 layers"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lora_engine import sampling
+from lora_engine.errors import RequestError
 from lora_engine.request import SamplingParams, TokenLogprob
 from lora_engine.sampling import SamplingRow, gumbel
 from lora_engine.sampling import sample as sample_on_device
@@ -163,3 +164,13 @@ def test_mixed_greedy_and_random_rows() -> None:
     best = logits.argmax(-1).tolist()
     assert (tokens[0], tokens[2]) == (best[0], best[2])
     assert tokens[3] in logits[3].topk(5).indices.tolist()
+
+
+def test_the_least_repetition_penalty_is_accepted_as_it_comes_from_the_wire() -> None:
+    """As float32, 0.01 is less than 0.01."""
+    for number in (0.01, float(torch.tensor(0.01))):
+        SamplingParams(repetition_penalty=number).validate(10)
+    with pytest.raises(RequestError, match="repetition_penalty"):
+        SamplingParams(repetition_penalty=0.0099).validate(10)
+    with pytest.raises(RequestError, match="temperature"):
+        SamplingParams(temperature=-1e-9).validate(10)

@@ -40,6 +40,7 @@ class EagleConfig:
         """Read ``folder/config.json``. Raises ``UnsupportedModel`` if it is no head of this base model."""
         raw = read_json_object(folder / "config.json")
         names = raw.get("architectures") or ()
+        names = names if isinstance(names, list) else [names] if names else []
         if not any("eagle3" in str(name).lower() for name in names):
             raise UnsupportedModel(
                 f"{folder} is no EAGLE-3 head (its architectures are {', '.join(map(str, names)) or 'missing'}); "
@@ -70,15 +71,18 @@ def _feature_layers(raw: dict[str, Any], folder: Path, base: ModelConfig) -> tup
     nested = raw.get("eagle_config")
     layers = raw.get("eagle_aux_hidden_state_layer_ids")
     if layers is None and isinstance(nested, dict) and nested.get("eagle_aux_hidden_state_layer_ids") is not None:
-        layers = [layer + 1 for layer in nested["eagle_aux_hidden_state_layer_ids"]]
+        layers = nested["eagle_aux_hidden_state_layer_ids"]
+        if isinstance(layers, list):
+            layers = [layer + 1 if isinstance(layer, int) else layer for layer in layers]
     if layers is None:
         layers = [2, base.num_layers // 2, base.num_layers - 3]
-    if not layers or not all(isinstance(layer, int) and 0 <= layer < base.num_layers for layer in layers):
+    numbers = layers if isinstance(layers, list) else []
+    if not numbers or not all(isinstance(layer, int) and 0 <= layer < base.num_layers for layer in numbers):
         raise UnsupportedModel(
             f"{folder} reads the hidden states {layers}, but the base model has {base.num_layers} layers; {_AGAIN}, or "
             "choose one for this base model."
         )
-    return tuple(layers)
+    return tuple(numbers)
 
 
 @dataclass(frozen=True, slots=True)
