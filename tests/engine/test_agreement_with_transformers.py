@@ -47,7 +47,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Family
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mixed_batches_agree_token_for_token(families: Callable[[str], Family], name: str) -> None:
     family = families(name)
-    requests, adapters = workload(family, 18, seed=len(name))
+    requests, adapters = workload(family, 12, seed=len(name))  # some adapters have two
     tokens, _ = run_all(build_engine(family, step_tokens=37), requests)
     for request in requests:
         family.check_greedy(request, tokens[request.request_id], adapters[request.request_id])
