@@ -1,7 +1,7 @@
 """Requests of every kind whose host is killed, frozen, cut off or replaced answer as undisturbed ones do.
 
 All of them run on one host when that happens, with others ready to go on; beside them are callers that leave, and a
-batch. `make test-long` has three hosts and all that can happen, early and late in the answers.
+batch. `make test-long` has this with two hosts, and with three all that can happen, early and late in the answers.
 """
 
 from __future__ import annotations
@@ -175,6 +175,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield made
 
 
+@pytest.mark.long
 def test_the_host_of_all_of_them_is_killed(two: Fleet) -> None:
     two.strike("kill", 2, 0)
 
