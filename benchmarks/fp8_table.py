@@ -25,6 +25,8 @@ from lora_kernels import fp8
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows, quantise
+from lora_kernels.hopper_fp8 import Fp8Tiles, fitting, hopper_fp8_linear, tiles_of
+from lora_kernels.pdl import pdl_options
 
 SHAPES = {  # outputs, inputs
     "llama-3.1-8b": {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)},
@@ -56,12 +58,23 @@ def tilings(tokens: int, outputs: int, inputs: int) -> Iterator[Tiling]:
         yield (block_m, block_n, block_k, splits, 4, stages)
 
 
+def hopper_tiles(tokens: int, outputs: int, inputs: int) -> set[Fp8Tiles]:
+    """Return candidates for the kernel for Hopper GPUs, with one program for each multiprocessor or two."""
+    candidates = set()
+    for warpgroups, shared in product((1, 2), (96 << 10, 200 << 10)):
+        programs = triton.cdiv(outputs, 64 * warpgroups)
+        block_m = tiles_of(tokens, outputs, inputs).block_m
+        candidates |= {fitting(block_m, warpgroups, splits, inputs, shared) for splits in {1, max(1, 132 // programs)}}
+    return candidates
+
+
 def with_tiling(tiling: Tiling, run: Callable[[], object]) -> None:
-    usual, fp8.tiling = fp8.tiling, lambda *sizes: tiling
+    usual = fp8.tiling, fp8.multiplied_on_hopper
+    fp8.tiling, fp8.multiplied_on_hopper = lambda *sizes: tiling, lambda *sizes: False
     try:
         run()
     finally:
-        fp8.tiling = usual
+        fp8.tiling, fp8.multiplied_on_hopper = usual
 
 
 def table(rows: Rows, name: str, counts: list[int]) -> None:
@@ -99,6 +112,12 @@ def one_count(rows: Rows, part: str, tokens: int, plain: list[torch.Tensor], mat
     best = min(times, key=times.__getitem__)
     usual = fp8.tiling(tokens, outputs, inputs, False)
     print(f"{part} {tokens}: cublas {us:.1f}, best {times[best]:.1f} us {best}, usual {usual}", flush=True)
+    if tokens > 128:
+        return
+    for tiles in sorted(hopper_tiles(tokens, outputs, inputs)):
+        options = pdl_options(x)
+        us = measure(lambda layer: hopper_fp8_linear(quantised, matrices[layer], None, out, tiles, options))  # noqa: B023
+        add("gluon", us, moved, tiling=tiles, error=error(out, quantised, matrices[-1]))
 
 
 def cublas(x: Fp8Rows, weight: Fp8Matrix) -> torch.Tensor:

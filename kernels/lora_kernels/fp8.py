@@ -1,7 +1,7 @@
 """Products of FP8 matrices with activations that are quantised token by token, and the quantisation of activations.
 
-From `FEW` tokens on, cuBLAS (``torch._scaled_mm``) computes products with a scale for each channel; the kernel here
-computes all others.
+From `FEW` tokens on, cuBLAS (``torch._scaled_mm``) computes products with a scale for each channel. On Hopper GPUs
+`hopper_fp8` computes those with fewer tokens. The kernel here computes all others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 
 from .fp8_tensors import BLOCK, LARGEST, SMALLEST_SCALE, Fp8Matrix, Fp8Rows
-from .pdl import grid_dependency_wait, launch_dependents, pdl_options
+from .hopper_fp8 import hopper_fp8_linear, takes, tiles_of
+from .pdl import grid_dependency_wait, is_hopper, launch_dependents, pdl_options
 from .split_sums import add_up_splits, split_buffers
 
 # Tokens from which on cuBLAS computes the product.
@@ -45,7 +46,8 @@ def store_quantised(
     else:
         scale = tl.maximum(largest / _LARGEST, _SMALLEST_SCALE)
     tl.store(scale_ptr + row * groups + place, scale, mask=place < groups)
-    scaled = tl.div_rn(x, (scale[:, None] if GROUP else scale) + tl.zeros_like(x))
+    inverse = 1.0 / scale  # a division of every element would take as long as all else
+    scaled = x * (inverse[:, None] if GROUP else inverse)
     if STATIC:
         scaled = tl.clamp(scaled, -_LARGEST, _LARGEST)
     if GROUP:
@@ -265,6 +267,9 @@ def fp8_linear(
         return product if out is None or whole is not None else out.copy_(product)
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=x.data.device)
+    if not invariant and multiplied_on_hopper(tokens, weight):
+        hopper_fp8_linear(x, weight, onto, out, tiles_of(tokens, outputs, inputs), pdl_options(x.data))
+        return out
     block_m, block_n, block_k, splits, warps, stages = tiling(tokens, outputs, inputs, weight.in_blocks, invariant)
     grid = (triton.cdiv(outputs, block_n), triton.cdiv(tokens, block_m), splits)
     parts, arrived = split_buffers(x.scale, grid[0] * grid[1], splits, block_n * block_m)
@@ -299,7 +304,13 @@ def fp8_linear(
 def multiplied_by_cublas(tokens: int, weight: Fp8Matrix, dtype: torch.dtype) -> bool:
     """Return whether ``torch._scaled_mm`` is possible and faster."""
     on_gpu = weight.data.device.type in ("cuda", "meta")  # meta: a GPU's launches are being recorded
-    return tokens >= FEW and on_gpu and dtype is torch.bfloat16 and not weight.in_blocks
+    possible = tokens >= FEW and on_gpu and dtype is torch.bfloat16 and not weight.in_blocks
+    return possible and not multiplied_on_hopper(tokens, weight)
+
+
+def multiplied_on_hopper(tokens: int, weight: Fp8Matrix) -> bool:
+    """Return whether the kernel for Hopper GPUs computes a product, unless it must be ``invariant``."""
+    return not weight.in_blocks and is_hopper(weight.data.device) and takes(tokens, weight.shape[0])
 
 
 def tiling(

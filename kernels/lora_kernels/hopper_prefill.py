@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from . import launches
+from .pdl import is_hopper
 
 # Rows of a tile, each a token and a query head of its key-value head: as many as registers allow, since each tile reads
 # all keys again. A warpgroup has 64 of them.
@@ -399,8 +399,3 @@ def launch_prefill(
         COPY_REGISTERS=_COPY_REGISTERS,
         num_warps=4,
     )
-
-
-def is_hopper(device: torch.device) -> bool:
-    """Return whether a device is a GPU of compute capability 9.0, whose instructions later ones do not have."""
-    return launches.capability_of(device) == (9, 0)

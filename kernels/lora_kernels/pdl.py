@@ -44,3 +44,8 @@ def pdl_options(x: torch.Tensor) -> dict[str, bool]:
 def has_sm90(device: torch.device) -> bool:
     """Return whether a device is a GPU of compute capability 9.0 or later."""
     return launches.capability_of(device) >= (9, 0)
+
+
+def is_hopper(device: torch.device) -> bool:
+    """Return whether a device is a GPU of compute capability 9.0, whose instructions later ones do not have."""
+    return launches.capability_of(device) == (9, 0)

@@ -18,6 +18,12 @@ def test_products_use_tensor_cores_and_wait_for_the_kernel_before() -> None:
         if name.startswith("_fp8_matmul"):
             assert "wgmma.mma_async.sync.aligned.m64n" in after and ".f32.e4m3.e4m3" in after, name
             assert "cp.async" not in before and "cp.async.cg" in after, name
+        elif name.startswith("_hopper_fp8"):
+            assert "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3" in ptx, name
+            first, _wait, rest = ptx[ptx.index("cp.async.bulk.tensor.2d") :].partition("griddepcontrol.wait")
+            assert first.count("cp.async.bulk.tensor.2d") == 2, "weights are copied before the wait"
+            assert rest.count("cp.async.bulk.tensor.2d") == 2 + 4, "activations after it"
+            assert "st.global" not in before and ".local" not in ptx, name
         elif name.startswith("_skinny_linear"):
             assert "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16" in after, name
             assert "cp.async" not in before and "cp.async.cg" in after, name

@@ -13,6 +13,8 @@ from lora_kernels import fp8, reference
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, quantise_rows
 from lora_kernels.fp8_tensors import BLOCK, FP8, LARGEST, Fp8Matrix, Fp8Rows, concatenated, quantise
+from lora_kernels.hopper_fp8 import fitting, hopper_fp8_linear, takes, tiles_of
+from lora_kernels.pdl import pdl_options
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
@@ -162,3 +164,39 @@ def test_matrices_side_by_side() -> None:
     assert torch.equal(joined.dequantised(DTYPE), torch.cat([part.dequantised(DTYPE) for part in parts]))
     assert concatenated(parts[::-1]) is None, "a block would be of two matrices"
     assert concatenated([parts[0], matrix_of("channel", 128, 256)]) is None
+
+
+@pytest.mark.parametrize("tokens", [1, 16, 33, 64, 128])
+@pytest.mark.parametrize(("outputs", "inputs"), [(80, 304), (4096, 14336), (28672, 4096), (8192, 4096), (2560, 9728)])
+def test_tiles_of_products_on_hopper(tokens: int, outputs: int, inputs: int) -> None:
+    """Tiles fit into shared memory, and no program of a split sum is without work."""
+    assert takes(tokens, outputs) == (tokens <= 64 or outputs <= 8448)
+    block_m, warpgroups, splits, stages = tiles_of(tokens, outputs, inputs)
+    steps = -(-inputs // 256)
+    assert tokens <= block_m
+    assert (splits - 1) * -(-steps // splits) < steps
+    assert stages >= 2 and stages * (64 * warpgroups + block_m) * 256 <= 220 * 1024
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("onto", ONTO)
+@pytest.mark.parametrize("shape", [(1, 80, 2064), (19, 272, 304), (64, 8208, 1040), (100, 1024, 8192)], ids=str)
+@pytest.mark.parametrize("warpgroups", [1, 2])
+@pytest.mark.parametrize("splits", [1, 3])
+def test_products_on_hopper(shape: tuple[int, int, int], onto: str, warpgroups: int, splits: int) -> None:
+    """Sides that no tile divides, sums in parts, again and again."""
+    tokens, outputs, inputs = shape
+    matrix = matrix_of("channel", outputs, inputs)
+    rows = quantise_rows(torch.randn(tokens, inputs, device=DEVICE).to(DTYPE), matrix)
+    added = ONTO[onto](tokens, outputs)
+    want = dequantised(rows) @ matrix.dequantised(torch.float64).t()
+    want = want if added is None else want + added
+    block_m = tiles_of(tokens, outputs, inputs).block_m
+    tiles = fitting(block_m, warpgroups, splits, inputs, 128 << 10)
+    first = None
+    for _ in range(3):
+        out = torch.full((tokens, outputs), float("nan"), device=DEVICE, dtype=DTYPE)
+        hopper_fp8_linear(rows, matrix, added, out, tiles, pdl_options(out))
+        assert error(out, want) < 5e-3
+        first = out if first is None else first
+        assert torch.equal(out, first)
