@@ -183,6 +183,9 @@ def test_the_experts_in_use_get_pages(families: ReferenceFamilies, tmp_path: Pat
     report = engine.expert_report()
     assert report is not None and (report.setting, report.recent_pairs) == ("0.34", policy.stats.pairs)
     assert report.recent_host_pairs == policy.stats.host_pairs
+    (adapter,) = engine.device_adapters()
+    assert 0 < adapter.experts_resident < adapter.experts_total
+    assert (adapter.experts_resident, adapter.experts_total) == (report.resident, report.total)
     (entry,) = policy._entries.values()
     residency = entry.residency
     for group in range(layers):

@@ -58,6 +58,27 @@ def test_a_host_shows_where_the_experts_of_adapters_lie(acme: Any, operator: Any
     assert operator.get("/api/operator/hosts").json()[0]["experts"] == shown
 
 
+def test_a_version_and_a_host_show_how_many_of_its_experts_are_in_the_pool(
+    acme: Any, operator: Any, host: EngineHost
+) -> None:
+    version = add_version(acme.tenant, "support")
+    reported = status(version.digest, download=0)
+    record_status(host.name, reported)
+    assert tiers(acme, version)[0]["experts"] is None
+    here = reported.adapters[0]
+    here.tier, here.experts_resident, here.experts_total = pb.AdapterResidency.DEVICE, 62, 128
+    for resident in (62, 40):
+        here.experts_resident = resident
+        record_status(host.name, reported)
+        expected = {"resident": resident, "total": 128}
+        assert tiers(acme, version)[0]["experts"] == expected
+        for shown in (acme.client(Role.VIEWER).get(acme.path("hosts")), operator.get("/api/operator/hosts")):
+            assert shown.json()[0]["adapters"][0]["experts"] == expected
+    here.tier, here.experts_resident, here.experts_total = pb.AdapterResidency.HOST, 0, 0
+    record_status(host.name, reported)
+    assert tiers(acme, version)[0]["experts"] is None
+
+
 def test_what_was_never_measured_is_not_made_up(acme: Any, host: EngineHost) -> None:
     version = add_version(acme.tenant, "support")
     record_status(host.name, status("sha256:another", download=0))

@@ -34,6 +34,12 @@ export type AdapterDtypeEnum = "auto" | "bf16" | "fp8";
 export type AdapterDtypeRequest = {
     adapter_dtype: AdapterDtypeEnum;
 };
+/** @description Units of an adapter's experts on a host, each of one or a few adjacent experts of a layer. */
+export type AdapterExperts = {
+    /** @description In the page pool now; the others are read from host memory. */
+    resident: number;
+    total: number;
+};
 export type AdapterManifest = {
     base_model_name: string;
     dtype: string;
@@ -1479,6 +1485,8 @@ export type OperatorResidentAdapter = {
      */
     cold_start_ms?: number | null;
     digest: string;
+    /** @description null: it has no experts, is not on the device, or the host keeps all experts in its page pool. */
+    experts: AdapterExperts | null;
     rank: number;
     /** @description Requests using it now. */
     running: number;
@@ -1917,6 +1925,8 @@ export type ResidentAdapter = {
      */
     cold_start_ms?: number | null;
     digest: string;
+    /** @description null: it has no experts, is not on the device, or the host keeps all experts in its page pool. */
+    experts: AdapterExperts | null;
     /** @description The newest of `names`. */
     name: string;
     /** @description Every version with this content. */
@@ -2894,6 +2904,8 @@ export type VersionTier = {
      * @description From where it is now.
      */
     cold_start_ms: number | null;
+    /** @description null: it has no experts, is not on the device, or the host keeps all experts in its page pool. */
+    experts: AdapterExperts | null;
     host: string;
     /** @description `store`: the host has no copy. */
     tier: AdapterPlace;

@@ -264,6 +264,9 @@ class DeviceAdapter:
     running: int
     num_bytes: int
     rank: int
+    # Units of its experts, in the pool and in all; 0 if it has none, or all its pages.
+    experts_resident: int = 0
+    experts_total: int = 0
 
 
 class DeviceMirror(ResidencyMirror, Protocol):
@@ -358,7 +361,13 @@ class DeviceTier:
         return self._slots.values()
 
     def report(self) -> list[DeviceAdapter]:
-        return [DeviceAdapter(s.digest, s.refs, s.num_bytes, s.rank) for s in self._slots.values()]
+        return [
+            DeviceAdapter(
+                slot.digest, slot.refs, slot.num_bytes, slot.rank,
+                *((slot.residency.residents, slot.residency.units) if slot.residency else ()),
+            )
+            for slot in self._slots.values()
+        ]  # fmt: skip
 
     @property
     def num_arriving(self) -> int:

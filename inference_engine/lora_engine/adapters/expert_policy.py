@@ -171,7 +171,7 @@ class ExpertPolicy:
 
     def report(self) -> ExpertReport:
         residencies = [entry.residency for entry in self._entries.values()]
-        resident, total = sum(r.residents for r in residencies), sum(sum(r.frames.units) for r in residencies)
+        resident, total = sum(r.residents for r in residencies), sum(r.units for r in residencies)
         setting = "auto" if self._share is None else f"{self._share:g}"
         return ExpertReport(setting, resident, total, **asdict(self.stats), **self._recent.report())
 

@@ -104,6 +104,11 @@ class ExpertResidency:
         return self.packed_pages[: self.packed.num_pages - len(self._behind)]
 
     @property
+    def units(self) -> int:
+        """Number of units."""
+        return sum(self.frames.units)
+
+    @property
     def residents(self) -> int:
         """Number of units in the pool."""
         return int((self.frame_of >= 0).sum())

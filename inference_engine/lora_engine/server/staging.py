@@ -135,6 +135,8 @@ class AdapterStaging:
                     bytes=adapter.num_bytes,
                     rank=adapter.rank,
                     dtype=dtype,
+                    experts_resident=adapter.experts_resident,
+                    experts_total=adapter.experts_total,
                 )
                 _add(adapters, here)
         return list(adapters.values())
@@ -145,6 +147,8 @@ def _add(adapters: dict[str, pb.AdapterResidency], here: pb.AdapterResidency) ->
     before = adapters.get(here.digest)
     if before is not None and before.tier == here.tier:
         here.running, here.bytes = here.running + before.running, here.bytes + before.bytes
+        here.experts_resident += before.experts_resident
+        here.experts_total += before.experts_total
         here.dtype = before.dtype if before.running > here.running - before.running else here.dtype
     adapters[here.digest] = here
 

@@ -1395,7 +1395,7 @@ class PoolPages(_message.Message):
     def __init__(self, total: _Optional[int] = ..., free: _Optional[int] = ..., kv: _Optional[int] = ..., cached_prefix: _Optional[int] = ..., adapter: _Optional[int] = ..., reserved: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class AdapterResidency(_message.Message):
-    __slots__ = ("digest", "tier", "running", "bytes", "rank", "dtype")
+    __slots__ = ("digest", "tier", "running", "bytes", "rank", "dtype", "experts_resident", "experts_total")
     class Tier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TIER_UNSPECIFIED: _ClassVar[AdapterResidency.Tier]
@@ -1412,10 +1412,14 @@ class AdapterResidency(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    EXPERTS_RESIDENT_FIELD_NUMBER: _ClassVar[int]
+    EXPERTS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     digest: str
     tier: AdapterResidency.Tier
     running: int
     bytes: int
     rank: int
     dtype: str
-    def __init__(self, digest: _Optional[str] = ..., tier: _Optional[_Union[AdapterResidency.Tier, str]] = ..., running: _Optional[int] = ..., bytes: _Optional[int] = ..., rank: _Optional[int] = ..., dtype: _Optional[str] = ...) -> None: ...
+    experts_resident: int
+    experts_total: int
+    def __init__(self, digest: _Optional[str] = ..., tier: _Optional[_Union[AdapterResidency.Tier, str]] = ..., running: _Optional[int] = ..., bytes: _Optional[int] = ..., rank: _Optional[int] = ..., dtype: _Optional[str] = ..., experts_resident: _Optional[int] = ..., experts_total: _Optional[int] = ...) -> None: ...

@@ -1,4 +1,4 @@
-import { fireEvent, screen, waitFor, within } from "@testing-library/react";
+import { cleanup, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { delay, http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
 import type { Adapter, Alias } from "@/api/types";
@@ -61,6 +61,36 @@ describe("adapter page", () => {
     expect(screen.queryByRole("button", { name: "Make live" })).not.toBeInTheDocument();
     await user.click(within(notice).getByRole("button", { name: "Confirm base model" }));
     await waitFor(() => expect(confirmed).toBe(true));
+  });
+
+  it("shows on which hosts only some of its experts are in the page pool", async () => {
+    const by_tier = { device: 0, host: 20, disk: 200, store: 2000 };
+    const on = (host: string, tier: string, experts: unknown = null) => ({
+      host,
+      tier,
+      experts,
+      cold_start_ms: 0,
+      by_tier,
+    });
+    const some = on("gpu-1", "device", { resident: 620, total: 1000 });
+    let tiers = [some, on("gpu-2", "device"), on("gpu-3", "disk")];
+    serve(adapter());
+    server.use(http.get(`${T}/versions/2/tiers`, () => HttpResponse.json(tiers)));
+    openConsole("/t/acme/adapters/support?version=2");
+    const table = await screen.findByRole("table", { name: "Cold start by tier" });
+    expect(within(table).getByRole("columnheader", { name: "Experts in the pool" })).toBeInTheDocument();
+    const shares = within(table)
+      .getAllByRole("row")
+      .slice(1)
+      .map((row) => within(row).getAllByRole("cell")[2]?.textContent);
+    expect(shares).toEqual(["62%", "–", "–"]);
+    expect(within(table).getByTitle("620 of 1,000")).toBeInTheDocument();
+    expect(screen.getByText(/are read from host memory/)).toBeInTheDocument();
+    cleanup();
+    tiers = tiers.slice(1);
+    openConsole("/t/acme/adapters/support?version=2");
+    await screen.findByRole("table", { name: "Cold start by tier" });
+    expect(screen.queryByRole("columnheader", { name: "Experts in the pool" })).not.toBeInTheDocument();
   });
 
   it("says of many hosts how many have a version, and shows those that do not", async () => {

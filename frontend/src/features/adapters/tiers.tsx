@@ -9,6 +9,7 @@ import { coldStart } from "@/features/hosts/cold-start";
 import { TIERS } from "@/features/hosts/tiers";
 import { useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
+import { number, percent } from "@/lib/format";
 import { tiersQuery } from "./queries";
 
 /** Hosts that are shown at first, those with the adapter nearest to the device. */
@@ -27,6 +28,8 @@ export function Tiers({ version }: { version: Version }) {
   const shown = many
     ? data.toSorted((a, b) => PLACES.indexOf(a.tier) - PLACES.indexOf(b.tier)).slice(0, MAX_HOSTS_IN_FULL)
     : data;
+  // Only hosts with `--expert-residency` report them, of adapters on experts that are on the device.
+  const withExperts = data?.some(({ experts }) => experts !== null) ?? false;
   return (
     <section className="border-t pt-4">
       <h3 className="px-4 text-sm font-semibold">Cold start</h3>
@@ -40,9 +43,14 @@ export function Tiers({ version }: { version: Version }) {
       {data && data.length > 0 && (
         <Table
           label="Cold start by tier"
-          columns={["Host", "Now", ...PLACES.map((place): Column => [TIERS[place].from, "text-right"])]}
+          columns={[
+            "Host",
+            "Now",
+            withExperts && ["Experts in the pool", "text-right"],
+            ...PLACES.map((place): Column => [TIERS[place].from, "text-right"]),
+          ]}
         >
-          {shown?.map(({ host, tier, by_tier }) => (
+          {shown?.map(({ host, tier, experts, by_tier }) => (
             <Tr key={host}>
               <Td className="max-w-48 truncate font-medium" title={host}>
                 {host}
@@ -50,6 +58,14 @@ export function Tiers({ version }: { version: Version }) {
               <Td>
                 <Badge tone={TIERS[tier].tone}>{TIERS[tier].label}</Badge>
               </Td>
+              {withExperts && (
+                <Td
+                  className="tnum text-right"
+                  title={experts ? `${number(experts.resident)} of ${number(experts.total)}` : undefined}
+                >
+                  {experts ? percent(experts.resident, experts.total) : "–"}
+                </Td>
+              )}
               {PLACES.map((place) => (
                 <Td key={place} className={cn("tnum text-right", place === tier ? "font-medium" : "text-ink-3")}>
                   {coldStart(by_tier[place])}
@@ -58,6 +74,11 @@ export function Tiers({ version }: { version: Version }) {
             </Tr>
           ))}
         </Table>
+      )}
+      {withExperts && (
+        <p className="px-4 py-2.5 text-xs text-ink-3">
+          Experts that are not in the page pool are read from host memory: answers are the same, and take longer.
+        </p>
       )}
       {many && (
         <div className="flex flex-wrap items-center gap-3 border-t px-4 py-2 text-xs text-ink-3">

@@ -176,6 +176,11 @@ function Residents({ host: { name, adapters, load_times: times = [] } }: { host:
             </Td>
             <Td>
               <Badge tone={TIERS[adapter.tier].tone}>{TIERS[adapter.tier].label}</Badge>
+              {adapter.experts && (
+                <span className="tnum ml-2 text-xs text-ink-3">
+                  {percent(adapter.experts.resident, adapter.experts.total)} of its experts in the pool
+                </span>
+              )}
             </Td>
             <Td className="tnum text-right">{adapter.rank}</Td>
             <Td className="tnum text-right">{bytes(adapter.bytes)}</Td>

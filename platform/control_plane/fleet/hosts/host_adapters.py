@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from control_plane.fleet.hosts.models import EngineHost, HostAdapter
 from lora_engine.wire import engine_pb2 as pb
 
-_VALUES = ("tier", "running", "bytes", "rank")
+_VALUES = ("tier", "running", "bytes", "rank", "experts_resident", "experts_total")
 # Rows per statement, below SQLite's limit of parameters.
 _BATCH = 1000
 
@@ -39,4 +39,4 @@ def record(host: EngineHost, status: pb.HostStatus, whole: Mapping[str, pb.Adapt
 
 def _values(adapter: pb.AdapterResidency) -> dict[str, str | int]:
     tier = pb.AdapterResidency.Tier.Name(adapter.tier).lower()
-    return dict(zip(_VALUES, (tier, adapter.running, adapter.bytes, adapter.rank), strict=True))
+    return {name: tier if name == "tier" else getattr(adapter, name) for name in _VALUES}

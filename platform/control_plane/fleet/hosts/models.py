@@ -84,6 +84,10 @@ class HostAdapter(models.Model):
     running = models.PositiveIntegerField(help_text="Requests that use it.")
     bytes = models.PositiveBigIntegerField()
     rank = models.PositiveIntegerField(help_text="0 where it was not looked at yet.")
+    experts_resident = models.PositiveIntegerField(default=0, help_text="Units of its experts in the pool.")
+    experts_total = models.PositiveIntegerField(
+        default=0, help_text="Units of its experts; 0 where none may lie outside the pool."
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["host", "digest"], name="host_adapter_once")]

@@ -44,6 +44,11 @@ def load_rates(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def experts_json(resident: int, total: int) -> dict[str, int] | None:
+    """Return how many units of an adapter's experts are in the pool; None where none may lie outside it."""
+    return {"resident": resident, "total": total} if total else None
+
+
 def tiers_of(version: AdapterVersion) -> list[dict[str, Any]]:
     """Return the version's tier on each serving host, and what a request would wait there from each tier."""
     tiers = []
@@ -54,5 +59,13 @@ def tiers_of(version: AdapterVersion) -> list[dict[str, Any]]:
         tier = here.tier if here else "store"
         num_bytes = here.bytes if here else version.bytes
         predicted = {name: cold_start_ms(host.last_status, name, num_bytes) for name in STEPS_FROM}
-        tiers.append({"host": host.name, "tier": tier, "cold_start_ms": predicted[tier], "by_tier": predicted})
+        tiers.append(
+            {
+                "host": host.name,
+                "tier": tier,
+                "experts": experts_json(here.experts_resident, here.experts_total) if here else None,
+                "cold_start_ms": predicted[tier],
+                "by_tier": predicted,
+            }
+        )
     return tiers

@@ -14,7 +14,7 @@ from django.db.models.functions import RowNumber
 
 from control_plane.adapters.registry.models import OUT_OF_USE, AdapterVersion
 from control_plane.fleet.base_models.base_model import ServedBases, host_quarantine, served_bases, serving_hosts
-from control_plane.fleet.hosts.api.cold_starts import cold_start_ms, load_rates
+from control_plane.fleet.hosts.api.cold_starts import cold_start_ms, experts_json, load_rates
 from control_plane.fleet.hosts.host_status import message_json, shown_figures
 from control_plane.fleet.hosts.models import EngineHost, HostAdapter, HostState
 from control_plane.fleet.placements.actions import callable_here
@@ -69,7 +69,11 @@ def _as_seen_by(tenant: Tenant, hosts: Iterable[EngineHost], bases: ServedBases)
 
 
 def _resident(host: EngineHost, resident: Resident) -> Resident:
-    return {**resident, "cold_start_ms": cold_start_ms(host.last_status, resident["tier"], resident["bytes"])}
+    return {
+        **{name: resident[name] for name in ("digest", "tier", "running", "bytes", "rank")},
+        "experts": experts_json(resident["experts_resident"], resident["experts_total"]),
+        "cold_start_ms": cold_start_ms(host.last_status, resident["tier"], resident["bytes"]),
+    }
 
 
 def _share(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +224,7 @@ def _residents(hosts: Sequence[EngineHost], digests: QuerySet[Any] | None = None
     place = Window(RowNumber(), partition_by="host", order_by=("-running", "order", "digest"))
     rows = rows.annotate(order=_TIER_ORDER).annotate(place=place, total=Window(Count("pk"), partition_by="host"))
     residents = defaultdict[int, _Residents](_Residents)
-    columns = ("digest", "tier", "running", "bytes", "rank")
+    columns = ("digest", "tier", "running", "bytes", "rank", "experts_resident", "experts_total")
     for row in rows.filter(place__lte=MAX_ADAPTERS).order_by("place").values("host", "total", *columns):
         entry = residents[row["host"]]
         entry.adapters.append({name: row[name] for name in columns})

@@ -51,12 +51,27 @@ class PoolSerializer(serializers.Serializer[Any]):
         return fields_of(pb.PoolPages.DESCRIPTOR.fields)
 
 
+class AdapterExpertsSerializer(serializers.Serializer[Any]):
+    """Units of an adapter's experts on a host, each of one or a few adjacent experts of a layer."""
+
+    resident = serializers.IntegerField(help_text="In the page pool now; the others are read from host memory.")
+    total = serializers.IntegerField()
+
+
+def _experts() -> AdapterExpertsSerializer:
+    return AdapterExpertsSerializer(
+        allow_null=True,
+        help_text="null: it has no experts, is not on the device, or the host keeps all experts in its page pool.",
+    )
+
+
 class _ResidentSerializer(serializers.Serializer[Any]):
     digest = serializers.CharField()
     tier = serializers.ChoiceField(choices=TIERS)
     running = serializers.IntegerField(help_text="Requests using it now.")
     bytes = serializers.IntegerField()
     rank = serializers.IntegerField()
+    experts = _experts()
     cold_start_ms = serializers.FloatField(
         required=False,
         allow_null=True,
@@ -176,6 +191,7 @@ class VersionTierSerializer(serializers.Serializer[Any]):
 
     host = serializers.CharField()
     tier = serializers.ChoiceField(choices=PLACES, help_text="`store`: the host has no copy.")
+    experts = _experts()
     cold_start_ms = serializers.FloatField(allow_null=True, help_text="From where it is now.")
     by_tier = ColdStartsSerializer()
 

@@ -143,6 +143,16 @@ class Migration(migrations.Migration):
                 ("bytes", models.PositiveBigIntegerField()),
                 ("rank", models.PositiveIntegerField(help_text="0 where it was not looked at yet.")),
                 (
+                    "experts_resident",
+                    models.PositiveIntegerField(default=0, help_text="Units of its experts in the pool."),
+                ),
+                (
+                    "experts_total",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Units of its experts; 0 where none may lie outside the pool."
+                    ),
+                ),
+                (
                     "host",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE, related_name="adapters", to="hosts.enginehost"
