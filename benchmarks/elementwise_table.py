@@ -76,18 +76,18 @@ def embedding(tokens: int) -> Kernel:
     return lambda layer: F.embedding(ids[layer], table), 2 * tokens * HIDDEN * 2
 
 
-def choice(batch: int, params: SamplingParams, scale: float) -> Kernel:
+def choice(batch: int, sampling: SamplingParams, scale: float) -> Kernel:
     logits = random(LAYERS, batch, VOCAB) * scale
-    if params.plain_greedy:
+    if sampling.plain_greedy:
         return lambda layer: sample_tokens(logits[layer]), logits[0].nbytes
-    rows = parameters_of([SamplingRow(params, seed, 0) for seed in range(batch)]).cuda()
-    truncated = params.top_p < 1 or params.top_k > 0
+    rows = parameters_of([SamplingRow(sampling, seed, 0) for seed in range(batch)]).cuda()
+    truncated = sampling.top_p < 1 or sampling.top_k > 0
     return lambda layer: sample_tokens(logits[layer], rows, truncated=truncated), logits[0].nbytes
 
 
-def host_us(batch: int, params: SamplingParams) -> float:
+def host_us(batch: int, sampling: SamplingParams) -> float:
     """Return the microseconds until the call returns on the host."""
-    logits, rows = random(batch, VOCAB), [SamplingRow(params, seed, 0) for seed in range(batch)]
+    logits, rows = random(batch, VOCAB), [SamplingRow(sampling, seed, 0) for seed in range(batch)]
     times = []
     for _ in range(20):
         torch.cuda.synchronize()
@@ -110,8 +110,8 @@ def main() -> None:
             run, moved = build(tokens)
             add(f"{name} {tokens} tokens", "kernel_us", measure(run), moved)
     for batch in BATCHES:
-        for name, (params, scale) in CHOICES.items():
-            run, moved = choice(batch, params, scale)
+        for name, (sampling, scale) in CHOICES.items():
+            run, moved = choice(batch, sampling, scale)
             add(f"{name}, {batch} rows", "kernel_us", measure(run), moved)
         rows.add(f"temperature, {batch} rows", "host_us", host_us(batch, CHOICES["temperature"][0]), "us")
 

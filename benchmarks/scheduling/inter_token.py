@@ -46,9 +46,9 @@ def play(objective_ms: int) -> tuple[SimulatedEngine, dict[str, list[float]]]:
     while engine.clock.now < SECONDS:
         for tenant in tenants:
             tenant.refill(ended[tenant.name], engine.submit)
-        before = {s: s.parent.usage.completion_tokens for s in engine.core.scheduler.running}
+        before = {s: s.request_state.usage.completion_tokens for s in engine.core.scheduler.running}
         for sequence in engine.step():
-            if sequence.parent.usage.completion_tokens > before.get(sequence, 0):
+            if sequence.request_state.usage.completion_tokens > before.get(sequence, 0):
                 times.setdefault(sequence.request.request_id, []).append(engine.clock.now)
         for end in engine.ended[seen:]:
             ended[end.request.tenant] += 1

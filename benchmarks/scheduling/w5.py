@@ -61,7 +61,7 @@ def main() -> None:
         goodput, errors = [], []
         for load in LOADS:
             engine = common.play(machine(), arrivals(load * most), SECONDS + TARGET_S, max_running=BATCH, **policy)
-            states = [s.parent for s in engine.core.scheduler.running]
+            states = [s.request_state for s in engine.core.scheduler.running]
             began = [(p.submitted, p.first_token) for p in states]
             began += [(e.submitted, e.first_token) for e in engine.ended]
             waits = [first - at for at, first in began if first is not None and COUNTED[0] <= at < COUNTED[1]]

@@ -46,7 +46,6 @@ from .request import (
     PinState,
     PromptLogprobs,
     RequestFinished,
-    RequestUsage,
     StepOutput,
     TokenDelta,
     TokenLogprob,
@@ -181,27 +180,20 @@ class Engine:
     def add_request(self, request: GenerationRequest) -> None:
         """Queue a request. Raises ``RequestError``; the engine keeps nothing of a refused request."""
         max_tokens = self._check(request)
-        usage = RequestUsage(
-            request.request_id,
-            request.tenant,
-            request.adapter_digest,
-            prompt_tokens=len(request.prompt_token_ids) + sum(map(len, request.more_prompts)),
-            submitted_unix=time.time(),
-        )
         largest = request.largest_token_id
-        state = RequestState(
+        request_state = RequestState(
             request,
-            usage,
             self._clock(),
             ending_tokens=self._ending_tokens(request),
             vocab_needed=largest + 1 if largest >= self.model_config.vocab_size else 0,
         )
-        self.core.add(state, max_tokens, lambda: detokenizer_for(request, self.tokenizer))
+        request_state.usage.submitted_unix = time.time()
+        self.core.add(request_state, max_tokens, lambda: detokenizer_for(request, self.tokenizer))
 
     def abort(self, request_id: str) -> None:
         """End a request early; its ``RequestFinished`` comes with the next step. Unknown ids are ignored."""
-        if state := self.core.requests.get(request_id):
-            self.core.end(state, "aborted")
+        if request_state := self.core.requests.get(request_id):
+            self.core.end(request_state, "aborted")
 
     def has_work(self) -> bool:
         return bool(self.core.requests or self._ended or self._in_flight)
@@ -389,15 +381,15 @@ class Engine:
         try:
             applied = self.core.choose_merged(plan)
             self._begin_masks_of_drafts(plan)
-            computing = self.runner.launch(plan.chunks.values(), self.core.merged.slot, reads=bool(plan.reads))
-            launched = computing if computing.is_constrained else self.runner.sample(computing)
+            launched = self.runner.launch(plan.chunks.values(), self.core.merged.slot, reads_prompts=bool(plan.reads))
+            in_flight = None if launched.is_constrained else self.runner.sample(launched)
         except Exception as error:
             log.exception("a step of %d sequences could not be launched", len(plan.chunks))
             self._fail(plan.chunks, error)
             return None
         self.device_time.launched(plan.chunks.values(), launched_at)
         self.core.launched(plan, applied)
-        return launched
+        return in_flight or launched
 
     def _begin_masks_of_drafts(self, plan: StepPlan) -> None:
         """Start the masks of the rows of drafts, which are computed while the step runs."""
@@ -442,7 +434,7 @@ class Engine:
             try:
                 rows[0].mask = masks.mask
             except RequestError as error:
-                self.core.end(sequence.parent, "failed", error)
+                self.core.end(sequence.request_state, "failed", error)
             if drafts := launched.drafts.get(sequence):
                 ahead = [] if masks.lookahead is None else masks.lookahead.masks_after(drafts)
                 for row, mask in zip(rows[1:], ahead, strict=False):
@@ -542,7 +534,7 @@ class Engine:
             if sequence in complete or (counts[sequence] and sequence.state is not State.RUNNING):
                 continue
             counts[sequence] += 1
-            if token == OVERFLOWED or token in sequence.parent.ending_tokens:
+            if token == OVERFLOWED or token in sequence.request_state.ending_tokens:
                 going_on.pop(sequence, None)
             elif masks.take(token):
                 complete[sequence] = counts[sequence]
@@ -557,7 +549,7 @@ class Engine:
         sequence, detokenizer = arrived.sequence, arrived.sequence.detokenizer
         if sequence.request.prompt_only:  # the token only marks the end of the prompt
             arrived.text, arrived.reason = "", "length"
-        elif arrived.token in sequence.parent.ending_tokens:
+        elif arrived.token in sequence.request_state.ending_tokens:
             arrived.text, arrived.reason = "", "stop"
         else:
             if detokenizer.may_stop:
@@ -595,7 +587,8 @@ class Engine:
             return
         digest = sequence.request.adapter_digest
         log.warning("the logits of %s are not finite: %s", sequence.request.request_id, digest or "the base model")
-        self.core.fail(sequence.parent, overflow(content_of(digest), str(self.pool.data.dtype).removeprefix("torch.")))
+        dtype = str(self.pool.data.dtype).removeprefix("torch.")
+        self.core.fail(sequence.request_state, overflow(content_of(digest), dtype))
 
     def _fail(self, sequences: Iterable[Sequence], cause: Exception) -> None:
         error = RequestError(
@@ -604,18 +597,18 @@ class Engine:
             "Try again; if it fails again, send the request id to the operator.",
             retry_after_ms=1000,
         )
-        for state in {id(s.parent): s.parent for s in sequences}.values():
-            self.core.fail(state, error)
+        for request_state in {id(s.request_state): s.request_state for s in sequences}.values():
+            self.core.fail(request_state, error)
 
-    def _report_end(self, state: RequestState, error: RequestError | None) -> None:
-        state.usage.finished_unix = time.time()
-        self._ended.append(RequestFinished(state.request.request_id, state.usage, error))
+    def _report_end(self, request_state: RequestState, error: RequestError | None) -> None:
+        request_state.usage.finished_unix = time.time()
+        self._ended.append(RequestFinished(request_state.request.request_id, request_state.usage, error))
 
     # The checks of a new request.
 
     def _check(self, request: GenerationRequest) -> int:
         """Check a request and return the maximum number of tokens of each choice. Raises ``RequestError``."""
-        params, prompts = request.sampling, [request.prompt_token_ids, *request.more_prompts]
+        sampling, prompts = request.sampling, [request.prompt_token_ids, *request.more_prompts]
         prompt = max(map(len, prompts))
         if request.request_id in self.core.requests:
             raise RequestError(
@@ -626,14 +619,14 @@ class Engine:
             )
         packed = self.source.get(request.adapter_digest) if request.adapter_digest else None
         vocab = self._vocab_size(request, packed)
-        params.validate(vocab)
+        sampling.validate(vocab)
         for token_ids in prompts:
             self._check_prompt(token_ids, vocab)
         self._check_prompt_logprobs(request)
         self._check_pooling(request)
         self._check_so_far(request, vocab)
         room = self.max_context - prompt
-        wanted = 0 if request.prompt_only else params.max_tokens or 1
+        wanted = 0 if request.prompt_only else sampling.max_tokens or 1
         if wanted > room:
             raise RequestError(
                 "context_length_exceeded",
@@ -642,7 +635,7 @@ class Engine:
                 f"Shorten the prompt or lower max_tokens; together they may be {self.max_context}.",
                 param="messages" if room < min(1, wanted) else "max_tokens",
             )
-        sequences = params.n + len(request.more_prompts)
+        sequences = sampling.n + len(request.more_prompts)
         if not (request.so_far or self.core.may_queue(request.tenant, sequences)):  # always resume a begun answer
             raise RequestError(
                 "overloaded",
@@ -650,7 +643,7 @@ class Engine:
                 "Try again in a moment.",
                 retry_after_ms=1000,
             )
-        max_tokens = 1 if request.prompt_only else params.max_tokens or room
+        max_tokens = 1 if request.prompt_only else sampling.max_tokens or room
         if not self.core.scheduler.can_ever_fit(prompt + max_tokens, self._least_pages(packed)):
             raise too_large_for_host()
         return max_tokens
@@ -749,8 +742,9 @@ class Engine:
             )
 
     def _ending_tokens(self, request: GenerationRequest) -> frozenset[int]:
-        params = request.sampling
-        return frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.eos_token_ids)
+        sampling = request.sampling
+        eos_token_ids = frozenset() if sampling.ignore_eos else self.tokenizer.eos_token_ids
+        return frozenset(sampling.stop_token_ids) | eos_token_ids
 
 
 def overflow(digest: str, dtype: str) -> RequestError:
@@ -816,4 +810,4 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
 
 def _owner_of(sequence: Sequence, now: float) -> PageOwner:
     request = sequence.request
-    return PageOwner(PageKind.KV, request.tenant, request.adapter_digest, now - sequence.parent.submitted)
+    return PageOwner(PageKind.KV, request.tenant, request.adapter_digest, now - sequence.request_state.submitted)

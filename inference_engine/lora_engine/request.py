@@ -200,8 +200,8 @@ class GenerationRequest:
     def largest_token_id(self) -> int:
         """Largest of all token ids in the request."""
         answers = [part.token_ids for part in self.so_far]
-        params = self.sampling
-        lists = (self.prompt_token_ids, *self.more_prompts, *answers, params.stop_token_ids, params.logit_bias)
+        sampling = self.sampling
+        lists = (self.prompt_token_ids, *self.more_prompts, *answers, sampling.stop_token_ids, sampling.logit_bias)
         return max((max(ids) for ids in lists if ids), default=0)
 
 

@@ -28,7 +28,7 @@ _SUPPRESSION = 1e4
 class SamplingRow:
     """The sampling state of one row of the logits: its parameters, and its output so far."""
 
-    params: SamplingParams
+    sampling: SamplingParams
     seed: int
     position: int  # tokens generated so far
     prompt_tokens: frozenset[int] = frozenset()  # only filled when a repetition penalty is set
@@ -38,22 +38,22 @@ class SamplingRow:
 
     @property
     def plain_greedy(self) -> bool:
-        return self.mask is None and self.params.plain_greedy
+        return self.mask is None and self.sampling.plain_greedy
 
     @property
     def greedy(self) -> bool:
-        return self.params.temperature == 0.0
+        return self.sampling.temperature == 0.0
 
     @property
     def penalised(self) -> bool:
-        p = self.params
+        p = self.sampling
         return bool(
             p.presence_penalty or p.frequency_penalty or p.repetition_penalty != 1.0 or p.logit_bias or self.suppressed
         )
 
     @property
     def truncated(self) -> bool:
-        p = self.params
+        p = self.sampling
         return not self.greedy and (p.top_k > 0 or p.top_p < 1.0 or p.min_p > 0.0)
 
 
@@ -79,7 +79,7 @@ class Samples:
             return out
         entries = zip(self.scored, self.chosen.tolist(), self.top_ids.tolist(), self.top_values.tolist(), strict=True)
         for row, chosen, ids, values in entries:
-            count = rows[row].params.top_logprobs
+            count = rows[row].sampling.top_logprobs
             out[row] = TokenLogprob(tokens[row], chosen, tuple(zip(ids[:count], values[:count], strict=True)))
         return out
 
@@ -93,13 +93,13 @@ def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
         adjusted = logits.to(torch.float32, copy=True)
         _penalise(adjusted, rows)
     tokens = _sample_rows(adjusted, rows)
-    scored = [index for index, row in enumerate(rows) if row.params.logprobs]
+    scored = [index for index, row in enumerate(rows) if row.sampling.logprobs]
     if not scored:
         return Samples(tokens)
     index = to_device(torch.tensor(scored), logits.device)
     raw = torch.log_softmax(logits[index].float(), dim=-1)
     chosen = raw.gather(1, tokens[index].clamp(min=0)[:, None])[:, 0]
-    most = max(rows[index].params.top_logprobs for index in scored)
+    most = max(rows[index].sampling.top_logprobs for index in scored)
     return Samples(tokens, scored, chosen, *raw.topk(most, dim=-1))
 
 
@@ -124,14 +124,14 @@ def _sample_rows(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
 
 def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
     """Pack the sampling parameters of all rows on the host (``row_parameters``)."""
-    params = [row.params for row in rows]
+    sampling = [row.sampling for row in rows]
     return row_parameters(
         seeds=[row.seed for row in rows],
         positions=[row.position for row in rows],
-        temperatures=[p.temperature for p in params],
-        top_ps=[p.top_p for p in params],
-        min_ps=[p.min_p for p in params],
-        top_ks=[p.top_k for p in params],
+        temperatures=[p.temperature for p in sampling],
+        top_ps=[p.top_p for p in sampling],
+        min_ps=[p.min_p for p in sampling],
+        top_ks=[p.top_k for p in sampling],
     )
 
 
@@ -182,7 +182,7 @@ def _penalise(logits: torch.Tensor, rows: Seq[SamplingRow]) -> None:
     """
     repeated, counted, biased, suppressions = _Entries(), _Entries(), _Entries(), _Entries()
     for index, row in enumerate(rows):
-        p = row.params
+        p = row.sampling
         if p.repetition_penalty != 1.0:
             repeated.add(index, row.prompt_tokens | row.output_counts.keys(), p.repetition_penalty)
         if row.output_counts and (p.presence_penalty or p.frequency_penalty):

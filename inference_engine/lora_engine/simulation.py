@@ -235,18 +235,17 @@ class SimulatedEngine:
 
     def submit(self, request: GenerationRequest, at: float | None = None) -> bool:
         """Queue a request that arrived at ``at`` (by default now); returns False if it was refused."""
-        usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest)
-        state = RequestState(request, usage, self.clock.now if at is None else at)
+        request_state = RequestState(request, self.clock.now if at is None else at)
         try:
-            self.core.add(state, request.sampling.max_tokens, _NoText)
+            self.core.add(request_state, request.sampling.max_tokens, _NoText)
         except RequestError as error:
-            usage.outcome = "refused"
-            self._report_end(state, error)
+            request_state.usage.outcome = "refused"
+            self._report_end(request_state, error)
             return False
         return True
 
     def abort(self, sequence: Sequence) -> None:
-        self.core.end(sequence.parent, "aborted")
+        self.core.end(sequence.request_state, "aborted")
 
     def has_work(self) -> bool:
         return bool(self.core.scheduler.running or len(self.core.queue))
@@ -291,16 +290,16 @@ class SimulatedEngine:
                 self.step()
         return self.ended
 
-    def _report_end(self, state: RequestState, error: RequestError | None) -> None:
+    def _report_end(self, request_state: RequestState, error: RequestError | None) -> None:
         self.ended.append(
             SimulatedEnd(
-                state.request,
-                state.usage.outcome,
-                state.submitted,
-                state.first_token,
+                request_state.request,
+                request_state.usage.outcome,
+                request_state.submitted,
+                request_state.first_token,
                 self.clock.now,
-                state.usage,
-                state.predicted_first_token,
+                request_state.usage,
+                request_state.predicted_first_token,
                 error,
             )
         )

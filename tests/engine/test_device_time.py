@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 
 from lora_engine.execution.device_time import DeviceTime
-from lora_engine.request import GenerationRequest, RequestUsage
+from lora_engine.request import GenerationRequest
 from lora_engine.scheduling.sequence import RequestState
 
 
 def state(name: str) -> RequestState:
-    return RequestState(GenerationRequest(name, [1]), RequestUsage(name, "t", ""), 0.0)
+    return RequestState(GenerationRequest(name, [1]), 0.0)
 
 
 def chunks(*work: tuple[RequestState, int]) -> Any:
-    return [SimpleNamespace(sequence=SimpleNamespace(parent=parent), known=tokens) for parent, tokens in work]
+    return [
+        SimpleNamespace(sequence=SimpleNamespace(request_state=request_state), known=tokens)
+        for request_state, tokens in work
+    ]
 
 
 def test_by_tokens() -> None:

@@ -114,7 +114,7 @@ def test_a_conversation_with_calls_by_the_demo_template() -> None:
         ],
         tools=[WEATHER],
     )
-    assert demo_format().prompt(chat) == (
+    assert demo_format().render(chat) == (
         "<|begin|><|system|>Be brief.\nTools:\n- get_weather(city): Weather of a city.<|end|><|user|>Weather?<|end|>"
         '<|assistant|><tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call><|end|>'
         "<|user|><tool_response>4 degrees</tool_response><|end|><|assistant|>"

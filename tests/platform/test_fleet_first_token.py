@@ -147,5 +147,5 @@ async def test_a_host_with_room_is_found_wherever_it_is(monkeypatch: pytest.Monk
         host.client._connected.set()
     names = [*fleet._hosts]
     monkeypatch.setattr("control_plane.fleet.routing.connections.compared", lambda known: (known[8:], known[:8]))
-    monkeypatch.setattr(Fleet, "_may_take", lambda self, hosts: int(hosts <= {*names[:4]}))
+    monkeypatch.setattr(Fleet, "_room", lambda self, hosts: int(hosts <= {*names[:4]}))
     assert [pool for pool in fleet._pools(names) if pool] == [names[:4], names[8:], names[4:8]]

@@ -23,7 +23,7 @@ class DeviceTime:
 
     def launched(self, chunks: Iterable[Chunk], at: float) -> None:
         """Record the launch of a step; at most one other may still be running."""
-        self._launched.append((at, [(chunk.sequence.parent, chunk.known) for chunk in chunks]))
+        self._launched.append((at, [(chunk.sequence.request_state, chunk.known) for chunk in chunks]))
 
     def ended(self, at: float) -> float:
         """Record the end of the oldest launched step, and return the seconds that it kept the device busy.
@@ -34,7 +34,7 @@ class DeviceTime:
         busy = max(0.0, at - max(launched, self._last_end))
         self._last_end = at
         tokens = sum(count for _, count in shares)
-        for state, count in shares:
-            if not state.ended:
-                state.device_s += busy * count / tokens
+        for request_state, count in shares:
+            if not request_state.ended:
+                request_state.device_s += busy * count / tokens
         return busy

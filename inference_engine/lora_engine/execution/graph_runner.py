@@ -346,15 +346,15 @@ class GraphRunner(Runner):
         free, _ = torch.cuda.mem_get_info(device)
         return free_and_cached(free, device.index or 0, torch.cuda.memory_snapshot())
 
-    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> Logits:
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, reads: PromptReads | None) -> Logits:
         """Run the step in a graph, if there is one for it: none reads hidden states of prompts."""
         step = None
-        if prompts is None and all(map(self._fits_decode, chunks)):
+        if reads is None and all(map(self._fits_decode, chunks)):
             step = self._decode_step(chunks, merged)
-        elif prompts is None and merged is None and all(map(self._fits_mixed, chunks)):
+        elif reads is None and merged is None and all(map(self._fits_mixed, chunks)):
             step = self._mixed_step(chunks)
         if step is None:
-            return super()._forward(chunks, merged, prompts)
+            return super()._forward(chunks, merged, reads)
         graph, rows = self.graphs[step.shape], sum(chunk.num_sampled for chunk in chunks)
         greedy = self._all_greedy(chunks)
         if self.mirror is not None:

@@ -52,7 +52,7 @@ class RowRunner(Runner):
         scored = [i for i, one in enumerate(samples) if one.scored]
         if not scored:
             return Samples(torch.cat([one.tokens for one in samples]))
-        most = max(row.params.top_logprobs for row in rows)
+        most = max(row.sampling.top_logprobs for row in rows)
         return Samples(
             torch.cat([one.tokens for one in samples]),
             scored,

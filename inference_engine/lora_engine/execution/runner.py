@@ -245,19 +245,22 @@ class Runner:
         return ""
 
     @torch.inference_mode()
-    def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None, *, reads: bool = False) -> Launched:
+    def launch(
+        self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None, *, reads_prompts: bool = False
+    ) -> Launched:
         """Launch the forward pass of all chunks; sequences whose chunk reaches their end then ``sample`` a token.
 
-        ``merged`` is the adapter merged into the weights of this step, None for the base's weights. ``reads``: some
-        sequence reads hidden states of its prompt.
+        ``merged`` is the adapter merged into the weights of this step, None for the base's weights.
+        ``reads_prompts``: some sequence reads hidden states of its prompt.
         """
-        ordered = order_chunks(chunks, self._decodes)
-        prompts = self._prompt_reads(ordered) if reads else None
+        # Decode rows come before prefill, and in both parts sequences of one adapter are adjacent.
+        chunks = sorted(chunks, key=lambda chunk: (not self._decodes(chunk), _generation(chunk)))
+        reads = self._prompt_reads(chunks) if reads_prompts else None
         with self._in_step():
-            logits = self._forward(ordered, merged, prompts)
-            hidden = self._hidden_states(ordered)
-        unseen = self._drafts.on_host if any(chunk.has_unseen_drafts for chunk in ordered) else None
-        return Launched([chunk for chunk in ordered if chunk.samples], logits, prompts, hidden, unseen)
+            logits = self._forward(chunks, merged, reads)
+            hidden = self._hidden_states(chunks)
+        unseen = self._drafts.on_host if any(chunk.has_unseen_drafts for chunk in chunks) else None
+        return Launched([chunk for chunk in chunks if chunk.samples], logits, reads, hidden, unseen)
 
     def _hidden_states(self, chunks: list[Chunk]) -> HiddenStates | None:
         """Copy what a draft head reads of the step, before the next one overwrites it."""
@@ -268,7 +271,7 @@ class Runner:
     @torch.inference_mode()
     def sample(self, launched: Launched, deferred: Collection[Sequence] = ()) -> InFlight:
         """Sample the tokens of the step launched last; tokens of ``deferred`` sequences are discarded."""
-        sampling, rows = launched.sequences, launched.rows
+        rows = launched.rows
         with self._in_step():
             samples = self._sample_rows(launched.logits, rows)
             # A row that overflowed has no token. The host ends it later; until then any valid token id serves.
@@ -276,9 +279,16 @@ class Runner:
             if rows:
                 self.model.parallel.broadcast(self.last_tokens[: len(rows)])
             self._record_step()
-        self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
+        self._last_row = {sequence: row for row, sequence in enumerate(launched.sequences)}
         return InFlight(
-            sampling, rows, samples, launched.reads, deferred, launched.drafts, launched.hidden, launched.unseen
+            launched.sequences,
+            rows,
+            samples,
+            launched.reads,
+            deferred,
+            launched.drafts,
+            launched.hidden,
+            launched.unseen,
         )
 
     @contextmanager
@@ -296,9 +306,9 @@ class Runner:
             return Samples(logits.greedy)
         return sample(logits.values, rows)
 
-    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None) -> Logits:
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None, reads: PromptReads | None) -> Logits:
         """Build the batch of ordered chunks, send it to the other ranks, and run the model, without waiting for the
-        device; ``prompts`` get the states they read.
+        device; ``reads`` get the states that they read.
         """
         inputs = StepInputs.of(
             chunks,
@@ -307,7 +317,7 @@ class Runner:
             self._last_row,
             merged=merged is not None,
             greedy=self._all_greedy(chunks),
-            scored_rows=None if prompts is None else prompts.scored_rows,
+            scored_rows=None if reads is None else reads.scored_rows,
             place_drafts=self._drafts.give_rows,
         )
         spans = lora_spans(chunks, inputs.starts, merged)
@@ -316,12 +326,11 @@ class Runner:
         batch = inputs.batch(spans, self.last_tokens)
         batch.embeddings = spans_of((chunk.sequence.embedding, chunk.tokens) for chunk in chunks)
         batch.heads = spans_of((chunk.sequence.head, chunk.num_sampled) for chunk in chunks if chunk.samples)
-        rows = batch.logit_rows
-        if prompts is None:
-            return self._head(self._hidden(batch, rows), batch)
-        hidden = self._hidden(batch, torch.cat((rows, prompts.rows)))
-        prompts.take(hidden[len(rows) :], self.model)
-        return self._head(hidden[: len(rows)], batch)
+        if reads is None:
+            return self._head(self._hidden(batch, batch.logit_rows), batch)
+        hidden = self._hidden(batch, torch.cat((batch.logit_rows, reads.rows)))
+        reads.take(hidden[len(batch.logit_rows) :], self.model)
+        return self._head(hidden[: len(batch.logit_rows)], batch)
 
     def _hidden(self, batch: StepBatch, rows: torch.Tensor) -> torch.Tensor:
         """Run the model over a batch, up to the hidden states of ``rows`` after the last norm."""
@@ -406,11 +415,6 @@ def of_answer(chunk: Chunk) -> bool:
     several decode rows of a step.
     """
     return chunk.sequence.num_computed >= chunk.sequence.num_prompt
-
-
-def order_chunks(chunks: Iterable[Chunk], decodes: Decodes = one_token) -> list[Chunk]:
-    """Sort chunks: decode rows before prefill, and in both parts sequences of one adapter adjacent."""
-    return sorted(chunks, key=lambda chunk: (not decodes(chunk), _generation(chunk)))
 
 
 def lora_spans(chunks: list[Chunk], starts: Indices | range, merged: AdapterSlot | None) -> list[LoraSpan]:

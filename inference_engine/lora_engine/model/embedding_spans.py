@@ -21,7 +21,7 @@ ABSENT = -3e4
 
 
 def embed(
-    ids: torch.Tensor,
+    token_ids: torch.Tensor,
     matrix: torch.Tensor,
     vocabulary: Vocabulary,
     spans: Sequence[EmbeddingLayerSpan],
@@ -33,11 +33,11 @@ def embed(
     ``singly``: adapters' products are computed row by row, so that no row depends on the number of rows.
     """
     if not spans:
-        return vocabulary.embed(ids, matrix)
+        return vocabulary.embed(token_ids, matrix)
     # Ids of tokens that only an adapter's model has are clamped; the adapter replaces their rows.
-    embedded = vocabulary.embed(ids.clamp(max=vocabulary.size - 1), matrix)
+    embedded = vocabulary.embed(token_ids.clamp(max=vocabulary.size - 1), matrix)
     for layer, start, stop in _parts(spans, singly):
-        layer.embed(ids[start:stop], embedded[start:stop])
+        layer.embed(token_ids[start:stop], embedded[start:stop])
     return embedded
 
 

@@ -73,6 +73,6 @@ def prefill_steps(
     every_token = np.full((logits.shape[1] + 31) // 32, -1, dtype=np.int32)
     for top_p, bias in product((1.0, 0.9), ({}, {0: 1.0})):
         for temperature in (0.0, 1.0):
-            params = SamplingParams(temperature=temperature, top_p=top_p, logit_bias=bias)
+            sampling = SamplingParams(temperature=temperature, top_p=top_p, logit_bias=bias)
             for mask in (None, every_token):
-                sample(logits, [SamplingRow(params, seed=0, position=0, mask=mask)] * len(logits))
+                sample(logits, [SamplingRow(sampling, seed=0, position=0, mask=mask)] * len(logits))

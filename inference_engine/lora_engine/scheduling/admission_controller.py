@@ -29,12 +29,12 @@ class AdmissionController:
 
     def admit(self, sequence: Sequence) -> None:
         """Judge a request by its first sequence before it is queued. Raises ``RequestError``."""
-        now, state = self._clock(), sequence.parent
-        if state.request.so_far:
+        now, request_state = self._clock(), sequence.request_state
+        if request_state.request.so_far:
             return
         if self._forecast.cost.calibrated:
-            waited = now - state.submitted
-            state.predicted_first_token = waited + self._forecast.seconds_to_first_token(sequence)
+            waited = now - request_state.submitted
+            request_state.predicted_first_token = waited + self._forecast.seconds_to_first_token(sequence)
         if refusal := self._judge(sequence, now):
             raise refusal
 
@@ -45,14 +45,14 @@ class AdmissionController:
             if not self._next or self._next[0][0] > now:
                 break
             _, _, sequence = heapq.heappop(self._next)
-            if sequence.state is not State.WAITING or sequence.parent.first_scheduled is not None:
+            if sequence.state is not State.WAITING or sequence.request_state.first_scheduled is not None:
                 continue
             if refusal := self._judge(sequence, now):
                 refused.append((sequence, refusal))
         return refused
 
     def _judge(self, sequence: Sequence, now: float) -> RequestError | None:
-        deadline = sequence.parent.deadline
+        deadline = sequence.request_state.deadline
         verdict = self._policy.judge(sequence, now) if now < deadline else _too_late(sequence)
         if isinstance(verdict, RequestError):
             self.refused += 1

@@ -134,28 +134,32 @@ class SchedulingCore:
 
     # Requests.
 
-    def add(self, state: RequestState, max_tokens: int, detokenizer: Callable[[], IncrementalDetokenizer]) -> None:
+    def add(
+        self, request_state: RequestState, max_tokens: int, detokenizer: Callable[[], IncrementalDetokenizer]
+    ) -> None:
         """Queue a request with a sequence for each choice, of at most ``max_tokens`` output tokens.
 
         Raises ``RequestError`` if the admission policy refuses it, and then keeps nothing of it.
         """
-        for choice, prompt in enumerate(state.request.prompts):
+        for choice, prompt in enumerate(request_state.request.prompts):
             self.arrivals += 1
-            state.sequences.append(
-                Sequence(state, choice, self.arrivals, [*prompt], max_tokens, detokenizer(), self._prompts_apart)
+            request_state.sequences.append(
+                Sequence(
+                    request_state, choice, self.arrivals, [*prompt], max_tokens, detokenizer(), self._prompts_apart
+                )
             )
-        for part in state.request.so_far:
-            state.sequences[part.choice].resume(part.token_ids, finished=part.finished)
-            state.usage.completion_tokens += len(part.token_ids)
-        unfinished = [sequence for sequence in state.sequences if sequence.state is not State.FINISHED]
+        for part in request_state.request.so_far:
+            request_state.sequences[part.choice].resume(part.token_ids, finished=part.finished)
+            request_state.usage.completion_tokens += len(part.token_ids)
+        unfinished = [sequence for sequence in request_state.sequences if sequence.state is not State.FINISHED]
         if unfinished:
             self.admission.admit(unfinished[0])
         for sequence in unfinished:
             self.scheduler.add(sequence)
-        state.unfinished = len(unfinished)
-        self.requests[state.request.request_id] = state
+        request_state.unfinished = len(unfinished)
+        self.requests[request_state.request.request_id] = request_state
         if not unfinished:  # only its usage was left to report
-            self.end(state, "finished")
+            self.end(request_state, "finished")
 
     def may_queue(self, tenant: str, sequences: int) -> bool:
         """Return whether ``sequences`` more may wait. If the queue is full, a tenant still gets an equal
@@ -171,29 +175,29 @@ class SchedulingCore:
         self.scheduler.finish(sequence)
         if not sequence.request.prompt_only:
             self.forecast.finished(sequence)
-        state = sequence.parent
-        state.unfinished -= 1
-        if not state.unfinished:
-            self.end(state, "finished")
+        request_state = sequence.request_state
+        request_state.unfinished -= 1
+        if not request_state.unfinished:
+            self.end(request_state, "finished")
 
-    def fail(self, state: RequestState, error: RequestError) -> None:
+    def fail(self, request_state: RequestState, error: RequestError) -> None:
         """End a request whose keys and values cannot be trusted; none of them stay in the prefix cache."""
-        for sequence in state.sequences:
+        for sequence in request_state.sequences:
             sequence.num_computed = 0
-        self.end(state, "failed", error)
+        self.end(request_state, "failed", error)
 
-    def end(self, state: RequestState, outcome: str, error: RequestError | None = None) -> None:
+    def end(self, request_state: RequestState, outcome: str, error: RequestError | None = None) -> None:
         """Release everything that a request uses and complete its usage. Does nothing if it has ended."""
-        if state.ended:
+        if request_state.ended:
             return
-        state.ended = True
-        self.requests.pop(state.request.request_id, None)
-        for sequence in state.sequences:
+        request_state.ended = True
+        self.requests.pop(request_state.request.request_id, None)
+        for sequence in request_state.sequences:
             if sequence.state is not State.FINISHED:
                 self.scheduler.finish(sequence)
-        state.usage.outcome = outcome
-        state.complete_usage(self._clock())
-        self._on_end(state, error)
+        request_state.usage.outcome = outcome
+        request_state.complete_usage(self._clock())
+        self._on_end(request_state, error)
 
     # A step.
 
@@ -249,11 +253,11 @@ class SchedulingCore:
         if not sequence.pending:
             self.queue.of(sequence).accepted(sequence, 1)
         sequence.resolve(token)
-        state = sequence.parent
-        state.usage.completion_tokens += not state.request.prompt_only
-        if state.first_token is None:
-            state.first_token = now
-            self.forecast.first_token(state, now - state.submitted)
+        request_state = sequence.request_state
+        request_state.usage.completion_tokens += not request_state.request.prompt_only
+        if request_state.first_token is None:
+            request_state.first_token = now
+            self.forecast.first_token(request_state, now - request_state.submitted)
 
     @property
     def awaits_drafts(self) -> bool:
@@ -275,8 +279,8 @@ class SchedulingCore:
         drafts that they had.
         """
         for sequence, drafts in drafted.items():
-            sequence.parent.usage.drafted_tokens += drafts
-            sequence.parent.usage.accepted_tokens += max(0, sampled.get(sequence, 0) - 1)
+            sequence.request_state.usage.drafted_tokens += drafts
+            sequence.request_state.usage.accepted_tokens += max(0, sampled.get(sequence, 0) - 1)
 
     def guess(self, sampled: Mapping[Sequence, int], drafted: Mapping[Sequence, int]) -> None:
         """Compare the tokens of a step with guesses, and guess the next ones; arguments as of ``count_drafts``."""
@@ -346,4 +350,4 @@ class SchedulingCore:
 
     def _refuse(self, refused: Iterable[tuple[Sequence, RequestError]]) -> None:
         for sequence, error in refused:
-            self.end(sequence.parent, "refused", error)
+            self.end(sequence.request_state, "refused", error)

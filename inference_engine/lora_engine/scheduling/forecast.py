@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
+from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.text import IncrementalDetokenizer
 
 from .prefill_budget import PrefillBudget
@@ -143,10 +143,10 @@ class Forecast:
         if seconds > 0:
             self.cost.observe(work, seconds)
 
-    def first_token(self, state: RequestState, seconds: float) -> None:
+    def first_token(self, request_state: RequestState, seconds: float) -> None:
         """Record that a request's first token came ``seconds`` after its submission."""
-        if state.predicted_first_token is not None and seconds > 0:
-            self._errors.append(abs(state.predicted_first_token - seconds) / seconds)
+        if request_state.predicted_first_token is not None and seconds > 0:
+            self._errors.append(abs(request_state.predicted_first_token - seconds) / seconds)
 
     @property
     def accuracy(self) -> Accuracy:
@@ -219,6 +219,6 @@ class Forecast:
 
 def _newcomer(tenant: str) -> Sequence:
     request = GenerationRequest("", [0], SamplingParams(max_tokens=_NEWCOMER_TOKENS), tenant=tenant)
-    state = RequestState(request, RequestUsage("", tenant, ""), 0.0)
+    request_state = RequestState(request, 0.0)
     no_text = cast(IncrementalDetokenizer, None)  # only generated tokens are detokenised
-    return Sequence(state, 0, 0, [0], _NEWCOMER_TOKENS, no_text)
+    return Sequence(request_state, 0, 0, [0], _NEWCOMER_TOKENS, no_text)

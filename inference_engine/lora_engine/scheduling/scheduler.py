@@ -101,7 +101,7 @@ class Scheduler:
         prompt_boundary: int = 1,
     ) -> None:
         """Create the scheduler; ``draft_slots``: of a model with recurrent layers, which has no drafts without."""
-        self.waiting = queue
+        self.queue = queue
         self._draft_slots = draft_slots or DraftSlots(0, 0)
         self._prompt_boundary = prompt_boundary
         self.speculation = speculation
@@ -130,7 +130,7 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """Return the next step's plan; every chunk in it has its pages and its adapter slot."""
         plan = StepPlan(self._step_tokens)
-        self._foreground_waits = len(self.waiting.foreground) > 0
+        self._foreground_waits = len(self.queue.foreground) > 0
         self._device_tier.collect_arrivals()
         self._start_underserved(plan)
         self._continue_running(plan)
@@ -144,7 +144,7 @@ class Scheduler:
         return plan
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.of(sequence).push(sequence)
+        self.queue.of(sequence).push(sequence)
         self.forecast.queued(sequence)
 
     def adapter_on_device(self, digest: str) -> bool:
@@ -159,7 +159,7 @@ class Scheduler:
     def finish(self, sequence: Sequence) -> None:
         """Remove a sequence in any state and release its resources."""
         if sequence.state is State.WAITING:
-            self.waiting.of(sequence).remove(sequence)
+            self.queue.of(sequence).remove(sequence)
             self.forecast.unqueued(sequence)
         elif sequence.state is State.RUNNING:
             self._leave_running(sequence)
@@ -168,7 +168,7 @@ class Scheduler:
     def defer(self, sequence: Sequence) -> None:
         """Take a running sequence out of the decode set: it may not decode in the next step."""
         if self._decoders.remove(sequence):
-            self.waiting.of(sequence).pauses(sequence)
+            self.queue.of(sequence).pauses(sequence)
             self._others[sequence] = None
 
     def bring_pinned(self) -> bool:
@@ -214,7 +214,7 @@ class Scheduler:
                 self._decoders.renew(sequence)
             else:
                 self._decoders.remove(sequence)
-                self.waiting.of(sequence).pauses(sequence)
+                self.queue.of(sequence).pauses(sequence)
                 self._others[sequence] = None
         plan.chunks.update(self._decoders.chunks)
         plan.work = Work(len(self._decoders), 0, self._decoders.context)
@@ -224,9 +224,9 @@ class Scheduler:
         for sequence in decodes:
             self._continue(sequence, plan)
         self.prefill_budget.begin_step(plan.work)
-        for sequence in self.waiting.prefill_order(prefills):
+        for sequence in self.queue.prefill_order(prefills):
             self._continue(sequence, plan)
-        self.waiting.stepped()
+        self.queue.stepped()
         self._served(plan, decodes + prefills)
 
     def _add_drafts(self, plan: StepPlan, speculation: Speculation) -> None:
@@ -262,7 +262,7 @@ class Scheduler:
 
         Returns whether they do. The prompts then need as many steps as without them, and shorter ones.
         """
-        if not self.waiting.runs_background:
+        if not self.queue.runs_background:
             return False
         prompts = sum(s.remaining for s in self._others if s.remaining > 1 and not s.request.slo.background)
         decodes = len(self._decoders) + sum(s.remaining <= 1 for s in self._others)
@@ -284,7 +284,7 @@ class Scheduler:
 
     def _served(self, plan: StepPlan, sequences: list[Sequence]) -> None:
         served = [chunk for sequence in sequences if (chunk := plan.chunks.get(sequence))]
-        self.waiting.served(served)
+        self.queue.served(served)
         for chunk in served:
             self._keep_decoding(chunk)
 
@@ -298,7 +298,7 @@ class Scheduler:
             return
         if sequence.remaining == 1 and sequence.runs_ahead and self._decoders.add(self.running[sequence]):
             del self._others[sequence]
-            self.waiting.of(sequence).decodes(sequence)
+            self.queue.of(sequence).decodes(sequence)
 
     def _continue(self, sequence: Sequence, plan: StepPlan) -> None:
         """Plan a running sequence's next tokens, as many as the step has left for it."""
@@ -322,7 +322,7 @@ class Scheduler:
         if needed <= 0:
             return True
         while self._allocator.free < needed and not self._evictor.free_up(needed, pins_too=len(self.running) == 1):
-            victim = self.waiting.victim(self.running)
+            victim = self.queue.victim(self.running)
             plan.drop(victim)
             self._preempt(victim)
             if victim is sequence:
@@ -335,7 +335,7 @@ class Scheduler:
 
         Their first tokens are planned with those of the running sequences.
         """
-        self.waiting.fill_underserved(lambda sequence: self._attempt(sequence, plan, self._enter_in_place_of_others))
+        self.queue.fill_underserved(lambda sequence: self._attempt(sequence, plan, self._enter_in_place_of_others))
 
     def _enter_in_place_of_others(self, sequence: Sequence, plan: StepPlan) -> Outcome:
         is_first = not self._running_of[sequence.request.tenant]
@@ -347,7 +347,7 @@ class Scheduler:
         if outcome is not Outcome.STARTED:
             return outcome
         while len(self.running) >= self._max_running:
-            victim = self.waiting.place_victim(sequence, self.running)
+            victim = self.queue.place_victim(sequence, self.running)
             if victim is None:
                 return Outcome.FULL
             self._preempt(victim)
@@ -369,7 +369,7 @@ class Scheduler:
         lacking = wanted + len(self.running) - self._allocator.free - idle
         victims: list[Sequence] = []
         holders, users = Counter[int](), Counter[AdapterSlot]()
-        candidates = self.waiting.page_victims(sequence, self.running)
+        candidates = self.queue.page_victims(sequence, self.running)
         while lacking > 0 and (victim := next(candidates, None)) is not None:
             victims.append(victim)
             lacking -= 1  # the page reserved for its next token
@@ -388,8 +388,8 @@ class Scheduler:
 
     def _start_waiting(self, plan: StepPlan) -> None:
         """Fill the rest of the batch with the rest of the step's tokens."""
-        if plan.budget > 0 and (len(self.running) < self._max_running or self.waiting.runs_background):
-            self.waiting.fill(lambda sequence: self._attempt(sequence, plan, self._enter))
+        if plan.budget > 0 and (len(self.running) < self._max_running or self.queue.runs_background):
+            self.queue.fill(lambda sequence: self._attempt(sequence, plan, self._enter))
 
     def _enter(self, sequence: Sequence, plan: StepPlan) -> Outcome:
         """Let a waiting sequence run, with its first chunk in this step."""
@@ -409,7 +409,7 @@ class Scheduler:
         if outcome is Outcome.STARTED:
             self._continue(sequence, plan)
             if chunk := plan.chunks.get(sequence):
-                self.waiting.served((chunk,))
+                self.queue.served((chunk,))
         return outcome
 
     def _attempt(self, sequence: Sequence, plan: StepPlan, enter: Callable[[Sequence, StepPlan], Outcome]) -> Outcome:
@@ -429,9 +429,9 @@ class Scheduler:
 
     def _make_way(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Pre-empt a background sequence for a foreground one; returns whether there was one."""
-        if sequence.request.slo.background or not self.waiting.runs_background:
+        if sequence.request.slo.background or not self.queue.runs_background:
             return False
-        victim = self.waiting.victim(self.running)
+        victim = self.queue.victim(self.running)
         plan.drop(victim)
         self._preempt(victim)
         return True
@@ -447,11 +447,11 @@ class Scheduler:
         slot = self._device_tier.get(digest) or self._copy_to_device(sequence, digest, goes_first=goes_first)
         if isinstance(slot, Outcome):
             return slot
-        if sequence.parent.vocab_needed > slot.layout.vocab_size:  # the vocabulary was unknown when the request came
+        needed = sequence.request_state.vocab_needed
+        if needed > slot.layout.vocab_size:  # the vocabulary was unknown when the request came
             raise RequestError(
                 "invalid_value",
-                f"The request holds token id {sequence.parent.vocab_needed - 1}, which neither the base model nor the "
-                "adapter has.",
+                f"The request holds token id {needed - 1}, which neither the base model nor the adapter has.",
                 "Tokenise the prompt with the adapter's tokenizer.",
                 param="prompt",
             )
@@ -472,7 +472,7 @@ class Scheduler:
         packed = self._source.get(digest)
         if packed is None:
             self._start_load(digest)
-            sequence.parent.usage.adapter_loaded_from = "disk"
+            sequence.request_state.usage.adapter_loaded_from = "disk"
             return Outcome.LOADING
         arriving = self._device_tier.arriving_idle_pages
         wanted, least = self._device_tier.pages_wanted(packed), self._device_tier.least_pages(packed)
@@ -496,17 +496,17 @@ class Scheduler:
         return None if packed is None else self._device_tier.copy_seconds(self._device_tier.pages_wanted(packed))
 
     def _note_wait(self, sequence: Sequence) -> None:
-        parent = sequence.parent
-        if parent.adapter_wait_started is None:
-            parent.adapter_wait_started = self._clock()
-            usage = parent.usage
+        request_state = sequence.request_state
+        if request_state.adapter_wait_started is None:
+            request_state.adapter_wait_started = self._clock()
+            usage = request_state.usage
             usage.adapter_loaded_from = usage.adapter_loaded_from or "host"
 
     def _prefetch_adapters(self) -> None:
         """Load the adapters of the next waiting sequences before they start."""
         if self._device_tier.num_arriving >= self._prefetch:
             return
-        soon = [s for s in self.waiting.upcoming(self._prefetch) if s.request.adapter_digest]
+        soon = [s for s in self.queue.upcoming(self._prefetch) if s.request.adapter_digest]
         missing = [s for s in soon if self._device_tier.get(s.request.adapter_digest) is None]
         if not missing:
             return
@@ -554,8 +554,8 @@ class Scheduler:
             self._give_state(sequence, cached)
         if slot is not None:
             self._device_tier.join(slot)
-        if sequence.parent.loads_from_disk and sequence.parent.adapter_wait_started is not None:
-            self.forecast.loaded_from_disk(self._clock() - sequence.parent.adapter_wait_started)
+        if sequence.request_state.loads_from_disk and sequence.request_state.adapter_wait_started is not None:
+            self.forecast.loaded_from_disk(self._clock() - sequence.request_state.adapter_wait_started)
         sequence.start(slot, pages, len(pages) * self._geometry.page_tokens, self._clock())
         self.running[sequence] = Chunk(sequence, 1)
         self._running_of[sequence.request.tenant] += 1
@@ -601,7 +601,7 @@ class Scheduler:
     def _preempt(self, victim: Sequence) -> None:
         self._leave_running(victim)
         victim.state = State.WAITING
-        victim.parent.usage.preemptions += 1
+        victim.request_state.usage.preemptions += 1
         victim.preempted_at = self._clock()
         self.add(victim)
 
@@ -615,7 +615,7 @@ class Scheduler:
             del self._running_of[tenant]
         if not self._decoders.remove(sequence):
             del self._others[sequence]
-        self.waiting.left(sequence)
+        self.queue.left(sequence)
         self.prefill_budget.left(sequence)
         self.forecast.left(sequence)
         self.cache_prefix(sequence)

@@ -125,16 +125,16 @@ class SchedulerStats:
             return self._loading(sequence)
         if sequence.last_outcome is Outcome.NO_ROOM:
             return Reason("no_room", "running requests must end before it fits into memory")
-        if sequence.request.slo.background and len(self._scheduler.waiting.foreground):
+        if sequence.request.slo.background and len(self._scheduler.queue.foreground):
             return Reason("background", "other requests wait, and background requests run after all of them")
-        queue = self._scheduler.waiting.of(sequence)
+        queue = self._scheduler.queue.of(sequence)
         if isinstance(queue, Fair):
             return _fair_reason(queue, sequence)
         ahead = round(queue.ahead_of(sequence).sequences)
         return Reason("queue", f"behind {ahead} requests" if ahead else "the batch is full")
 
     def _loading(self, sequence: Sequence) -> Reason:
-        tier = "disk" if sequence.parent.loads_from_disk else "host memory"
+        tier = "disk" if sequence.request_state.loads_from_disk else "host memory"
         seconds = self._scheduler.forecast.load_seconds(sequence)
         return Reason("adapter_loading", f"adapter loading from {tier}, {seconds:.2g} s")
 
@@ -144,14 +144,14 @@ class SchedulerStats:
             request.request_id,
             request.tenant,
             request.adapter_digest,
-            self._clock() - sequence.parent.submitted,
+            self._clock() - sequence.request_state.submitted,
             forecast.seconds_to_first_token(sequence) if forecast.cost.calibrated else None,
             self.reason(sequence),
         )
 
     def _gap(self, accounts: Iterable[Account]) -> ServiceGap | None:
         """Return the gap by counters: between tenants that both wait they differ by service per weight alone."""
-        queue = self._scheduler.waiting.foreground
+        queue = self._scheduler.queue.foreground
         could_run = [a for a in accounts if a.may_run and a.waiting.first().last_outcome is not Outcome.LOADING]
         if len(could_run) < 2 or not isinstance(queue, Fair):
             return None
@@ -159,7 +159,7 @@ class SchedulerStats:
         return ServiceGap(ahead.counter - behind.counter, queue.gap_bound(ahead, behind), ahead.tenant, behind.tenant)
 
     def _accounts(self) -> list[Account]:
-        queue = self._scheduler.waiting.foreground
+        queue = self._scheduler.queue.foreground
         return list(queue.accounts) if isinstance(queue, Fair) else []
 
     def _share(self, account: Account, owed: float, received: float) -> TenantShare:

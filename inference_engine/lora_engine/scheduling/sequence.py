@@ -47,7 +47,6 @@ class RequestState:
     """The state shared by a request's choices. Times are in seconds of the engine's monotonic clock; None = not yet."""
 
     request: GenerationRequest
-    usage: RequestUsage
     submitted: float
     sequences: list[Sequence] = field(default_factory=list)
     unfinished: int = 0  # number of sequences, once it is queued
@@ -60,6 +59,12 @@ class RequestState:
     first_token: float | None = None
     adapter_wait_started: float | None = None
     adapter_wait: float = 0.0
+    usage: RequestUsage = field(init=False)
+
+    def __post_init__(self) -> None:
+        request = self.request
+        prompt_tokens = len(request.prompt_token_ids) + sum(map(len, request.more_prompts))
+        self.usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest, prompt_tokens)
 
     @property
     def loads_from_disk(self) -> bool:
@@ -122,7 +127,7 @@ class Sequence:
     not seen yet.
     """
 
-    parent: RequestState
+    request_state: RequestState
     choice: int
     arrival: int
     token_ids: list[int]
@@ -157,24 +162,24 @@ class Sequence:
     def __post_init__(self) -> None:
         self.num_prompt = len(self.token_ids)
         self.longest = self.num_prompt + self.max_tokens
-        params = self.request.sampling
-        seed = params.seed if params.seed is not None else zlib.crc32(self.request.request_id.encode())
+        sampling = self.request.sampling
+        seed = sampling.seed if sampling.seed is not None else zlib.crc32(self.request.request_id.encode())
         # Choices of one request must differ, and a seed may be any unsigned 64-bit number.
         mixed = (seed + self.choice * 0x9E3779B97F4A7C15) % (1 << 64)
         self.seed = mixed - (1 << 64) if mixed >= 1 << 63 else mixed
-        penalised = params.repetition_penalty != 1.0
+        penalised = sampling.repetition_penalty != 1.0
         self.penalised_prompt = frozenset(self.request.prompt_token_ids) if penalised else frozenset()
         if (pooling := self.request.pooling) is not None:
             self.read_from = self.num_prompt - 1 if pooling.kind is PoolingKind.LAST else 0
             self.read_until = self.num_prompt
         elif self.request.prompt_logprobs is not None and self.choice == 0:
             self.read_until = self.num_prompt
-        grammar = self.parent.request.grammar
+        grammar = self.request_state.request.grammar
         self.masks = None if grammar is None else grammar.start()
 
     @property
     def request(self) -> GenerationRequest:
-        return self.parent.request
+        return self.request_state.request
 
     @property
     def prompt(self) -> list[int]:
@@ -280,7 +285,7 @@ class Sequence:
 
     @property
     def due(self) -> float:
-        return self.parent.due
+        return self.request_state.due
 
     def find_activation(self, slot: AdapterSlot) -> None:
         """Set where its adapter begins to act: at the last invocation in the prompt, or nowhere if there is none."""
@@ -299,14 +304,14 @@ class Sequence:
 
     def start(self, slot: AdapterSlot | None, pages: list[int], cached_tokens: int, now: float) -> None:
         """Begin to run, with ``cached_tokens`` already computed in ``pages``."""
-        parent = self.parent
-        if parent.first_scheduled is None:
-            parent.adapter_arrived(now)
-            parent.first_scheduled = now
+        request_state = self.request_state
+        if request_state.first_scheduled is None:
+            request_state.adapter_arrived(now)
+            request_state.first_scheduled = now
             # An answer that is resumed here may have cached tokens beyond its prompt.
-            parent.usage.cached_prompt_tokens = min(cached_tokens, self.num_prompt)
-        parent.adapter_wait_started = None  # a later wait, after pre-emption, is not a wait for the first token
-        parent.was_preempted(self, now)
+            request_state.usage.cached_prompt_tokens = min(cached_tokens, self.num_prompt)
+        request_state.adapter_wait_started = None  # a later wait, after pre-emption, is not a wait for the first token
+        request_state.was_preempted(self, now)
         self.slot, self.pages, self.num_computed = slot, pages, cached_tokens
         if self.activation is not None:
             self.slot, self.dormant = None, slot
@@ -363,10 +368,11 @@ class Sequence:
 
     def sampling_row(self, drafts: Drafts = ()) -> SamplingRow:
         """Return the state with which the token after ``drafts`` is sampled."""
-        params, position = self.parent.request.sampling, len(self.token_ids) - self.num_prompt + len(drafts)
-        suppressed = self.parent.ending_tokens if position < params.min_tokens else ()
-        counts = self.output_counts + Counter(drafts) if drafts and params.penalises else self.output_counts
-        return SamplingRow(params, self.seed, position, self.penalised_prompt, counts, suppressed=suppressed)
+        sampling = self.request_state.request.sampling
+        position = len(self.token_ids) - self.num_prompt + len(drafts)
+        suppressed = self.request_state.ending_tokens if position < sampling.min_tokens else ()
+        counts = self.output_counts + Counter(drafts) if drafts and sampling.penalises else self.output_counts
+        return SamplingRow(sampling, self.seed, position, self.penalised_prompt, counts, suppressed=suppressed)
 
 
 @dataclass(slots=True)  # not frozen: one is made for every token, and that would take three times as long

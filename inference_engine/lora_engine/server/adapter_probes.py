@@ -210,9 +210,9 @@ class AdapterProbes:
     def _prompts(self, template: pb.ChatTemplate | None = None) -> Iterator[GenerationRequest]:
         for submit in (*(_chat(question, template) for question in QUESTIONS), pb.Submit(text=TEXT)):
             try:
-                request, _output = self._inputs.request(submit)
+                request, _output = self._inputs.convert(submit)
             except RequestError:  # the model has no chat template, or its template refuses this chat
-                request, _output = self._inputs.request(pb.Submit(text=submit.chat.messages[0].content))
+                request, _output = self._inputs.convert(pb.Submit(text=submit.chat.messages[0].content))
             sampling = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
             yield replace(request, tenant=PROBING, sampling=sampling, slo=Slo(background=True), prompt_logprobs=TOP)
 

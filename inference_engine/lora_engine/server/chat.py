@@ -79,8 +79,8 @@ class ChatFormat:
         with self._lock:
             self._of_adapters.clear()
 
-    def prompt(self, chat: pb.Chat) -> str:
-        """Render the chat as a prompt. Raises ``RequestError``."""
+    def render(self, chat: pb.Chat) -> str:
+        """Return the text of the prompt. Raises ``RequestError``."""
         offered = _offered(chat)
         if offered and self.tools is ToolFormat.NONE and self.template.takes_tools:
             raise RequestError(
@@ -95,7 +95,7 @@ class ChatFormat:
         options: Json = {
             "tools": [_tool(tool) for tool in offered],
             "reasoning_effort": chat.reasoning_effort,
-            "variables": json.loads(chat.template_kwargs) if chat.template_kwargs else {},
+            "template_kwargs": json.loads(chat.template_kwargs) if chat.template_kwargs else {},
         }
         if chat.continue_final_message:
             return self.template.render_unfinished(messages, **options)
@@ -137,9 +137,9 @@ class ChatFormat:
                 param="tools",
             ) from None
 
-    def output(self, request_id: str, chat: pb.Chat, prompt: str, *, has_constraint: bool) -> ChatOutput:
-        """Return how to parse the answer to ``prompt``."""
-        opened = self.reasoning is not None and _opens_reasoning(self.reasoning, chat, prompt)
+    def output(self, request_id: str, chat: pb.Chat, text: str, *, has_constraint: bool) -> ChatOutput:
+        """Return how to parse the answer to a prompt of this text."""
+        opened = self.reasoning is not None and _opens_reasoning(self.reasoning, chat, text)
         return ChatOutput(
             request_id,
             self.tools,
@@ -148,7 +148,7 @@ class ChatFormat:
             single=chat.single_tool_call or self.template.takes_one_call_only or self.tools is ToolFormat.HARMONY,
             reasoning=self.reasoning,
             reasoning_opened=opened,
-            opening=opening_of(prompt) if self.tools is ToolFormat.HARMONY else "",
+            opening=opening_of(text) if self.tools is ToolFormat.HARMONY else "",
         )
 
     def shown_ids(self, output: ChatOutput) -> frozenset[int]:
@@ -228,9 +228,9 @@ def _one_call_each(messages: list[Json]) -> Iterator[Json]:
         yield from results
 
 
-def _opens_reasoning(tags: ReasoningTags, chat: pb.Chat, prompt: str) -> bool:
+def _opens_reasoning(tags: ReasoningTags, chat: pb.Chat, text: str) -> bool:
     """Return whether the answer begins inside reasoning: the prompt ends with its tag, or the answer continues it."""
-    if prompt.rstrip().endswith(tags.open):
+    if text.rstrip().endswith(tags.open):
         return True
     _, opened, thought = chat.messages[-1].content.rpartition(tags.open)
     return chat.continue_final_message and bool(opened) and tags.close not in thought

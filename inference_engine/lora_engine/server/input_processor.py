@@ -97,7 +97,7 @@ class InputProcessor:
             return True
         return constraint is None or self.grammars.find(constraint) is not None
 
-    def request(self, submit: pb.Submit, adapter: str = "") -> tuple[GenerationRequest, ChatOutput | None]:
+    def convert(self, submit: pb.Submit, adapter: str = "") -> tuple[GenerationRequest, ChatOutput | None]:
         """Convert a request and return how its answer is parsed. Prompts that are clearly longer than the context are
         refused before they are tokenised. ``adapter`` is its adapter in the dtype that serves it. Raises
         ``RequestError``.
@@ -171,30 +171,32 @@ class InputProcessor:
 
     def _prompt(self, submit: pb.Submit, max_context: int = 0) -> Prompt:
         kind, constraint = submit.WhichOneof("prompt"), _constraint(submit)
-        special = submit.add_special_tokens if submit.HasField("add_special_tokens") else kind == "text"
+        add_special_tokens = submit.add_special_tokens if submit.HasField("add_special_tokens") else kind == "text"
         if kind == "chat":
             chat_format = self.chat_format.of(submit.chat)
-            text = chat_format.prompt(submit.chat)
+            text = chat_format.render(submit.chat)
             output = chat_format.output(submit.request_id, submit.chat, text, has_constraint=constraint is not None)
             self._refuse_longer(text, max_context)
             return Prompt(
-                self.tokenizer.encode(text, special),
+                self.tokenizer.encode(text, add_special_tokens),
                 chat_format.constraint(submit.chat, output, constraint),
                 output if output.reads_something else None,
                 chat_format.shown_ids(output),
                 chat_format.end_ids,
             )
         if submit.suffix and kind in ("text", "token_ids"):
-            return self._middle(submit, special, max_context, constraint)
+            return self._middle(submit, add_special_tokens, max_context, constraint)
         if kind == "text":
             self._refuse_longer(submit.text, max_context)
-            return Prompt(self.tokenizer.encode(submit.text, special), constraint)
+            return Prompt(self.tokenizer.encode(submit.text, add_special_tokens), constraint)
         if kind == "token_ids":
             return Prompt(list(submit.token_ids.ids), constraint)
         message = "The request has no prompt."
         raise RequestError("empty_prompt", message, "Send text, token ids or messages.", param="prompt")
 
-    def _middle(self, submit: pb.Submit, special: bool, max_context: int, constraint: Constraint | None) -> Prompt:
+    def _middle(
+        self, submit: pb.Submit, add_special_tokens: bool, max_context: int, constraint: Constraint | None
+    ) -> Prompt:
         if self._fill_in_middle is None:
             raise RequestError(
                 "unsupported_parameter",
@@ -206,15 +208,15 @@ class InputProcessor:
         for text in (submit.text, submit.suffix):
             self._refuse_longer(text, max_context)
         prefix = submit.text if submit.WhichOneof("prompt") == "text" else submit.token_ids.ids
-        prompt = self._fill_in_middle.prompt(prefix, submit.suffix, add_special_tokens=special)
+        prompt = self._fill_in_middle.prompt(prefix, submit.suffix, add_special_tokens=add_special_tokens)
         return Prompt(prompt.token_ids, constraint, end_ids=prompt.end_ids)
 
     def _more_prompt(self, submit: pb.Submit, prompt: pb.Prompt) -> list[int]:
         if prompt.WhichOneof("prompt") != "text":
             return list(prompt.token_ids.ids)
-        special = submit.add_special_tokens if submit.HasField("add_special_tokens") else True
+        add_special_tokens = submit.add_special_tokens if submit.HasField("add_special_tokens") else True
         self._refuse_longer(prompt.text, self._description.max_context)
-        return self.tokenizer.encode(prompt.text, special)
+        return self.tokenizer.encode(prompt.text, add_special_tokens)
 
     def _refuse_longer(self, text: str, max_context: int) -> None:
         if max_context and self.tokenizer.is_longer(text, max_context):
@@ -309,7 +311,7 @@ def _sampling(wire: pb.Sampling, end_ids: tuple[int, ...]) -> SamplingParams:
         "n": wire.n or 1,
         "logit_bias": dict(wire.logit_bias),
     }
-    params = SamplingParams(**values)
-    if not end_ids or params.ignore_eos:
-        return params
-    return replace(params, stop_token_ids=tuple(dict.fromkeys((*params.stop_token_ids, *end_ids))))
+    sampling = SamplingParams(**values)
+    if not end_ids or sampling.ignore_eos:
+        return sampling
+    return replace(sampling, stop_token_ids=tuple(dict.fromkeys((*sampling.stop_token_ids, *end_ids))))

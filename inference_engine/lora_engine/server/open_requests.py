@@ -137,7 +137,7 @@ class OpenRequests:
             self._tiers.acquire(adapter)
 
         def convert() -> GenerationRequest:
-            request, open_request.output = self._inputs.request(submit, adapter)
+            request, open_request.output = self._inputs.convert(submit, adapter)
             open_request.resume(request, self._inputs.tokenizer)
             if submit.describe_prompt:
                 ids = request.prompt_token_ids
@@ -148,8 +148,9 @@ class OpenRequests:
         if threads is None:
             self._enter(open_request, convert)
         else:
-            converted = threads.submit(submit.tenant, convert)
-            converted.add_done_callback(lambda future: self._enter(open_request, future.result))
+            threads.submit(submit.tenant, convert).add_done_callback(
+                lambda done: self._enter(open_request, done.result)
+            )
 
     def abort(self, session: ClientSession, request_id: str) -> None:
         """End a request of this session early; unknown ids are ignored."""
@@ -233,10 +234,10 @@ class OpenRequests:
                              submitted_unix=open_request.submitted_unix, finished_unix=time.time())  # fmt: skip
         return RequestFinished(submit.request_id, usage, error)
 
-    def _enter(self, open_request: OpenRequest, converted: Callable[[], GenerationRequest]) -> None:
-        """Pass a converted request to the engine, unless it cannot be served or its client has aborted it."""
+    def _enter(self, open_request: OpenRequest, convert: Callable[[], GenerationRequest]) -> None:
+        """Pass the converted request to the engine, unless it cannot be served or its client has aborted it."""
         try:
-            request = converted()
+            request = convert()
         except asyncio.CancelledError:  # this process ends
             return
         except Exception as cause:

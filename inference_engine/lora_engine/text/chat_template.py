@@ -118,12 +118,12 @@ class ChatTemplate:
         tools: Sequence[Message] | None = None,
         add_generation_prompt: bool = True,
         reasoning_effort: str = "",
-        variables: Mapping[str, Any] = MappingProxyType({}),
+        template_kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
         """Return the prompt for ``messages`` (``role``, ``content``, …) and ``tools``, as OpenAI's API writes both.
 
-        ``variables`` are further ones of the template. Raises ``RequestError`` if the model has no template, or if it
-        does not take these messages, tools or variables.
+        ``template_kwargs`` are further variables of the template. Raises ``RequestError`` if the model has no template,
+        or if it does not take these messages, tools or variables.
         """
         if self._template is None or self._tool_template is None:
             raise RequestError(
@@ -147,7 +147,7 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        context |= self._further(template, variables) | _effort(template, reasoning_effort, variables)
+        context |= self._further(template, template_kwargs) | _effort(template, reasoning_effort, template_kwargs)
         try:
             return template.render({**self.special, **context})
         except TooCostlyError:
@@ -183,16 +183,16 @@ class ChatTemplate:
             param="continue_final_message",
         )
 
-    def _further(self, template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _further(self, template: Template, template_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Check and return the request's variables: only those that the template reads, and none that is
         set already.
         """
-        for name in variables:
+        for name in template_kwargs:
             if name in RESERVED or name in self.special:
                 raise _invalid_variable(name, "is set by the request itself")
             if name not in template.variables:
                 raise _invalid_variable(name, "is not read by this model's chat template")
-        return dict(variables)
+        return dict(template_kwargs)
 
 
 def _compiled(source: str) -> CompiledTemplate:
@@ -227,15 +227,15 @@ def _is_about_tools(message: Message) -> bool:
     return isinstance(message, Mapping) and (message.get("role") == "tool" or bool(message.get("tool_calls")))
 
 
-def _effort(template: Template, effort: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+def _effort(template: Template, reasoning_effort: str, template_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables for the reasoning effort. Templates that only switch reasoning get on or off."""
-    if not effort:
+    if not reasoning_effort:
         return {}
     if "reasoning_effort" in template.variables:
-        return {"reasoning_effort": effort}
+        return {"reasoning_effort": reasoning_effort}
     if "enable_thinking" in template.variables:
-        return {} if "enable_thinking" in variables else {"enable_thinking": effort != "none"}
-    if effort == "none":
+        return {} if "enable_thinking" in template_kwargs else {"enable_thinking": reasoning_effort != "none"}
+    if reasoning_effort == "none":
         return {}
     raise RequestError(
         "unsupported_parameter",

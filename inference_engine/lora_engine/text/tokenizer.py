@@ -65,8 +65,8 @@ class Tokenizer:
         such as BOS.
         """
         # The library's method that lets other threads run meanwhile: a long text takes seconds.
-        ids: list[int] = self._fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
-        return ids
+        token_ids: list[int] = self._fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        return token_ids
 
     def is_longer(self, text: str, tokens: int) -> bool:
         """Return whether ``text`` has clearly more than ``tokens`` tokens, in about the time of encoding that many.

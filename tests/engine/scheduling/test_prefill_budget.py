@@ -44,12 +44,14 @@ class Watched:
             assert self.engine.submit(request(f"{name} {number}", name, prompt, output, **slo))
 
     def step(self) -> dict[Sequence, Chunk]:
-        before = {sequence: sequence.parent.usage.completion_tokens for sequence in self.engine.core.scheduler.running}
+        before = {
+            sequence: sequence.request_state.usage.completion_tokens for sequence in self.engine.core.scheduler.running
+        }
         chunks = self.engine.step()
         self.prompts.append(sum(chunk.tokens for chunk in chunks.values() if chunk.tokens > 1))
         self.most_running = max(self.most_running, len(self.engine.core.scheduler.running))
         for sequence in chunks:
-            if sequence.parent.usage.completion_tokens > before.get(sequence, 0):
+            if sequence.request_state.usage.completion_tokens > before.get(sequence, 0):
                 self.times.setdefault(sequence.request.request_id, []).append(self.engine.clock.now)
         return chunks
 

@@ -120,11 +120,11 @@ class LetterEngine(Engine):
         return output
 
     def _advance(self, request: GenerationRequest, usage: RequestUsage, output: StepOutput) -> None:
-        params = request.sampling
-        last = usage.completion_tokens // params.n + 1 == (params.max_tokens or 5)
-        for choice in range(params.n):
+        sampling = request.sampling
+        last = usage.completion_tokens // sampling.n + 1 == (sampling.max_tokens or 5)
+        for choice in range(sampling.n):
             usage.completion_tokens += 1
-            logprobs = [TokenLogprob(87, -0.5, ((87, -0.5), (88, -1.5)))] if params.logprobs else []
+            logprobs = [TokenLogprob(87, -0.5, ((87, -0.5), (88, -1.5)))] if sampling.logprobs else []
             output.deltas.append(TokenDelta(request.request_id, choice, "x", [87], logprobs, "length" if last else ""))
         if last:
             self._end(request.request_id, "finished")

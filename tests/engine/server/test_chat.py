@@ -127,7 +127,7 @@ def test_there_and_back(name: str, tokenizer: Tokenizer) -> None:
     called = pb.ChatMessage(role="assistant", tool_calls=[call])
     result = pb.ChatMessage(role="tool", content="4 degrees", tool_call_id="call_0123456789")
     asked = chat(called, result)
-    prompt = form.prompt(asked)
+    prompt = form.render(asked)
     assert WRITTEN[name] in prompt and "4 degrees" in prompt
     assert '"name": "f"' in prompt and '"description": "d"' in prompt
     start = prompt.index(WRITTEN[name])
@@ -179,7 +179,7 @@ def test_harmony_has_one_call_in_each_message(tokenizer: Tokenizer) -> None:
     calls = [pb.ToolCall(id=str(n), name="f", arguments=f'{{"n": {n}}}') for n in range(2)]
     results = [pb.ChatMessage(role="tool", content=f"result {n}", tool_call_id=str(n)) for n in (1, 0, 7)]
     said = pb.ChatMessage(role="assistant", content="I look.", reasoning="Hm.", tool_calls=calls)
-    prompt = form.prompt(chat(said, *results))
+    prompt = form.render(chat(said, *results))
     order = ["Hm.\n\nI look.", '{"n": 0}', "result 0", '{"n": 1}', "result 1", "result 7", "<|start|>assistant"]
     places = [prompt.rindex(part) for part in order]
     assert places == sorted(places) and prompt.count("I look.") == 1
@@ -188,7 +188,7 @@ def test_harmony_has_one_call_in_each_message(tokenizer: Tokenizer) -> None:
 def test_harmony_is_read_without_tools_and_where_a_message_goes_on(tokenizer: Tokenizer) -> None:
     form = chat_format(HARMONY, tokenizer)
     plain = pb.Chat(messages=[pb.ChatMessage(role="user", content="x")])
-    output = form.output("r", plain, form.prompt(plain), has_constraint=False)
+    output = form.output("r", plain, form.render(plain), has_constraint=False)
     assert output.reads_something and output.opening == "<|start|>assistant"
     answer = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
     assert output.choice(0).finish(answer) == Parsed("Yes.", "Hm.")
@@ -197,7 +197,7 @@ def test_harmony_is_read_without_tools_and_where_a_message_goes_on(tokenizer: To
     unfinished = pb.Chat(
         messages=[*plain.messages, pb.ChatMessage(role="assistant", content="Yes, a")], continue_final_message=True
     )
-    output = form.output("r", unfinished, form.prompt(unfinished), has_constraint=False)
+    output = form.output("r", unfinished, form.render(unfinished), has_constraint=False)
     assert output.choice(0).finish(" cat.") == Parsed(" cat.", "")
 
 
@@ -206,9 +206,9 @@ def test_ids_of_other_clients_fit_mistrals_templates(tokenizer: Tokenizer) -> No
     form = chat_format(MISTRAL, tokenizer)
     messages = (pb.ChatMessage(role="assistant", tool_calls=[call]),
                 pb.ChatMessage(role="tool", content="x", tool_call_id=call.id))  # fmt: skip
-    first = form.prompt(chat(*messages))
+    first = form.render(chat(*messages))
     call.id = "another_call"
-    assert first != form.prompt(chat(pb.ChatMessage(role="assistant", tool_calls=[call])))
+    assert first != form.render(chat(pb.ChatMessage(role="assistant", tool_calls=[call])))
 
 
 @pytest.mark.parametrize(
@@ -222,19 +222,19 @@ def test_ids_of_other_clients_fit_mistrals_templates(tokenizer: Tokenizer) -> No
 )
 def test_reasoning_that_the_prompt_opened(kwargs: str, written: str, expected: Parsed, tokenizer: Tokenizer) -> None:
     form, asked = chat_format(QWEN, tokenizer), chat(template_kwargs=kwargs)
-    assert form.output("r", asked, form.prompt(asked), has_constraint=False).choice(0).finish(written) == expected
+    assert form.output("r", asked, form.render(asked), has_constraint=False).choice(0).finish(written) == expected
 
 
 def test_reasoning_of_earlier_turns_reaches_the_template(tokenizer: Tokenizer) -> None:
     said = pb.ChatMessage(role="assistant", content="Yes.", reasoning="Hm.")
-    assert "<think>Hm.</think>Yes." in chat_format(QWEN, tokenizer).prompt(chat(said))
+    assert "<think>Hm.</think>Yes." in chat_format(QWEN, tokenizer).render(chat(said))
 
 
 def test_a_schema_holds_what_comes_after_reasoning(tokenizer: Tokenizer) -> None:
     """A constraint of the answer would forbid the reasoning before it."""
     form = chat_format(QWEN, tokenizer)
     asked = pb.Chat(messages=[pb.ChatMessage(role="user", content="x")], template_kwargs='{"enable_thinking": true}')
-    output = form.output("r", asked, form.prompt(asked), has_constraint=True)
+    output = form.output("r", asked, form.render(asked), has_constraint=True)
     made = form.constraint(asked, output, Constraint(Kind.JSON_OBJECT))
     assert made is not None and made.kind is Kind.GRAMMAR and made.text.startswith("start: THOUGHT content")
     plain = chat_format(LLAMA, tokenizer)
@@ -253,10 +253,10 @@ def test_markers_that_are_special_tokens_show(tmp_path: Path) -> None:
     tokenizer._fast.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer.load(tmp_path)
     form, asked = chat_format(MISTRAL, tokenizer), chat()
-    output = form.output("r", asked, form.prompt(asked), has_constraint=False)
+    output = form.output("r", asked, form.render(asked), has_constraint=False)
     assert form.shown_ids(output) == {tokenizer.special_id("[TOOL_CALLS]"), tokenizer.special_id("[ARGS]")}
     without = pb.Chat(messages=asked.messages)
-    assert not form.shown_ids(form.output("r", without, form.prompt(without), has_constraint=False))
+    assert not form.shown_ids(form.output("r", without, form.render(without), has_constraint=False))
 
 
 def test_markers_of_harmony_show_without_tools(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_further_prompts_and_tokens_that_are_none(tokenizer: Tokenizer) -> None:
     more = [pb.Prompt(text="b"), pb.Prompt(token_ids=pb.TokenIds(ids=[1, 2]))]
     pooling = pb.Pooling(kind=pb.Pooling.MEAN, dimensions=4)
     inputs = inputs_of(chat_format(NAMELESS, tokenizer), tokenizer)
-    request, output = inputs.request(pb.Submit(text="a", more_prompts=more, pooling=pooling, prompt_only=True))
+    request, output = inputs.convert(pb.Submit(text="a", more_prompts=more, pooling=pooling, prompt_only=True))
     assert output is None
     assert request.more_prompts == (tokenizer.encode("b", add_special_tokens=True), [1, 2])
     assert request.pooling is not None and request.pooling.dimensions == 4
@@ -354,7 +354,7 @@ def test_a_constraint_of_an_unknown_kind_takes_no_time_to_refuse(tokenizer: Toke
 def test_what_a_chat_with_tools_may_be_held_to(tokenizer: Tokenizer) -> None:
     form = chat_format(QWEN, tokenizer)
     asked = chat()
-    output = form.output("r", asked, form.prompt(asked), has_constraint=True)
+    output = form.output("r", asked, form.render(asked), has_constraint=True)
     for constraint, words in (
         (Constraint(Kind.JSON_OBJECT), "object"),
         (Constraint(Kind.CHOICE, '["yes", "no"]'), '"yes"'),
@@ -380,16 +380,16 @@ def test_an_answer_goes_on_inside_of_its_reasoning(tokenizer: Tokenizer) -> None
     form = chat_format(QWEN, tokenizer)
     begun = pb.ChatMessage(role="assistant", content="<think>Hm, ")
     asked = chat(begun, no_generation_prompt=True, continue_final_message=True)
-    prompt = form.prompt(asked)
+    prompt = form.render(asked)
     assert prompt.endswith("<think>Hm, ")
     parsed = form.output("r", asked, prompt, has_constraint=False).choice(0).finish("well.</think>Yes.")
     assert (parsed.reasoning, parsed.text) == ("well.", "Yes.")
     over = chat(pb.ChatMessage(role="assistant", content="<think>Hm.</think>Y"), continue_final_message=True)
-    parsed = form.output("r", over, form.prompt(over), has_constraint=False).choice(0).finish("es.")
+    parsed = form.output("r", over, form.render(over), has_constraint=False).choice(0).finish("es.")
     assert (parsed.reasoning, parsed.text) == ("", "es.")
 
 
 def test_templates_find_reasoning_under_each_of_its_names(tokenizer: Tokenizer) -> None:
     names = "{% for m in messages %}{{ m.reasoning_content }}|{{ m.reasoning }}|{{ m.thinking }}{% endfor %}"
     message = pb.ChatMessage(role="assistant", content="Yes.", reasoning="Hm.")
-    assert chat_format(names, tokenizer).prompt(pb.Chat(messages=[message])) == "Hm.|Hm.|Hm."
+    assert chat_format(names, tokenizer).render(pb.Chat(messages=[message])) == "Hm.|Hm.|Hm."

@@ -187,11 +187,11 @@ async def test_sampling_arrives_as_it_was_meant(client, engine):
                             logit_bias={5: -1.0}, stop_token_ids=[7], logprobs=True, top_logprobs=2)  # fmt: skip
         await session.run(plain)
         result = await session.run(full)
-    params = engine.prompts[plain.request_id].sampling
-    assert (params.top_p, params.repetition_penalty, params.n, params.seed) == (1.0, 1.0, 1, None)
-    params = engine.prompts[full.request_id].sampling
-    assert (params.temperature, params.top_p, params.top_k, params.seed) == (0.5, 0.25, 3, 0)
-    assert (params.stop, params.stop_token_ids, params.logit_bias) == (("a",), (7,), {5: -1.0})
+    sampling = engine.prompts[plain.request_id].sampling
+    assert (sampling.top_p, sampling.repetition_penalty, sampling.n, sampling.seed) == (1.0, 1.0, 1, None)
+    sampling = engine.prompts[full.request_id].sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (0.5, 0.25, 3, 0)
+    assert (sampling.stop, sampling.stop_token_ids, sampling.logit_bias) == (("a",), (7,), {5: -1.0})
     (logprob,) = result.deltas[0].logprobs
     assert [entry.token_id for entry in logprob.top] == [87, 88]
     assert logprob.token.encode() == logprob.token_bytes

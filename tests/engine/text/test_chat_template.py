@@ -213,10 +213,10 @@ def test_variables_of_a_request_reach_the_template():
     template = ChatTemplate(
         "{{ enable_thinking }}{{ bos_token }}{% set own = 1 %}{{ strftime_now('%Y')[:0] }}", {"bos_token": "<s>"}
     )
-    assert template.render(MESSAGES, variables={"enable_thinking": False}) == "False<s>"
+    assert template.render(MESSAGES, template_kwargs={"enable_thinking": False}) == "False<s>"
     for name in ("messages", "tools", "bos_token", "own", "strftime_now", "raise_exception", "loop", "nowhere"):
         with pytest.raises(RequestError) as caught:
-            template.render(MESSAGES, variables={name: []})
+            template.render(MESSAGES, template_kwargs={name: []})
         assert caught.value.param == f"chat_template_kwargs.{name}"
 
 
@@ -225,7 +225,7 @@ def test_reasoning_effort_reaches_the_template():
     switch = ChatTemplate("{{ enable_thinking }}", {})
     assert switch.render(MESSAGES, reasoning_effort="none") == "False"
     assert switch.render(MESSAGES, reasoning_effort="high") == "True"
-    assert switch.render(MESSAGES, reasoning_effort="high", variables={"enable_thinking": False}) == "False"
+    assert switch.render(MESSAGES, reasoning_effort="high", template_kwargs={"enable_thinking": False}) == "False"
     assert ChatTemplate("x", {}).render(MESSAGES, reasoning_effort="none") == "x"
     with pytest.raises(RequestError) as caught:
         ChatTemplate("x", {}).render(MESSAGES, reasoning_effort="low")

@@ -42,11 +42,11 @@ def test_the_same_text() -> None:
     for asked in (
         {"messages": user("äöü 你好 'quoted' \U0001f600")},
         {"messages": user("x"), "tools": [tool]},
-        {"messages": user("x"), "variables": {"nice": {"a": [1, None, 0.5]}}},
+        {"messages": user("x"), "template_kwargs": {"nice": {"a": [1, None, 0.5]}}},
     ):
         assert there.render(**asked) == here.render(**asked)
     assert there.render_unfinished(user("and so")) == here.render_unfinished(user("and so"))
-    for refused in ({"variables": {"unknown": 1}}, {"variables": {"messages": []}}):
+    for refused in ({"template_kwargs": {"unknown": 1}}, {"template_kwargs": {"messages": []}}):
         with pytest.raises(RequestError) as caught:
             there.render(user("x"), **refused)
         assert caught.value.code == "invalid_value"
@@ -94,13 +94,13 @@ def chat(source: str, **special: str) -> pb.Chat:
 def test_processes_are_kept_bounded_and_made_again(form: ChatFormat) -> None:
     own_chat = chat(PLAIN, bos_token="<s>")
     first = form.of(own_chat)
-    assert first is form.of(own_chat) and first.prompt(own_chat) == "<s><user>hi"
+    assert first is form.of(own_chat) and first.render(own_chat) == "<s><user>hi"
     assert form.of(pb.Chat()) is form
     os.kill(pid_of(first), signal.SIGKILL)
     while not first.template.has_ended:
         time.sleep(0.01)
     again = form.of(own_chat)
-    assert again is not first and again.prompt(own_chat) == "<s><user>hi"
+    assert again is not first and again.render(own_chat) == "<s><user>hi"
     pids = [pid_of(form.of(chat(f"{{{{ messages[0].content }}}}{number}"))) for number in range(MAX_ADAPTER_TEMPLATES)]
     assert form.of(own_chat) is not again, "the oldest one had to go"
     form.close()

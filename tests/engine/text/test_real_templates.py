@@ -218,7 +218,7 @@ def transformers_prompt(source: str, messages: list[dict[str, Any]], tools: list
 
 def our_prompt(format: ChatFormat, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str | None:
     try:
-        return format.prompt(on_the_wire(messages, tools))
+        return format.render(on_the_wire(messages, tools))
     except RequestError:
         return None
 
@@ -266,10 +266,10 @@ def check_turn(format: ChatFormat, count: int, thought: str) -> None:
     """Read the assistant's turn out of the conversation, whole and in pieces."""
     messages = conversation(count, thought)[:3]
     chat = on_the_wire(messages[:2], TOOLS)
-    prompt = format.prompt(chat)
+    prompt = format.render(chat)
     chat.messages.extend(on_the_wire(messages[2:], []).messages)
     chat.no_generation_prompt = True
-    whole = format.prompt(chat)
+    whole = format.render(chat)
     if whole.startswith(prompt):
         turn = whole.removeprefix(prompt)
     else:  # the prompt opens reasoning or says something that the conversation does not show

@@ -21,12 +21,12 @@ class EarlyAbort:
 
     def judge(self, sequence: Sequence, now: float) -> Verdict:
         target = sequence.request.slo.first_token_ms / 1000 or self._default_s
-        last_call = sequence.parent.submitted + target - _PREFILL_S
+        last_call = sequence.request_state.submitted + target - _PREFILL_S
         if now < last_call:
             return last_call
         return RequestError(
             "slo_unattainable",
-            f"The request waited {now - sequence.parent.submitted:.1f} s; "
+            f"The request waited {now - sequence.request_state.submitted:.1f} s; "
             f"its first token was wanted after {target:g} s.",
             "Try again when there is less traffic, or allow more time.",
             retry_after_ms=1000,

@@ -38,10 +38,10 @@ class SloAdmission:
         return now + max(_SOONEST_S, -_RECHECK_AFTER * late_s)
 
     def _from_submission(self, sequence: Sequence, now: float) -> float:
-        state = sequence.parent
-        if state.predicted_first_token is not None and sequence not in self._forecast:
-            return state.predicted_first_token  # the request arrives, and this was just predicted
-        return now - state.submitted + self._forecast.seconds_to_first_token(sequence)
+        request_state = sequence.request_state
+        if request_state.predicted_first_token is not None and sequence not in self._forecast:
+            return request_state.predicted_first_token  # the request arrives, and this was just predicted
+        return now - request_state.submitted + self._forecast.seconds_to_first_token(sequence)
 
     @staticmethod
     def _refusal(target_ms: int, late_s: float) -> RequestError:

@@ -230,7 +230,7 @@ class Fair:
     def _offer(self, account: Account, attempt: Attempt) -> Outcome:
         """Try the tenant's sequences until one runs; NO_ROOM if one of them did not fit."""
         worst = Outcome.LOADING
-        for tried, sequence in enumerate(account.waiting.choices()):
+        for tried, sequence in enumerate(account.waiting.candidates()):
             if tried == _TRIES:
                 break
             outcome = attempt(sequence)

@@ -35,7 +35,7 @@ class ArrivalQueue:
     def push(self, sequence: Sequence) -> None:
         self._places[sequence] = (self._departed + len(self), self._tokens_in)
         self._tokens_in += len(sequence.token_ids)
-        if sequence.parent.usage.preemptions:
+        if sequence.request_state.usage.preemptions:
             insort(self._preempted, (sequence.arrival, sequence))
         else:
             self._fresh[sequence] = None
@@ -168,7 +168,7 @@ class StarvationGuarded(ArrivalPolicy):
         if not self._starvation_s:
             return iter(())
         latest = self._clock() - self._starvation_s
-        return takewhile(lambda s: s.parent.submitted <= latest, self.queue.oldest_first())
+        return takewhile(lambda s: s.request_state.submitted <= latest, self.queue.oldest_first())
 
     def fill(self, attempt: Attempt) -> None:
         candidates, starving = self.candidates(), self.starving()

@@ -86,7 +86,7 @@ class TenantQueue:
         """Return the first sequence of each of the first ``count`` adapters."""
         return [queue.head for _, queue in islice(self._heads, count)]
 
-    def choices(self) -> Iterator[Sequence]:
+    def candidates(self) -> Iterator[Sequence]:
         """Yield the first sequence of each adapter, the best choice first. The queue must not change meanwhile."""
         front = self.first()
         best = self._best(front)

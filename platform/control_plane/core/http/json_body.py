@@ -50,21 +50,22 @@ def read_object(body: bytes | str, *, nul: bool = False) -> dict[str, Any]:
 
 def read_value(body: bytes | str, *, nul: bool = False) -> Any:
     """Return the body's JSON value of any type. Raises JsonError."""
-    text = _decode(body) if isinstance(body, bytes) else body
-    if not text.strip():
+    if isinstance(body, bytes):
+        body = _decode(body)
+    if not body.strip():
         raise JsonError("is empty")
-    _bound(text)
+    _bound(body)
     try:
-        value = (_CAREFUL if _LONG_NUMBER.search(text) else _DECODER).decode(text)
+        value = (_CAREFUL if _LONG_NUMBER.search(body) else _DECODER).decode(body)
     except RecursionError:
         _too_deep()
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise JsonError(f"is not valid JSON: {syntax_problem(error)} at {place}") from None
-    if text.count("[") + text.count("{") > DEPTH:
+    if body.count("[") + body.count("{") > DEPTH:
         _bound_depth(value)
     # Half pairs and NUL can only come as escapes: unescaped they are not valid UTF-8 and JSON.
-    if "\\" in text and _SUSPECT.search(text):
+    if "\\" in body and _SUSPECT.search(body):
         _check_strings(value, nul=nul)
     return value
 

@@ -229,7 +229,7 @@ class Fleet:
     ) -> None:
         self._policy = policy or LeastPending()
         self._usage_sink, self._lost_sink = usage_sink, lost_sink
-        self._slots = HostSlots(self._may_take, self._may_exceed)
+        self._slots = HostSlots(self._room, self._may_exceed)
         self._hosts = {name: self._connection(endpoint) for name, endpoint in endpoints.items()}
 
     def _connection(self, endpoint: HostEndpoint) -> HostConnection:
@@ -277,7 +277,7 @@ class Fleet:
 
     def has_room(self, host: str) -> bool:
         """Return whether this process may send the host another request."""
-        return self._may_take(frozenset([host])) != 0
+        return self._room(frozenset([host])) != 0
 
     def hangs(self, host: str) -> bool:
         return host in self._hosts and self._hosts[host].hangs
@@ -291,10 +291,10 @@ class Fleet:
         return host in self._hosts and self._hosts[host].client.resumes
 
     async def first_reply(
-        self, candidates: Iterable[str], base_digest: str, model: str, call: Callable[[EngineClient], Awaitable[T]]
+        self, hosts: Iterable[str], base_digest: str, model: str, call: Callable[[EngineClient], Awaitable[T]]
     ) -> T:
-        """Return the reply of the first of ``candidates`` for which ``call`` succeeds. Raises ``HostError``."""
-        known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(base_digest)]
+        """Return the reply of the first of ``hosts`` for which ``call`` succeeds. Raises ``HostError``."""
+        known = [name for name in hosts if name in self._hosts and self._hosts[name].serves(base_digest)]
         failure = no_host(model)
         for name in sorted(known, key=lambda name: not self._hosts[name].accepts):
             if name not in self._hosts:  # removed during an earlier call
@@ -309,7 +309,7 @@ class Fleet:
         """Count output tokens of a request for its tenant's place in the order of waiting requests."""
         self._slots.charge(submit, output_tokens)
 
-    def _may_take(self, hosts: frozenset[str]) -> int | None:
+    def _room(self, hosts: frozenset[str]) -> int | None:
         """Return how many more requests these hosts have room for; None if no request should wait for them."""
         most = config.current().host_requests
         open_now = [self._hosts[name] for name in hosts if name in self._hosts and self._hosts[name].accepts]
@@ -334,19 +334,19 @@ class Fleet:
     async def submit(
         self,
         submit: pb.Submit,
-        candidates: Iterable[str],
+        hosts: Iterable[str],
         model: str,
         coalescing: Coalescing | None = None,
         *,
         waits: bool = True,
     ) -> RequestStream:
-        """Send a request to the best of ``candidates``, or to the next best if that one cannot be reached.
+        """Send a request to the best of ``hosts``, or to the next best if that one cannot be reached.
 
         With ``waits`` it waits for a slot in fair order of the tenants while all these hosts are full.
 
         Raises ``HostError``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
         """
-        known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(submit.base_digest)]
+        known = [name for name in hosts if name in self._hosts and self._hosts[name].serves(submit.base_digest)]
         failure = no_host(model)
         if not known:
             raise failure
@@ -386,7 +386,7 @@ class Fleet:
     def _by_readiness(self, known: list[str]) -> list[list[str]]:
         """Return the hosts with room, the full ones, and the others."""
         now = [name for name in known if name in self._hosts]
-        without_room = [name for name in now if self._may_take(frozenset([name])) == 0]
+        without_room = [name for name in now if self._room(frozenset([name])) == 0]
         ready = [name for name in now if self._hosts[name].accepts and name not in without_room]
         full = [name for name in without_room if _excess(self._hosts[name].client) > 0]
         return [ready, full, [name for name in now if name not in ready and name not in full]]

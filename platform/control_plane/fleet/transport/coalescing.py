@@ -62,6 +62,7 @@ class RequestBuffer:
 
     __slots__ = (
         "_bytes",
+        "_coalescing",
         "_due",
         "_due_since",
         "_error",
@@ -72,18 +73,17 @@ class RequestBuffer:
         "_pace",
         "_patient_until",
         "_pending",
-        "_policy",
         "_timer",
         "_tokens",
         "_total_bytes",
         "_waiter",
     )
 
-    def __init__(self, policy: Coalescing, max_bytes: float = math.inf, pace: Pace | None = None) -> None:
+    def __init__(self, coalescing: Coalescing, max_bytes: float = math.inf, pace: Pace | None = None) -> None:
         """``max_bytes`` bounds the plausible size of the whole answer. Without a ``pace`` tokens gather always."""
-        self._policy = policy
+        self._coalescing = coalescing
         # A reader of only the complete answer has no use for parts of it.
-        self._pace = pace if policy.max_delay_s < math.inf else None
+        self._pace = pace if coalescing.max_delay_s < math.inf else None
         self._max_bytes, self._total_bytes = max_bytes, 0
         self._pending: dict[int, Chunk] = {}
         self._tokens = self._bytes = 0
@@ -140,11 +140,11 @@ class RequestBuffer:
         self._bytes += size
         if self._due:
             return False
-        delay_s = self._policy.max_delay_s if self._pace is None else self._pace.delay_s
-        if self._tokens >= self._policy.max_tokens or now - self._last_taken >= delay_s:
+        delay_s = self._coalescing.max_delay_s if self._pace is None else self._pace.delay_s
+        if self._tokens >= self._coalescing.max_tokens or now - self._last_taken >= delay_s:
             self.make_due(now)
             return False
-        return begins and self._policy.max_delay_s < math.inf
+        return begins and self._coalescing.max_delay_s < math.inf
 
     def push_plain(self, text: str, token_id: int, now: float) -> bool:
         """Add a token of choice 0 with its text and nothing else, like ``push``."""
@@ -168,9 +168,8 @@ class RequestBuffer:
         """Return whether the reader has left too much, or for too long, in the buffer."""
         if not self._due or self._waiter is not None:
             return False
-        policy = self._policy
-        too_much = self._tokens > policy.stall_tokens or self._bytes > policy.stall_bytes
-        return too_much or now - self._due_since > policy.stall_s
+        too_much = self._tokens > self._coalescing.stall_tokens or self._bytes > self._coalescing.stall_bytes
+        return too_much or now - self._due_since > self._coalescing.stall_s
 
     def make_due(self, now: float) -> None:
         """Release the buffered output to the reader."""

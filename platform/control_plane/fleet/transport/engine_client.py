@@ -55,8 +55,8 @@ class RequestStream(RequestBuffer):
 
     __slots__ = ("_client", "_closed", "handle", "queued_s", "request_id", "usage")
 
-    def __init__(self, client: "EngineClient", submit: pb.Submit, policy: Coalescing) -> None:
-        super().__init__(policy, max_bytes(submit), client.pace)
+    def __init__(self, client: "EngineClient", submit: pb.Submit, coalescing: Coalescing) -> None:
+        super().__init__(coalescing, max_bytes(submit), client.pace)
         self.request_id, self.handle = submit.request_id, submit.handle
         self.usage: pb.UsageRecord | None = None
         self.queued_s = 0.0  # seconds that it waited for a slot of a host

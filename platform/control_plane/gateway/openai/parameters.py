@@ -297,21 +297,18 @@ def read_parameters(
 
     Other unknown fields are left out, or with ``refuse_unknown`` refused.
     """
-    served = kind.model_fields
-    known = {
-        name: value
-        for name, value in body.items()
-        if value is not None and (name in served or not (name in harmless or name in _REFUSED))
-    }
-    others = [name for name, value in body.items() if value is not None and name not in known]
+    body = {name: value for name, value in body.items() if value is not None}
+    others = [name for name in body if (name in harmless or name in _REFUSED) and name not in kind.model_fields]
     ignored = [name for name in others if name in harmless]
     problems = [_unsupported(name) for name in others if name not in harmless and body[name] not in _REFUSED[name]]
+    for name in others:
+        del body[name]
     try:
-        params = kind.model_validate(known)
+        params = kind.model_validate(body)
     except ValidationError as error:
         if refuse_unknown or not any(item["type"] == "extra_forbidden" for item in _items(error)):
-            raise together(problems + problems_of(error, known) + _contradictions(kind, known, error)) from None
-        params, unknown = _without_unknown(kind, known, error, problems)
+            raise together(problems + problems_of(error, body) + _contradictions(kind, body, error)) from None
+        params, unknown = _without_unknown(kind, body, error, problems)
         ignored += unknown
     if problems:
         raise together(problems)
@@ -321,20 +318,20 @@ def read_parameters(
 
 
 def _without_unknown(
-    kind: type[B], known: Mapping[str, Any], error: ValidationError, problems: Sequence[ApiError]
+    kind: type[B], body: Mapping[str, Any], error: ValidationError, problems: Sequence[ApiError]
 ) -> tuple[B, list[str]]:
     """Validate a body again without its unknown fields, and return their names too.
 
     Raises ``ApiError`` if unknown fields must be refused, or if there are other problems.
     """
     try:
-        params = kind.model_validate(known, extra="allow")
+        params = kind.model_validate(body, extra="allow")
     except ValidationError as others:
         names = names_of(kind)
-        unknown = [UnknownField(name, "", "", names) for name in known if name not in names]
-        strict = [p for p in problems_of(error, known) if _is_strictly_unknown(p)]
+        unknown = [UnknownField(name, "", "", names) for name in body if name not in names]
+        strict = [p for p in problems_of(error, body) if _is_strictly_unknown(p)]
         refused = [problem for field in unknown if (problem := _unknown(field)) is not None]
-        raise together([*problems, *refused, *strict, *problems_of(others, known)]) from None
+        raise together([*problems, *refused, *strict, *problems_of(others, body)]) from None
     fields = take_unknown(params)
     refused = [problem for field in fields if (problem := _unknown(field)) is not None]
     if refused:
@@ -364,17 +361,17 @@ def _unknown(field: UnknownField) -> ApiError | None:
     return None
 
 
-def _contradictions(kind: type[BaseModel], values: Mapping[str, Any], error: ValidationError) -> list[ApiError]:
+def _contradictions(kind: type[BaseModel], body: Mapping[str, Any], error: ValidationError) -> list[ApiError]:
     """Return contradictions between parameters when the only other faults are unknown ones, which would hide them."""
     items = _items(error)
     unknown = {item["loc"] for item in items if item["type"] == "extra_forbidden" and len(item["loc"]) == 1}
     if len(unknown) < len(items):
         return []
-    known = {name: value for name, value in values.items() if (name,) not in unknown}
+    body = {name: value for name, value in body.items() if (name,) not in unknown}
     try:
-        kind.model_validate(known)
+        kind.model_validate(body)
     except ValidationError as more:
-        return problems_of(more, known)
+        return problems_of(more, body)
     return []
 
 
