@@ -223,9 +223,9 @@ class Open:
     first_token: float = 0.0
     moves: int = 0
 
-    def so_far(self, state: RequestState) -> GenerationRequest:
+    def so_far(self, request_state: RequestState) -> GenerationRequest:
         """Return the request for the next host: the prompt and the tokens so far."""
-        sequence = state.sequences[0]
+        sequence = request_state.sequences[0]
         tokens = sequence.token_ids[sequence.num_prompt :]
         return replace(self.request, so_far=(ChoiceSoFar(0, list(tokens)),) if tokens else ())
 
@@ -335,23 +335,23 @@ class Web:
 
     def _movable(self, entry: Open) -> OpenRequest:
         assert self._migrating is not None
-        request, state = entry.request, self._state(entry)
-        so_far = len(state.sequences[0].token_ids) - state.sequences[0].num_prompt
+        request, request_state = entry.request, self._request_state(entry)
+        so_far = len(request_state.sequences[0].token_ids) - request_state.sequences[0].num_prompt
         more = self._migrating.lengths.more(request.tenant, request.adapter_digest, so_far, 0)
         return OpenRequest(
             request.request_id, str(entry.host), entry.hosts, len(request.prompt_token_ids), so_far, more
         )
 
-    def _state(self, entry: Open) -> RequestState:
+    def _request_state(self, entry: Open) -> RequestState:
         return self._hosts[entry.host].engine.core.requests[entry.request.request_id]
 
     def _move(self, entry: Open, to: int, now: float) -> None:
-        state = self._state(entry)
-        entry.first_token = entry.first_token or state.first_token or 0.0
-        going_on = entry.so_far(state)
+        request_state = self._request_state(entry)
+        entry.first_token = entry.first_token or request_state.first_token or 0.0
+        going_on = entry.so_far(request_state)
         del self.open[entry.request.request_id]
         self._here[entry.host] -= 1
-        self._hosts[entry.host].engine.core.end(state, "aborted")
+        self._hosts[entry.host].engine.core.end(request_state, "aborted")
         entry.moves += 1
         self.moved += 1
         self._give(entry, to, now, going_on)

@@ -12,7 +12,7 @@ from lora_engine.request import GenerationRequest
 from lora_engine.scheduling.sequence import RequestState
 
 
-def state(name: str) -> RequestState:
+def request_state(name: str) -> RequestState:
     return RequestState(GenerationRequest(name, [1]), 0.0)
 
 
@@ -24,7 +24,7 @@ def chunks(*work: tuple[RequestState, int]) -> Any:
 
 
 def test_by_tokens() -> None:
-    time, prompt, decode = DeviceTime(), state("prompt"), state("decode")
+    time, prompt, decode = DeviceTime(), request_state("prompt"), request_state("decode")
     time.launched(chunks((prompt, 90), (decode, 10)), at=5.0)
     time.ended(at=5.2)
     assert prompt.device_s == pytest.approx(0.18)
@@ -32,7 +32,7 @@ def test_by_tokens() -> None:
 
 
 def test_a_step_launched_while_another_ran_begins_when_that_one_ends() -> None:
-    time, first, second = DeviceTime(), state("first"), state("second")
+    time, first, second = DeviceTime(), request_state("first"), request_state("second")
     time.launched(chunks((first, 1)), at=0.0)
     time.launched(chunks((second, 1)), at=0.1)
     time.ended(at=1.0)
@@ -41,7 +41,7 @@ def test_a_step_launched_while_another_ran_begins_when_that_one_ends() -> None:
 
 
 def test_an_idle_device_costs_nobody() -> None:
-    time, only = DeviceTime(), state("only")
+    time, only = DeviceTime(), request_state("only")
     for start in (0.0, 100.0):
         time.launched(chunks((only, 1)), at=start)
         time.ended(at=start + 1.0)
@@ -49,7 +49,7 @@ def test_an_idle_device_costs_nobody() -> None:
 
 
 def test_a_closed_request_is_charged_no_more() -> None:
-    time, gone, stays = DeviceTime(), state("gone"), state("stays")
+    time, gone, stays = DeviceTime(), request_state("gone"), request_state("stays")
     time.launched(chunks((gone, 1), (stays, 1)), at=0.0)
     gone.ended = True
     time.ended(at=1.0)

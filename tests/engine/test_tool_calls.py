@@ -41,7 +41,7 @@ def demo_format(**settings: Any) -> ChatFormat:
 def answer(engine: Engine, chat: pb.Chat, format: ChatFormat | None = None, **sampling: Any) -> tuple[str, list[Any]]:
     """Text and calls (name, arguments) of choice 0, as the host reads them."""
     submit = pb.Submit(request_id=f"r{id(chat)}", chat=chat, sampling=pb.Sampling(**{"max_tokens": 120, **sampling}))
-    request, output = InputProcessor(engine.tokenizer, format or demo_format(), engine.grammars).request(submit)
+    request, output = InputProcessor(engine.tokenizer, format or demo_format(), engine.grammars).convert(submit)
     assert output is not None
     parser: ChoiceParser = output.choice(0)
     engine.add_request(request)
@@ -89,7 +89,7 @@ def test_text_stays_free_beside_strict_tools(engine: Engine) -> None:
 
 
 def test_without_tools_nothing_is_read_or_held(engine: Engine) -> None:
-    request, output = InputProcessor(engine.tokenizer, demo_format(), engine.grammars).request(
+    request, output = InputProcessor(engine.tokenizer, demo_format(), engine.grammars).convert(
         pb.Submit(chat=chat_of(MODES.NONE, CLOCK))
     )
     assert output is None and request.grammar is None
@@ -99,7 +99,7 @@ def test_without_tools_nothing_is_read_or_held(engine: Engine) -> None:
 def test_a_model_whose_calls_cannot_be_read_refuses_tools(engine: Engine) -> None:
     submit = pb.Submit(chat=chat_of(MODES.AUTO, WEATHER))
     with pytest.raises(RequestError) as caught:
-        InputProcessor(engine.tokenizer, demo_format(tool_format="none"), engine.grammars).request(submit)
+        InputProcessor(engine.tokenizer, demo_format(tool_format="none"), engine.grammars).convert(submit)
     assert (caught.value.code, caught.value.param) == ("tools_not_supported", "tools")
 
 

@@ -151,7 +151,7 @@ def test_a_resumed_answer_is_read_on(name: str, tokenizer: Tokenizer) -> None:
         """By a host that has `so_far` tokens from another one."""
         part = pb.ChoiceSoFar(choice=0, token_ids=ids[:so_far])
         submit = pb.Submit(request_id="r", chat=chat(), so_far=[part])
-        request, output = inputs_of(form, tokenizer).request(submit)
+        request, output = inputs_of(form, tokenizer).convert(submit)
         open_request = OpenRequest(submit, None, 0.0, output=output)
         open_request.resume(request, tokenizer)
         text = detokenizer_for(request, tokenizer)
@@ -269,7 +269,7 @@ def test_markers_of_harmony_show_without_tools(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(tmp_path)
     form = chat_format(HARMONY, tokenizer)
     for asked in (chat(), pb.Chat(messages=chat().messages)):
-        request, output = inputs_of(form, tokenizer).request(pb.Submit(request_id="r", chat=asked))
+        request, output = inputs_of(form, tokenizer).convert(pb.Submit(request_id="r", chat=asked))
         assert output is not None and form.shown_ids(output) == request.shown_special_ids
         text, parser = detokenizer_for(request, tokenizer), output.choice(0)
         written = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{WRITTEN['harmony']}<|call|>"
@@ -297,7 +297,7 @@ def test_a_bad_request_is_refused_by_what_is_wrong(
     submit: pb.Submit, code: str, words: str, tokenizer: Tokenizer
 ) -> None:
     with pytest.raises(RequestError, match=words) as refused:
-        inputs_of(chat_format(NAMELESS, tokenizer), tokenizer).request(submit)
+        inputs_of(chat_format(NAMELESS, tokenizer), tokenizer).convert(submit)
     assert refused.value.code == code
     assert refused.value.fix
 
@@ -316,9 +316,9 @@ def test_prompts_that_are_clearly_too_long_are_refused_before_they_are_tokens(
 ) -> None:
     form = chat_format(NAMELESS, tokenizer)
     with pytest.raises(RequestError, match=r"context is 100 tokens, and the prompt, 12\d+ characters") as refused:
-        inputs_of(form, tokenizer, 100).request(submit)
+        inputs_of(form, tokenizer, 100).convert(submit)
     assert refused.value.code == "context_length_exceeded"
-    request, _ = inputs_of(form, tokenizer, 100_000).request(submit)
+    request, _ = inputs_of(form, tokenizer, 100_000).convert(submit)
     assert max(map(len, [request.prompt_token_ids, *request.more_prompts])) > 1_000
 
 

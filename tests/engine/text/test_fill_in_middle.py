@@ -47,11 +47,11 @@ def test_a_family_of_byte_level_tokens(tmp_path: Path, family: Any) -> None:
     text = f"{family.prefix}{PREFIX}{family.suffix}{SUFFIX}{family.middle}"
     for special in (True, False):
         submit = pb.Submit(text=PREFIX, suffix=SUFFIX, add_special_tokens=special)
-        request, _ = processor(tokenizer).request(submit)
+        request, _ = processor(tokenizer).convert(submit)
         assert request.prompt_token_ids == tokenizer.encode(text, add_special_tokens=special)
         ends = [tokenizer.token_id(name) for name in family.ends[:1]]
         assert list(request.sampling.stop_token_ids) == ends
-    plain, _ = processor(tokenizer).request(pb.Submit(text=PREFIX))
+    plain, _ = processor(tokenizer).convert(pb.Submit(text=PREFIX))
     assert plain.prompt_token_ids == tokenizer.encode(PREFIX, add_special_tokens=True)
     assert not plain.sampling.stop_token_ids
 
@@ -69,14 +69,14 @@ def test_code_llama_as_transformers(tmp_path: Path) -> None:
 
 def test_a_prefix_of_token_ids(tmp_path: Path) -> None:
     tokenizer = saved(tmp_path, "byte_level", FAMILIES[0])
-    request, _ = processor(tokenizer).request(pb.Submit(token_ids=pb.TokenIds(ids=[5, 6]), suffix="x"))
+    request, _ = processor(tokenizer).convert(pb.Submit(token_ids=pb.TokenIds(ids=[5, 6]), suffix="x"))
     ids = [tokenizer.token_id(name) for name in ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")]
     assert request.prompt_token_ids == [ids[0], 5, 6, ids[1], *tokenizer.encode("x", False), ids[2]]
 
 
 def test_a_tokenizer_without_the_tokens_says_so(tokenizer_folders: dict[str, Path]) -> None:
     with pytest.raises(RequestError, match="fill in a middle") as refused:
-        processor(Tokenizer.load(tokenizer_folders["byte_level"])).request(pb.Submit(text="x", suffix="y"))
+        processor(Tokenizer.load(tokenizer_folders["byte_level"])).convert(pb.Submit(text="x", suffix="y"))
     assert (refused.value.code, refused.value.param) == ("unsupported_parameter", "suffix")
 
 
@@ -85,5 +85,5 @@ def test_a_suffix_beyond_the_context_is_refused_before_it_is_tokenised(tmp_path:
     made = processor(tokenizer)
     made._description.max_context = 100
     with pytest.raises(RequestError) as refused:
-        made.request(pb.Submit(text="x", suffix="y " * 100_000))
+        made.convert(pb.Submit(text="x", suffix="y " * 100_000))
     assert refused.value.code == "context_length_exceeded"

@@ -310,7 +310,7 @@ def test_prompts_have_the_tokens_of_transformers(model: tuple[Path, Tokenizer, C
         messages = conversation(1)[:end]
         expected = reference.apply_chat_template(messages, tools=TOOLS, add_generation_prompt=True)["input_ids"]
         submit = pb.Submit(request_id="r", chat=on_the_wire(messages, TOOLS))
-        ours, _ = InputProcessor(tokenizer, format, grammars).request(submit)
+        ours, _ = InputProcessor(tokenizer, format, grammars).convert(submit)
         assert list(ours.prompt_token_ids) == expected
 
 
@@ -329,7 +329,7 @@ def test_whatever_the_grammar_allows_of_real_tokens_is_a_call(
     for count, single in ((1, True), (2, False)):
         chat = on_the_wire(conversation(1)[:2], tools, tool_choice=mode, single_tool_call=single)
         submit = pb.Submit(request_id=f"{how} {count}", chat=chat)
-        request, output = InputProcessor(tokenizer, format, grammars).request(submit)
+        request, output = InputProcessor(tokenizer, format, grammars).convert(submit)
         assert request.grammar is not None and output is not None
         for seed in range(8):
             ids = walk(request.grammar.matcher, tokenizer, random.Random(seed))
