@@ -32,7 +32,8 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Sequences
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count, groupby
+from math import inf, log
 from operator import itemgetter
 from pathlib import Path
 
@@ -73,6 +74,7 @@ MODELS["tiny-hybrid"] = MODELS["qwen3.5-9b"] | {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
 }  # fmt: skip
 ADAPTERS = 16
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 STREAMS, DRAFTS, RIGHT = (1, 4, 16, 32, 64, 128, 256), (1, 2, 3, 4, 5, 7), (0.0, 0.3, 0.5, 0.7, 0.9)
 
 
@@ -103,13 +105,23 @@ class RandomDrafts:
 
 @contextmanager
 def accepted_by_coin(right: float | None) -> Iterator[None]:
-    """Accept each draft with a chance of ``right`` if those before it are accepted, whatever its row sampled."""
-    rnd, by_tokens = random.Random(7), InFlight._accepted
+    """Accept each draft with a chance of ``right`` if those before it are accepted, whatever its row sampled.
+
+    The coins are evenly spread (multiples of the golden ratio), so that short runs have the same share as long ones.
+    """
+    tosses, by_tokens = count(1), InFlight._accepted
+
+    def foreseen() -> float:
+        if not right or right >= 1:
+            return inf if right else 0
+        return log(1 - next(tosses) * GOLDEN_RATIO % 1) / log(right)
 
     def by_coin(flight: InFlight, rows: Iterable[Sampled]) -> Iterator[Sampled]:
         for sequence, entries in groupby(rows, key=itemgetter(0)):
-            for entry, draft in zip(entries, (*flight.drafts.get(sequence, ()), None), strict=False):
-                if draft is None or rnd.random() >= (right or 0.0):
+            most = foreseen()
+            drafts = (*flight.drafts.get(sequence, ()), None)
+            for number, (entry, draft) in enumerate(zip(entries, drafts, strict=False), start=1):
+                if draft is None or number > most:
                     yield entry
                     break
                 yield sequence, draft, None
