@@ -38,7 +38,8 @@ _FUSED_RUNS = tl.constexpr(FUSED_RUNS)
 # Pairs per expert up to which each pair has programs of its own, which read A again for each.
 _FEW = 4
 # Programs that share the adapters of a block of few pairs; each of their warps reads so many elements of x at a time.
-_ADAPTERS, _WAYS, _WAY_COLUMNS = 4, 4, 128
+# With more, fewer programs fit on a multiprocessor, and the next kernel starts only when all have.
+_ADAPTERS, _WAYS, _WAY_COLUMNS = 4, 4, 64
 # Pairs of a program, and warps and elements of x read at a time, where an expert has many pairs. Each of the few
 # adapters among so few pairs has a product of all of them.
 _BLOCK, _BLOCK_WARPS, _BLOCK_COLUMNS = 16, 1, 256
