@@ -30,7 +30,7 @@ from .expert_lora import (
 from .fp8 import quantise_rows
 from .fp8_tensors import BLOCK, Fp8Stack
 from .kernel_variants import block_columns
-from .mxfp4 import MXFP4_BLOCK, Mxfp4Stack
+from .mxfp4 import MXFP4_BLOCK, PLACES, Mxfp4Stack, ptx_of_part
 from .pdl import grid_dependency_wait, has_sm90, launch_dependents, pdl_options
 
 
@@ -96,8 +96,8 @@ CONFIGS = {
     _BY_ROW: _FP8_CONFIGS,
     _IN_BLOCKS: _FP8_CONFIGS,
     _MXFP4: (
-        ExpertsConfig(16, 128, 128, 4, 3, 8), ExpertsConfig(32, 64, 128, 4, 3, 16), ExpertsConfig(64, 64, 64, 4, 3, 64),
-        ExpertsConfig(128, 128, 64, 8, 3),
+        ExpertsConfig(16, 128, 128, 4, 3, 8), ExpertsConfig(32, 128, 128, 4, 3, 32),
+        ExpertsConfig(64, 128, 128, 4, 3, 128), ExpertsConfig(128, 128, 64, 8, 3),
     ),
 }  # fmt: skip
 # Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
@@ -108,24 +108,11 @@ _COUNTED_BY_ALL, _COUNTED = 2048, 1024
 _COMBINED = 1024
 _SCALE_BLOCK = tl.constexpr(BLOCK)
 _MXFP4_BLOCK = tl.constexpr(MXFP4_BLOCK)
+_PLACES = tl.constexpr(PLACES)
 
 
-def _two_of_part(part: int) -> tl.constexpr:
-    """Return PTX for two values of a part of words in MXFP4, times bfloat16 scales: see ``_from_mxfp4``."""
-    return tl.constexpr(f"""{{
-        .reg .b32 a, b;
-        shl.b32 a, $1, {12 - 4 * part};
-        and.b32 b, a, 0x80008000;
-        shr.u32 a, a, 6;
-        and.b32 a, a, 0x01C001C0;
-        or.b32 a, a, b;
-        mov.b32 b, 0x7E807E80;
-        mul.bf16x2 a, a, b;
-        mul.bf16x2 $0, a, $2;
-        }}""")
-
-
-_PART_0, _PART_1, _PART_2, _PART_3 = (_two_of_part(part) for part in range(4))
+_PART_0, _PART_1, _PART_2, _PART_3 = (tl.constexpr(ptx_of_part(part, wide=False)) for part in range(4))
+_WIDE_0, _WIDE_1, _WIDE_2, _WIDE_3 = (tl.constexpr(ptx_of_part(part, wide=True)) for part in range(4))
 
 
 @triton.jit
@@ -298,48 +285,61 @@ def _block_scale(
 
 
 @triton.jit
-def _from_mxfp4(words, scales, PART: tl.constexpr, dtype: tl.constexpr, PACKED: tl.constexpr):
+def _from_mxfp4(
+    words, scales, PART: tl.constexpr, dtype: tl.constexpr, PACKED: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
     """Return a part of four of the values in ``words [rows, 32]``, times ``scales [rows]`` (E8M0), in ``dtype``.
 
     The bits of E2M1 in their places of a wider format are a number that is smaller by a power of two. ``PACKED``: two
-    at a time, in bfloat16.
+    at a time, in bfloat16; scales that are not ``WIDE`` are multiplied by that power first.
     """
     if PACKED:
-        # Scales are bfloat16 in both halves of a register.
-        bits = tl.where(scales == 0, 1 << 6, scales << 7)
-        ASM: tl.constexpr = _PART_0 if PART == 0 else _PART_1 if PART == 1 else _PART_2 if PART == 2 else _PART_3
+        # Factors are bfloat16 in both halves of a register.
+        NARROW_ASM: tl.constexpr = _PART_0 if PART == 0 else _PART_1 if PART == 1 else _PART_2 if PART == 2 else _PART_3
+        WIDE_ASM: tl.constexpr = _WIDE_0 if PART == 0 else _WIDE_1 if PART == 1 else _WIDE_2 if PART == 2 else _WIDE_3
+        ASM: tl.constexpr = WIDE_ASM if WIDE else NARROW_ASM
+        if WIDE:
+            bits = tl.where(scales == 0, 1 << 6, scales << 7)
+            bits |= bits << 16
+        else:
+            bits = scales * 0x00800080 + 126 * 0x00800080
         values = tl.inline_asm_elementwise(
-            ASM, "=r,r,r,r", [words, (bits | (bits << 16))[:, None]], dtype=tl.bfloat16, is_pure=True, pack=2
+            ASM, "=r,r,r,r", [words, bits[:, None]], dtype=tl.bfloat16, is_pure=True, pack=2
         )
     else:
-        codes = (words.to(tl.int32) >> 4 * PART) & 15
-        values = (((codes & 7) << 22) | ((codes & 8) << 28)).to(tl.float32, bitcast=True) * 8.507059173023462e37
+        LOW: tl.constexpr = _PLACES[PART][0]
+        SIGN: tl.constexpr = _PLACES[PART][1]
+        wide = words.to(tl.int32)
+        bits = (((wide >> LOW) & 7) << 22) | (((wide >> SIGN) & 1) << 31)
+        values = bits.to(tl.float32, bitcast=True) * 8.507059173023462e37
         bits = tl.where(scales == 0, 1 << 22, scales << 23)
         values = (values * bits.to(tl.float32, bitcast=True)[:, None]).to(dtype)
     return values
 
 
 @triton.jit
-def _x_of_part(x_place, k, rows_ok, PART: tl.constexpr, IN: tl.constexpr):
-    """Load the inputs ``[BLOCK_M, 32]`` of a part of the 128 from ``k`` on."""
-    first = k + PART * _MXFP4_BLOCK
-    ok = rows_ok[:, None] & (first + tl.arange(0, _MXFP4_BLOCK) < IN)[None, :]
-    return tl.load(x_place + first, mask=ok, other=0.0)
+def _x_of_part(x_place, k, PART: tl.constexpr, IN: tl.constexpr):
+    """Load the inputs ``[BLOCK_M, 32]`` of a part of the 128 from ``k`` on.
+
+    Those behind the last one are multiplied by zeros: they are its own row's last ones again.
+    """
+    return tl.load(x_place + tl.multiple_of(tl.minimum(k + PART * _MXFP4_BLOCK, IN - _MXFP4_BLOCK), _MXFP4_BLOCK))
 
 
 @triton.jit
-def _add_mxfp4(acc, xs, w_ptr, scale_ptr, row, n_ok, k, IN: tl.constexpr, PACKED: tl.constexpr):
-    """Add products with 128 inputs from ``k`` on to ``acc [BLOCK_N, BLOCK_M]``; ``row [BLOCK_N]`` are the stack's.
+def _add_mxfp4(
+    acc, xs, w_ptr, scale_ptr, row, k, ROWS: tl.constexpr, PACKED: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Add products with 128 inputs from ``k`` on to ``acc [BLOCK_N, BLOCK_M]``; ``row [BLOCK_N]`` are an expert's.
 
-    ``xs`` are the inputs of the four parts, each ``[BLOCK_M, 32]``.
+    ``xs`` are the inputs of the four parts, each ``[BLOCK_M, 32]``; ``w_ptr`` and ``scale_ptr`` are the expert's.
     """
-    STEPS: tl.constexpr = (IN + 4 * _MXFP4_BLOCK - 1) // (4 * _MXFP4_BLOCK)
-    place = row[:, None] * (STEPS * _MXFP4_BLOCK) + k // 4 + tl.arange(0, _MXFP4_BLOCK)[None, :]
-    words = tl.load(w_ptr + place, mask=n_ok[:, None], other=0)
-    scales = tl.load(scale_ptr + row * STEPS + k // (4 * _MXFP4_BLOCK), mask=n_ok, other=0)
+    first = k // (4 * _MXFP4_BLOCK) * ROWS
+    words = tl.load(w_ptr + first * _MXFP4_BLOCK + row[:, None] * _MXFP4_BLOCK + tl.arange(0, _MXFP4_BLOCK)[None, :])
+    scales = tl.load(scale_ptr + first + row)
     for part in tl.static_range(4):
         x = xs[part]
-        w = _from_mxfp4(words, (scales >> 8 * part) & 255, part, x.dtype, PACKED)
+        w = _from_mxfp4(words, (scales >> 8 * part) & 255, part, x.dtype, PACKED, WIDE)
         acc = tl.dot(w, tl.trans(x), acc, input_precision="ieee")
     return acc
 
@@ -364,7 +364,7 @@ def _gate_up_kernel(
     EXPERTS_PAD: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
-    DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr, PDL: tl.constexpr,
+    DELTAS: tl.constexpr, SCALES: tl.constexpr, PACKED: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
@@ -393,13 +393,16 @@ def _gate_up_kernel(
     gate = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     up = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     if SCALES == 3:
-        row = expert.to(tl.int64) * 2 * INNER + n
+        # Rows and outputs that are not stored are those of others.
+        row, first = tl.minimum(n, INNER - 1), expert.to(tl.int64) * 2 * INNER * tl.cdiv(HIDDEN, 4 * _MXFP4_BLOCK)
+        w_place, scale_place = w_ptr + first * _MXFP4_BLOCK, scale_ptr + first
         x_place = x_ptr + tokens[:, None] * x_stride + tl.arange(0, _MXFP4_BLOCK)[None, :]
         for k in range(0, HIDDEN, 4 * _MXFP4_BLOCK):
-            x0, x1 = _x_of_part(x_place, k, rows_ok, 0, HIDDEN), _x_of_part(x_place, k, rows_ok, 1, HIDDEN)
-            x2, x3 = _x_of_part(x_place, k, rows_ok, 2, HIDDEN), _x_of_part(x_place, k, rows_ok, 3, HIDDEN)
-            gate = _add_mxfp4(gate, (x0, x1, x2, x3), w_ptr, scale_ptr, row, n_ok, k, HIDDEN, PACKED)
-            up = _add_mxfp4(up, (x0, x1, x2, x3), w_ptr, scale_ptr, row + INNER, n_ok, k, HIDDEN, PACKED)
+            x0, x1 = _x_of_part(x_place, k, 0, HIDDEN), _x_of_part(x_place, k, 1, HIDDEN)
+            x2, x3 = _x_of_part(x_place, k, 2, HIDDEN), _x_of_part(x_place, k, 3, HIDDEN)
+            xs = x0, x1, x2, x3
+            gate = _add_mxfp4(gate, xs, w_place, scale_place, row, k, 2 * INNER, PACKED, WIDE)
+            up = _add_mxfp4(up, xs, w_place, scale_place, row + INNER, k, 2 * INNER, PACKED, WIDE)
     else:
         for k in range(0, HIDDEN, BLOCK_K):
             k_ok = k + columns < HIDDEN
@@ -454,7 +457,7 @@ def _down_kernel(
     PER_TOKEN: tl.constexpr, BIASED: tl.constexpr, EXPERTS_PAD: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
     MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, DELTAS: tl.constexpr, SCALES: tl.constexpr,
-    PACKED: tl.constexpr, PDL: tl.constexpr,
+    PACKED: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Compute ``BLOCK_N`` outputs of a block of sorted pairs times their weights, and store them by token.
 
@@ -479,12 +482,14 @@ def _down_kernel(
     column = tl.program_id(1) * BLOCK_N
     acc = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     if SCALES == 3:
-        row = expert.to(tl.int64) * HIDDEN + n
-        x_place = inner_ptr + rows.to(tl.int64)[:, None] * INNER + tl.arange(0, _MXFP4_BLOCK)[None, :]
+        row, first = tl.minimum(n, HIDDEN - 1), expert.to(tl.int64) * HIDDEN * tl.cdiv(INNER, 4 * _MXFP4_BLOCK)
+        w_place, scale_place = w_ptr + first * _MXFP4_BLOCK, scale_ptr + first
+        read = tl.minimum(rows, stop - 1).to(tl.int64)[:, None] * INNER
+        x_place = inner_ptr + read + tl.arange(0, _MXFP4_BLOCK)[None, :]
         for k in range(0, INNER, 4 * _MXFP4_BLOCK):
-            x0, x1 = _x_of_part(x_place, k, rows_ok, 0, INNER), _x_of_part(x_place, k, rows_ok, 1, INNER)
-            x2, x3 = _x_of_part(x_place, k, rows_ok, 2, INNER), _x_of_part(x_place, k, rows_ok, 3, INNER)
-            acc = _add_mxfp4(acc, (x0, x1, x2, x3), w_ptr, scale_ptr, row, n_ok, k, INNER, PACKED)
+            x0, x1 = _x_of_part(x_place, k, 0, INNER), _x_of_part(x_place, k, 1, INNER)
+            x2, x3 = _x_of_part(x_place, k, 2, INNER), _x_of_part(x_place, k, 3, INNER)
+            acc = _add_mxfp4(acc, (x0, x1, x2, x3), w_place, scale_place, row, k, HIDDEN, PACKED, WIDE)
     else:
         for k in range(0, INNER, BLOCK_K):
             k_ok = k + columns < INNER
@@ -660,6 +665,7 @@ def grouped_experts(
         "KV_DIM": lora.kv_dim if lora else 1, "ROWS_PER_PAGE": lora.pool.shape[1] // lora.kv_dim if lora else 1,
         "MAX_RANK": lora.max_rank if lora else 0, "SCALES": form, "DELTAS": before,
         "FP8": lora.tables.fp8_rows if lora else 0, "PACKED": packs_two(x),
+        "WIDE": any(isinstance(stack, Mxfp4Stack) and stack.wide for stack in stacks),
         "RESIDENCY": lora is not None and lora.tables.residency is not None,
         **({"PDL": False} if before else pdl_options(x)),
     }  # fmt: skip

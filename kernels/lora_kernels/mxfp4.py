@@ -1,8 +1,9 @@
 """Matrices in MXFP4 (OCP Microscaling Formats 1.0): values of E2M1, and a scale of E8M0 for each 32 of a row.
 
 Checkpoints have the values in order, two in a byte. In memory, 32 words of 16 bits have the values of four scales,
-those of the first one in the lowest four bits of each word: a kernel converts two values at a time, without an exchange
-between threads.
+each four bits of a word's at ``PLACES``: a kernel converts two values at a time, by few instructions, and without an
+exchange between threads. The words of all rows for the same four scales are adjacent, as are those scales, so that a
+program reads what follows each other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ import torch.nn.functional as F
 MXFP4_BLOCK = 32
 # Scales whose values share words.
 MXFP4_PARTS = 4
+# Where a word has each part's exponent and mantissa, and its sign. Those of bfloat16 are at 6 and 15: the values of the
+# first two parts need one mask, which is the least number of shifts and masks that any places need (searched).
+PLACES = ((6, 15), (3, 12), (0, 14), (9, 13))
+# The largest scale by which values are multiplied at once: times 2^126, the next one is no bfloat16.
+MXFP4_NARROW = 128
 # Of codes 0 to 7; 8 more are negative.
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -24,17 +30,19 @@ _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 class Mxfp4Stack:
     """The matrices of a layer's experts, ``[experts, rows, columns]``.
 
-    ``data`` is ``[experts, rows, columns / 4]`` int16, and ``scale [experts, rows, columns / 32]`` uint8. Columns are
-    padded with zeros to a multiple of 128 in both.
+    ``data`` is ``[experts, columns / 128, rows, 32]`` int16, and ``scale [experts, columns / 128, rows, 4]`` uint8.
+    Columns are padded with zeros to a multiple of 128 in both. ``wide``: scales may be above ``MXFP4_NARROW``, which
+    costs kernels another multiplication.
     """
 
     data: torch.Tensor
     scale: torch.Tensor
     columns: int
+    wide: bool = False
 
     @property
     def shape(self) -> torch.Size:
-        return torch.Size((*self.data.shape[:2], self.columns))
+        return torch.Size((self.data.shape[0], self.data.shape[2], self.columns))
 
     @property
     def nbytes(self) -> int:
@@ -48,27 +56,29 @@ class Mxfp4Stack:
         rows of its own.
         """
         at = slice(part * len(scales), (part + 1) * len(scales))
-        pad = self.scale.shape[2] - scales.shape[1]
+        pad = MXFP4_PARTS * self.scale.shape[1] - scales.shape[1]
         codes = F.pad(torch.stack((blocks & 15, blocks >> 4), dim=-1).flatten(-2), (0, 0, 0, pad))
         parts = codes.int().unflatten(1, (-1, MXFP4_PARTS)).unbind(2)
-        words = sum(part << 4 * index for index, part in enumerate(parts))
-        self.data[expert, at].copy_(words.short().flatten(1))
-        self.scale[expert, at].copy_(F.pad(scales, (0, pad)))
+        words = sum((part & 7) << low | (part >> 3) << sign for part, (low, sign) in zip(parts, PLACES, strict=True))
+        self.data[expert, :, at].copy_(words.short().transpose(0, 1))
+        self.scale[expert, :, at].copy_(F.pad(scales, (0, pad)).unflatten(1, (-1, MXFP4_PARTS)).transpose(0, 1))
 
     def dequantised(self, expert: int, dtype: torch.dtype) -> torch.Tensor:
         """Return the matrices of an expert ``[rows, columns]`` in ``dtype``."""
-        words = self.data[expert].int().unflatten(1, (-1, MXFP4_BLOCK))
-        codes = torch.stack([(words >> 4 * part) & 15 for part in range(MXFP4_PARTS)], dim=2).flatten(1, 2)
-        return _values(codes, self.scale[expert], dtype)[:, : self.columns]
+        words = self.data[expert].int().transpose(0, 1)
+        codes = torch.stack([(words >> low) & 7 | ((words >> sign) & 1) << 3 for low, sign in PLACES], dim=2)
+        scales = self.scale[expert].transpose(0, 1).flatten(1)
+        return _values(codes.flatten(1, 2), scales, dtype)[:, : self.columns]
 
     @classmethod
-    def empty(cls, experts: int, rows: int, columns: int, device: torch.device) -> Mxfp4Stack:
+    def empty(cls, experts: int, rows: int, columns: int, device: torch.device, wide: bool = False) -> Mxfp4Stack:
         """Allocate the matrices of ``experts``; the caller fills all of them."""
         blocks = -(-columns // (MXFP4_PARTS * MXFP4_BLOCK))
         return cls(
-            torch.empty(experts, rows, blocks * MXFP4_BLOCK, dtype=torch.int16, device=device),
-            torch.empty(experts, rows, MXFP4_PARTS * blocks, dtype=torch.uint8, device=device),
+            torch.empty(experts, blocks, rows, MXFP4_BLOCK, dtype=torch.int16, device=device),
+            torch.empty(experts, blocks, rows, MXFP4_PARTS, dtype=torch.uint8, device=device),
             columns,
+            wide,
         )
 
 
@@ -87,6 +97,24 @@ def factors(scales: torch.Tensor) -> torch.Tensor:
     """Return what scales (uint8) mean, in float32: the largest one is no number in MXFP4, and infinity here."""
     # A scale is the exponent of a float32: only the smallest one is not normal.
     return (scales.int() << 23).masked_fill_(scales == 0, 1 << 22).view(torch.float32)
+
+
+def ptx_of_part(part: int, *, wide: bool) -> str:
+    """Return PTX for two values of a part of words (``$1``) times factors (``$2``), all in bfloat16.
+
+    The bits of E2M1 in bfloat16's places are a number that is smaller by 2^126. Factors are scales times that power,
+    or, if ``wide``, scales: 2^126 is multiplied before.
+    """
+    low, sign = PLACES[part]
+    if 6 - low == 15 - sign:
+        bits = f"shl.b32 a, $1, {6 - low}; and.b32 a, a, 0x81C081C0;"
+    else:
+        shift = f"shl.b32 a, $1, {6 - low};" if low <= 6 else f"shr.u32 a, $1, {low - 6};"
+        signs = f"shl.b32 b, $1, {15 - sign}; and.b32 b, b, 0x80008000;"
+        bits = f"{shift} and.b32 a, a, 0x01C001C0; {signs} or.b32 a, a, b;"
+    if wide:
+        bits += " mov.b32 b, 0x7E807E80; mul.bf16x2 a, a, b;"
+    return f"{{ .reg .b32 a, b; {bits} mul.bf16x2 $0, a, $2; }}"
 
 
 def _values(codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -270,6 +270,17 @@ def test_weights_of_a_published_checkpoint(published: Path, world: int) -> None:
         assert torch.equal(sinks, stored[f"model.layers.{index}.self_attn.sinks"].float())
 
 
+def test_large_scales_of_a_product_are_known(published: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(published, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    scales = tensors["model.layers.1.mlp.experts.down_proj_scales"]
+    scales[2, 3, 1] = 129
+    save_file(tensors, folder / "model.safetensors")
+    layers = load_weights(folder, ModelConfig.load(folder), CPU, torch.bfloat16, Parallel()).layers
+    experts = [layer.experts for layer in layers[:2]]
+    assert [[each.gate_up.wide, each.down.wide] for each in experts] == [[False, False], [False, True]]  # type: ignore[union-attr]
+
+
 def test_projections_alone_are_rounded_to_fp8_beside_mxfp4(published: Path) -> None:
     config = ModelConfig.load(published)
     layer = load_weights(published, config, CPU, torch.bfloat16, Parallel(), quantised=True).layers[0]

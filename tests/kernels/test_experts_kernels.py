@@ -12,7 +12,7 @@ from lorikeet_testing.fp8_checkpoints import rounded_to_fp8
 import lora_kernels.experts as kernels
 from lora_kernels.experts import ClampedSwiglu, SigmoidScores, config_of, grouped_experts, least_tokens, route
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Matrix, Fp8Stack, quantise
-from lora_kernels.mxfp4 import Mxfp4Stack, dequantised
+from lora_kernels.mxfp4 import MXFP4_NARROW, PLACES, Mxfp4Stack, dequantised, factors, ptx_of_part
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
@@ -95,12 +95,12 @@ def test_experts_in_fp8_multiply_rounded_inputs(
     assert float((got.double() - want).norm() / want.norm()) < FP8_TOLERANCE[dtype]
 
 
-def in_mxfp4(experts: int, parts: int, rows: int, columns: int) -> tuple[Mxfp4Stack, torch.Tensor]:
-    """Return random matrices as a stack, and their plain values."""
+def in_mxfp4(experts: int, parts: int, rows: int, columns: int, largest: int = 125) -> tuple[Mxfp4Stack, torch.Tensor]:
+    """Return random matrices as a stack, and their plain values; ``largest`` is that of six scales."""
     sizes = experts, parts * rows, columns // 32
     blocks = torch.randint(256, (*sizes, 16), dtype=torch.uint8, device=DEVICE)
-    scales = torch.randint(120, 126, sizes, dtype=torch.uint8, device=DEVICE)
-    stack = Mxfp4Stack.empty(experts, parts * rows, columns, torch.device(DEVICE))
+    scales = torch.randint(largest - 5, largest + 1, sizes, dtype=torch.uint8, device=DEVICE)
+    stack = Mxfp4Stack.empty(experts, parts * rows, columns, torch.device(DEVICE), largest > MXFP4_NARROW)
     for expert in range(experts):
         for part in range(parts):
             at = slice(part * rows, (part + 1) * rows)
@@ -122,6 +122,54 @@ def test_experts_in_mxfp4_are_those_of_their_plain_values(
     got = grouped_experts(x, gate_up, down, route(logits, 2, renormalised=True), "silu")
     want = by_token(x, plain_gate_up, plain_down, logits, 2, True)
     assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("largest", [5, MXFP4_NARROW, MXFP4_NARROW + 1, 139])
+def test_scales_of_mxfp4_of_any_size(largest: int) -> None:
+    """The smallest and the largest that are multiplied at once, and larger ones; gate and up make no large numbers."""
+    dtype = DTYPES[0]
+    x, logits = torch.randn(9, 64, device=DEVICE).to(dtype), torch.randn(9, 3, device=DEVICE)
+    (gate_up, plain_gate_up), (down, plain_down) = in_mxfp4(3, 2, 32, 64), in_mxfp4(3, 1, 64, 32, largest)
+    got = grouped_experts(x, gate_up, down, route(logits, 2, renormalised=True), "silu").double()
+    want = by_token(x, plain_gate_up, plain_down, logits, 2, True)
+    assert float((got - want).norm() / want.norm()) < TOLERANCE[dtype]
+
+
+def run_ptx(code: str, words: torch.Tensor, factor: int) -> torch.Tensor:
+    """Run PTX of 32-bit words without branches, as a GPU would; returns its result as pairs of bfloat16."""
+    held = {"$1": words, "$2": torch.full_like(words, factor)}
+    operations: dict[str, Callable[..., torch.Tensor]] = {
+        "shl.b32": lambda a, b: (a << b) & 0xFFFFFFFF,
+        "shr.u32": lambda a, b: a >> b,
+        "and.b32": lambda a, b: a & b,
+        "or.b32": lambda a, b: a | b,
+        "mov.b32": lambda a: torch.full_like(words, a),
+        "mul.bf16x2": lambda a, b: (halves(a) * halves(b)).view(torch.int32).flatten().long() & 0xFFFFFFFF,
+    }
+    for line in code.strip("{} ").split(";")[1:-1]:
+        name, *places = line.replace(",", " ").split()
+        values = [held[place] if place in held else int(place, 0) for place in places[1:]]
+        held[places[0]] = operations[name](*values)
+    return halves(held["$0"])
+
+
+def halves(words: torch.Tensor) -> torch.Tensor:
+    return words.int()[:, None].view(torch.bfloat16)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("part", range(4))
+def test_ptx_for_values_in_mxfp4(part: int, wide: bool) -> None:
+    """Every word, in both halves of a register, with the smallest and the largest scales."""
+    low = torch.arange(1 << 16)
+    words = low | low.flip(0) << 16
+    for scale in (0, 1, 63, 127, MXFP4_NARROW, *((MXFP4_NARROW + 1, 251) if wide else ())):
+        factor = (scale << 7 or 1 << 6) if wide else (scale + 126) << 7
+        got = run_ptx(ptx_of_part(part, wide=wide), words, factor << 16 | factor)
+        at, sign = PLACES[part]
+        codes = torch.stack((low, low.flip(0)), dim=1)
+        plain = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])[codes >> at & 7] * (1 - 2 * (codes >> sign & 1))
+        assert torch.equal(got.float(), plain * factors(torch.tensor(scale, dtype=torch.uint8)))
 
 
 @pytest.mark.parametrize("tokens", [1, 70])

@@ -25,7 +25,7 @@ from lora_kernels.fp8_tensors import (
     quantise,
     rows_of,
 )
-from lora_kernels.mxfp4 import MXFP4_BLOCK, Mxfp4Stack, dequantised, factors
+from lora_kernels.mxfp4 import MXFP4_BLOCK, MXFP4_NARROW, Mxfp4Stack, dequantised, factors
 
 from .checkpoint import LANGUAGE_MODEL, Checkpoint, ScaleNames, Shape, Tensors
 from .config import DELTA_BLOCK, LayerKind, ModelConfig
@@ -1067,12 +1067,14 @@ class _Loader:
             groups = slice(mine.start // MXFP4_BLOCK, mine.stop // MXFP4_BLOCK)
             blocks, scales = blocks[:, :, groups], scales[:, :, groups]
         rows = scales.shape[1] if is_down else 2 * (mine.stop - mine.start)
-        stack = Mxfp4Stack.empty(len(blocks), rows, scales.shape[2] * MXFP4_BLOCK, self._device)
+        largest = scales.amax()
+        wide = not largest.is_meta and int(largest) > MXFP4_NARROW
+        stack = Mxfp4Stack.empty(len(blocks), rows, scales.shape[2] * MXFP4_BLOCK, self._device, wide)
         for expert, (of_blocks, of_scales) in enumerate(zip(blocks, scales, strict=True)):
             parts = [slice(None)] if is_down else [slice(mine.start * 2 + part, mine.stop * 2, 2) for part in (0, 1)]
             for part, chosen in enumerate(parts):
                 stack.place(expert, part, of_blocks[chosen].to(self._device), of_scales[chosen].to(self._device))
-        self._tensors.placed(f"{name}_scales", factors(scales.amax().to(self._device)))
+        self._tensors.placed(f"{name}_scales", factors(largest.to(self._device)))
         return stack
 
     def _matrices_of_experts(self, name: str) -> Iterator[torch.Tensor]:

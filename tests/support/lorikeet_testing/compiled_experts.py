@@ -109,8 +109,8 @@ def _in_fp8(parts: int, rows: int, columns: int, in_blocks: bool) -> Fp8Stack:
 
 def _in_mxfp4(rows: int, columns: int) -> Mxfp4Stack:
     """Return the experts' matrices in MXFP4, unallocated."""
-    data = elements(EXPERTS, rows, columns // 4, dtype=torch.int16)
-    return Mxfp4Stack(data, elements(EXPERTS, rows, columns // 32, dtype=torch.uint8), columns)
+    sizes = EXPERTS, columns // 128, rows
+    return Mxfp4Stack(elements(*sizes, 32, dtype=torch.int16), elements(*sizes, 4, dtype=torch.uint8), columns)
 
 
 def _named(name: str, launch: Launch) -> str:
