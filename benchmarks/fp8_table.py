@@ -60,12 +60,9 @@ def tilings(tokens: int, outputs: int, inputs: int) -> Iterator[Tiling]:
 
 def hopper_tiles(tokens: int, outputs: int, inputs: int) -> set[Fp8Tiles]:
     """Return candidates for the kernel for Hopper GPUs, with one program for each multiprocessor or two."""
-    candidates = set()
-    for warpgroups, shared in product((1, 2), (96 << 10, 200 << 10)):
-        programs = triton.cdiv(outputs, 64 * warpgroups)
-        block_m = tiles_of(tokens, outputs, inputs).block_m
-        candidates |= {fitting(block_m, warpgroups, splits, inputs, shared) for splits in {1, max(1, 132 // programs)}}
-    return candidates
+    block_m, most_splits = tiles_of(tokens, outputs, inputs).block_m, max(1, 132 // triton.cdiv(outputs, 64))
+    memories = (96 << 10, 200 << 10)
+    return {fitting(block_m, splits, inputs, shared) for splits, shared in product({1, most_splits}, memories)}
 
 
 def with_tiling(tiling: Tiling, run: Callable[[], object]) -> None:

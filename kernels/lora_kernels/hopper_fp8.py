@@ -1,9 +1,9 @@
 """Products of FP8 matrices with few tokens on Hopper GPUs: the fast form of `fp8.fp8_linear`, in Gluon.
 
-A warp copies tiles of weights and activations into shared memory with the copy engine (TMA), and warpgroups multiply.
-The weights of the first tiles are copied while the kernel before is still running: most of what such a product takes is
-reading them. A tile has up to 128 outputs, since the second level cache delivers each activation once for each tile.
-Triton's interpreter cannot run Gluon.
+A warp copies tiles of weights and activations into shared memory with the copy engine (TMA), and a warpgroup
+multiplies. The weights of the first tiles are copied while the kernel before is still running: most of what such a
+product takes is reading them. Tiles of 128 outputs by two warpgroups were not faster. Triton's interpreter cannot run
+Gluon.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PANEL = 128
 _PANELS = 2
 # The name of the barrier of a partition's threads changed with Triton 3.7.
 _barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
-# Outputs of a warpgroup.
+# Outputs of a tile.
 _ROWS = 64
 # Programs up to which a product is split: one for each of the 132 multiprocessors of an H100 or H200.
 _PROGRAMS = 132
@@ -49,10 +49,9 @@ _COPY_REGISTERS = 24
 
 
 class Fp8Tiles(NamedTuple):
-    """The shape of a launch: tokens of a tile, its warpgroups of 64 outputs, programs per sum, and tiles in flight."""
+    """The shape of a launch: tokens of a tile, programs per sum, and tiles in flight."""
 
     block_m: int
-    warpgroups: int
     splits: int
     stages: int
 
@@ -68,7 +67,7 @@ def tiles_of(tokens: int, outputs: int, inputs: int) -> Fp8Tiles:
     programs = triton.cdiv(outputs, _ROWS)
     splits = 2 if inputs >= _LONG_SUM and 2 * programs <= _PROGRAMS else 1
     pairs = programs > _PROGRAMS and _last_round(programs, 2 * _PROGRAMS) >= _last_round(programs, _PROGRAMS)
-    return fitting(block_m, 1, splits, inputs, _SHARED // 2 if pairs else _SHARED)
+    return fitting(block_m, splits, inputs, _SHARED // 2 if pairs else _SHARED)
 
 
 def _last_round(programs: int, places: int) -> float:
@@ -76,11 +75,11 @@ def _last_round(programs: int, places: int) -> float:
     return programs / (-(-programs // places) * places)
 
 
-def fitting(block_m: int, warpgroups: int, splits: int, inputs: int, shared: int) -> Fp8Tiles:
+def fitting(block_m: int, splits: int, inputs: int, shared: int) -> Fp8Tiles:
     """Return tiles without empty splits, with as many in flight as ``shared`` bytes hold."""
     steps = triton.cdiv(inputs, _PANELS * _PANEL)
     splits = triton.cdiv(steps, triton.cdiv(steps, splits))
-    return Fp8Tiles(block_m, warpgroups, splits, shared // ((warpgroups * _ROWS + block_m) * _PANELS * _PANEL))
+    return Fp8Tiles(block_m, splits, shared // ((_ROWS + block_m) * _PANELS * _PANEL))
 
 
 @gluon.jit
@@ -90,20 +89,16 @@ def _wait_for_kernel_before(PDL: gl.constexpr):
 
 
 @gluon.jit
-def _copy_weights(
-    w_descriptor, w_tiles, full, stage, first_n, k, BYTES: gl.constexpr, WARPGROUPS: gl.constexpr, PANELS: gl.constexpr
-):  # fmt: skip
-    ROWS: gl.constexpr = w_descriptor.block_shape[0]
+def _copy_weights(w_descriptor, w_tiles, full, stage, first_n, k, BYTES: gl.constexpr, PANELS: gl.constexpr):
     PANEL: gl.constexpr = w_descriptor.block_shape[1]
     mbarrier.expect(full.index(stage), BYTES)
-    for part in gl.static_range(WARPGROUPS):
-        for panel in gl.static_range(PANELS):
-            tma.async_copy_global_to_shared(
-                w_descriptor,
-                [first_n + part * ROWS, k + panel * PANEL],
-                full.index(stage),
-                w_tiles.index((stage * WARPGROUPS + part) * PANELS + panel),
-            )
+    for panel in gl.static_range(PANELS):
+        tma.async_copy_global_to_shared(
+            w_descriptor,
+            [first_n, k + panel * PANEL],
+            full.index(stage),
+            w_tiles.index(stage * PANELS + panel),
+        )
 
 
 @gluon.jit
@@ -121,14 +116,14 @@ def _copy_activations(x_descriptor, x_tiles, full, stage, first_m, k, PANELS: gl
 @gluon.jit
 def _copy(
     w_descriptor, x_descriptor, w_tiles, x_tiles, full, empty, first_n, first_m, first_k, count,
-    WARPGROUPS: gl.constexpr, PANELS: gl.constexpr, STAGES: gl.constexpr, PDL: gl.constexpr,
+    PANELS: gl.constexpr, STAGES: gl.constexpr, PDL: gl.constexpr,
 ):  # fmt: skip
     """Copy a program's tiles; the weights of the first ones before the kernel that computes ``x`` has ended."""
     BLOCK_K: gl.constexpr = PANELS * w_descriptor.block_shape[1]
-    BYTES: gl.constexpr = PANELS * (WARPGROUPS * w_descriptor.block_type.nbytes + x_descriptor.block_type.nbytes)
+    BYTES: gl.constexpr = PANELS * (w_descriptor.block_type.nbytes + x_descriptor.block_type.nbytes)
     early = gl.minimum(count, STAGES)
     for step in range(early):
-        _copy_weights(w_descriptor, w_tiles, full, step, first_n, first_k + step * BLOCK_K, BYTES, WARPGROUPS, PANELS)
+        _copy_weights(w_descriptor, w_tiles, full, step, first_n, first_k + step * BLOCK_K, BYTES, PANELS)
     _wait_for_kernel_before(PDL)
     for step in range(early):
         _copy_activations(x_descriptor, x_tiles, full, step, first_m, first_k + step * BLOCK_K, PANELS)
@@ -136,14 +131,13 @@ def _copy(
         stage = step % STAGES
         k = first_k + step * BLOCK_K
         mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
-        _copy_weights(w_descriptor, w_tiles, full, stage, first_n, k, BYTES, WARPGROUPS, PANELS)
+        _copy_weights(w_descriptor, w_tiles, full, stage, first_n, k, BYTES, PANELS)
         _copy_activations(x_descriptor, x_tiles, full, stage, first_m, k, PANELS)
 
 
 @gluon.jit
 def _begin_product(
-    w_tiles, x_tiles, full, step, WARPGROUP: gl.constexpr, WARPGROUPS: gl.constexpr, PANELS: gl.constexpr,
-    STAGES: gl.constexpr, LAYOUT: gl.constexpr,
+    w_tiles, x_tiles, full, step, PANELS: gl.constexpr, STAGES: gl.constexpr, LAYOUT: gl.constexpr
 ):  # fmt: skip
     """Begin to multiply a tile, once it is in shared memory."""
     ROWS: gl.constexpr = w_tiles.shape[1]
@@ -153,7 +147,7 @@ def _begin_product(
     mbarrier.wait(full.index(stage), step // STAGES & 1)
     for panel in gl.static_range(PANELS):
         product = warpgroup_mma(
-            w_tiles.index((stage * WARPGROUPS + WARPGROUP) * PANELS + panel),
+            w_tiles.index(stage * PANELS + panel),
             x_tiles.index(stage * PANELS + panel).permute((1, 0)),
             product,
             use_acc=panel > 0,
@@ -175,16 +169,14 @@ def _store_output(
 
 @gluon.jit
 def _multiply(
-    WARPGROUP: gl.constexpr,
     x_scale_ptr, w_scale_ptr, onto_ptr, out_ptr, parts_ptr, arrived_ptr, w_tiles, x_tiles, full, empty, N, tokens,
     onto_stride, out_stride, tile, first_n, first_m, split, count,
-    BLOCK_M: gl.constexpr, WARPGROUPS: gl.constexpr, PANELS: gl.constexpr, SPLITS: gl.constexpr,
+    BLOCK_M: gl.constexpr, PANELS: gl.constexpr, SPLITS: gl.constexpr,
     STAGES: gl.constexpr, HAS_ONTO: gl.constexpr, PDL: gl.constexpr,
 ):  # fmt: skip
-    """Compute 64 outputs of a tile; of a split sum, the last program to arrive adds up the parts in their order."""
+    """Compute a tile; of a split sum, the last program to arrive adds up the parts in their order."""
     ROWS: gl.constexpr = w_tiles.shape[1]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 32])
-    first_n += WARPGROUP * ROWS
     inside_n = gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
     inside_m = gl.arange(0, BLOCK_M, layout=gl.SliceLayout(0, LAYOUT))
     n, m = first_n + inside_n, first_m + inside_m
@@ -193,8 +185,8 @@ def _multiply(
     _wait_for_kernel_before(PDL)
     x_scale = gl.load(x_scale_ptr + m, mask=m < tokens, other=0.0)
     for pair in range(count // 2):  # the second product of a pair runs while the first one is added
-        a = _begin_product(w_tiles, x_tiles, full, 2 * pair, WARPGROUP, WARPGROUPS, PANELS, STAGES, LAYOUT)
-        b = _begin_product(w_tiles, x_tiles, full, 2 * pair + 1, WARPGROUP, WARPGROUPS, PANELS, STAGES, LAYOUT)
+        a = _begin_product(w_tiles, x_tiles, full, 2 * pair, PANELS, STAGES, LAYOUT)
+        b = _begin_product(w_tiles, x_tiles, full, 2 * pair + 1, PANELS, STAGES, LAYOUT)
         a = warpgroup_mma_wait(1, deps=(a,))
         mbarrier.arrive(empty.index(2 * pair % STAGES), count=1)
         acc += a
@@ -202,20 +194,19 @@ def _multiply(
         mbarrier.arrive(empty.index((2 * pair + 1) % STAGES), count=1)
         acc += b
     if count % 2 == 1:
-        a = _begin_product(w_tiles, x_tiles, full, count - 1, WARPGROUP, WARPGROUPS, PANELS, STAGES, LAYOUT)
+        a = _begin_product(w_tiles, x_tiles, full, count - 1, PANELS, STAGES, LAYOUT)
         acc += warpgroup_mma_wait(0, deps=(a,))
     acc = acc * w_scale[:, None] * x_scale[None, :]
     if SPLITS > 1:
-        index = tile * WARPGROUPS + WARPGROUP
         inside = inside_n[:, None] * BLOCK_M + inside_m[None, :]
-        parts = parts_ptr + index.to(gl.int64) * (SPLITS * ROWS * BLOCK_M) + inside
+        parts = parts_ptr + tile.to(gl.int64) * (SPLITS * ROWS * BLOCK_M) + inside
         gl.store(parts + split * (ROWS * BLOCK_M), acc)
         _barrier()  # all threads must have written their parts before one of them signals it
-        if gl.atomic_add(arrived_ptr + index, 1, sem="acq_rel") == SPLITS - 1:
+        if gl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLITS - 1:
             acc = gl.zeros([ROWS, BLOCK_M], gl.float32, LAYOUT)
             for part in gl.static_range(SPLITS):
                 acc += gl.load(parts + part * (ROWS * BLOCK_M), cache_modifier=".cg")
-            gl.store(arrived_ptr + index, 0)  # for the next product
+            gl.store(arrived_ptr + tile, 0)  # for the next product
             _store_output(acc, onto_ptr, out_ptr, n, m, N, tokens, onto_stride, out_stride, HAS_ONTO)
     else:
         _store_output(acc, onto_ptr, out_ptr, n, m, N, tokens, onto_stride, out_stride, HAS_ONTO)
@@ -236,12 +227,10 @@ def _hopper_fp8_kernel(
     tokens,
     onto_stride,
     out_stride,
-    WARPGROUPS: gl.constexpr,
     PANELS: gl.constexpr,
     SPLITS: gl.constexpr,
     STAGES: gl.constexpr,
     HAS_ONTO: gl.constexpr,
-    REGISTERS: gl.constexpr,
     COPY_REGISTERS: gl.constexpr,
     PDL: gl.constexpr,
 ):
@@ -258,71 +247,39 @@ def _hopper_fp8_kernel(
     share = gl.cdiv(steps, SPLITS)
     split = gl.program_id(2)
     tile = gl.program_id(1) * gl.num_programs(0) + gl.program_id(0)
-    first_n = gl.program_id(0) * (WARPGROUPS * ROWS)
+    first_n = gl.program_id(0) * ROWS
     first_m = gl.program_id(1) * BLOCK_M
     first = split * share
     count = gl.minimum(first + share, steps) - first
-    w_tiles = gl.allocate_shared_memory(DTYPE, [STAGES * WARPGROUPS * PANELS, ROWS, PANEL], w_descriptor.layout)
+    w_tiles = gl.allocate_shared_memory(DTYPE, [STAGES * PANELS, ROWS, PANEL], w_descriptor.layout)
     x_tiles = gl.allocate_shared_memory(DTYPE, [STAGES * PANELS, BLOCK_M, PANEL], x_descriptor.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=WARPGROUPS)
+        mbarrier.init(empty.index(stage), count=1)
     fence_async_shared()
-    if WARPGROUPS == 1:
-        gl.warp_specialize(
-            [
+    gl.warp_specialize(
+        [
+            (
+                _multiply,
                 (
-                    _multiply,
-                    (
-                        0, x_scale_ptr, w_scale_ptr, onto_ptr, out_ptr, parts_ptr, arrived_ptr, w_tiles, x_tiles, full,
-                        empty, N, tokens, onto_stride, out_stride, tile, first_n, first_m, split, count, BLOCK_M,
-                        WARPGROUPS, PANELS, SPLITS, STAGES, HAS_ONTO, PDL,
-                    ),
+                    x_scale_ptr, w_scale_ptr, onto_ptr, out_ptr, parts_ptr, arrived_ptr, w_tiles, x_tiles, full, empty,
+                    N, tokens, onto_stride, out_stride, tile, first_n, first_m, split, count, BLOCK_M, PANELS, SPLITS,
+                    STAGES, HAS_ONTO, PDL,
                 ),
+            ),
+            (
+                _copy,
                 (
-                    _copy,
-                    (
-                        w_descriptor, x_descriptor, w_tiles, x_tiles, full, empty, first_n, first_m, first * BLOCK_K,
-                        count, WARPGROUPS, PANELS, STAGES, PDL,
-                    ),
+                    w_descriptor, x_descriptor, w_tiles, x_tiles, full, empty, first_n, first_m, first * BLOCK_K, count,
+                    PANELS, STAGES, PDL,
                 ),
-            ],
-            [1],
-            [COPY_REGISTERS],
-        )  # fmt: skip
-    else:
-        gl.static_assert(WARPGROUPS == 2)  # a partition for each
-        gl.warp_specialize(
-            [
-                (
-                    _multiply,
-                    (
-                        0, x_scale_ptr, w_scale_ptr, onto_ptr, out_ptr, parts_ptr, arrived_ptr, w_tiles, x_tiles, full,
-                        empty, N, tokens, onto_stride, out_stride, tile, first_n, first_m, split, count, BLOCK_M,
-                        WARPGROUPS, PANELS, SPLITS, STAGES, HAS_ONTO, PDL,
-                    ),
-                ),
-                (
-                    _multiply,
-                    (
-                        1, x_scale_ptr, w_scale_ptr, onto_ptr, out_ptr, parts_ptr, arrived_ptr, w_tiles, x_tiles, full,
-                        empty, N, tokens, onto_stride, out_stride, tile, first_n, first_m, split, count, BLOCK_M,
-                        WARPGROUPS, PANELS, SPLITS, STAGES, HAS_ONTO, PDL,
-                    ),
-                ),
-                (
-                    _copy,
-                    (
-                        w_descriptor, x_descriptor, w_tiles, x_tiles, full, empty, first_n, first_m, first * BLOCK_K,
-                        count, WARPGROUPS, PANELS, STAGES, PDL,
-                    ),
-                ),
-            ],
-            [4, 1],
-            [REGISTERS, COPY_REGISTERS],
-        )  # fmt: skip
+            ),
+        ],
+        [1],
+        [COPY_REGISTERS],
+    )  # fmt: skip
 
 
 def hopper_fp8_linear(
@@ -330,12 +287,11 @@ def hopper_fp8_linear(
 ) -> None:
     """Compute ``out = x times weight + onto`` as `fp8.fp8_linear` does, for a matrix with scales by output."""
     tokens, (outputs, inputs) = x.shape[0], weight.shape
-    block_n = tiles.warpgroups * _ROWS
-    grid = (triton.cdiv(outputs, block_n), triton.cdiv(tokens, tiles.block_m), tiles.splits)
-    parts, arrived = split_buffers(x.scale, grid[0] * grid[1] * tiles.warpgroups, tiles.splits, _ROWS * tiles.block_m)
+    grid = (triton.cdiv(outputs, _ROWS), triton.cdiv(tokens, tiles.block_m), tiles.splits)
+    parts, arrived = split_buffers(x.scale, grid[0] * grid[1], tiles.splits, _ROWS * tiles.block_m)
     registers = min(240, max(88, 64 + 3 * tiles.block_m // 2))
     # Registers of all threads before they are distributed: no more, so that other kernels' programs fit beside.
-    maxnreg = -(-(tiles.warpgroups * registers + _COPY_REGISTERS) // (tiles.warpgroups + 1) // 8) * 8
+    maxnreg = -(-(registers + _COPY_REGISTERS) // 2 // 8) * 8
     swizzled = gl.NVMMASharedLayout(128, 8, rank=2)
     _hopper_fp8_kernel[grid](
         TensorDescriptor(weight.data, [outputs, inputs], [inputs, 1], [_ROWS, _PANEL], swizzled),
@@ -351,12 +307,10 @@ def hopper_fp8_linear(
         tokens,
         0 if onto is None or onto.dim() == 1 else onto.stride(0),
         out.stride(0),
-        WARPGROUPS=tiles.warpgroups,
         PANELS=_PANELS,
         SPLITS=tiles.splits,
         STAGES=tiles.stages,
         HAS_ONTO=onto is not None,
-        REGISTERS=registers,
         COPY_REGISTERS=_COPY_REGISTERS,
         num_warps=4,
         maxnreg=maxnreg,

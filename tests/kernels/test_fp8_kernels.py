@@ -171,19 +171,18 @@ def test_matrices_side_by_side() -> None:
 def test_tiles_of_products_on_hopper(tokens: int, outputs: int, inputs: int) -> None:
     """Tiles fit into shared memory, and no program of a split sum is without work."""
     assert takes(tokens, outputs) == (tokens <= 64 or outputs <= 8448)
-    block_m, warpgroups, splits, stages = tiles_of(tokens, outputs, inputs)
+    block_m, splits, stages = tiles_of(tokens, outputs, inputs)
     steps = -(-inputs // 256)
     assert tokens <= block_m
     assert (splits - 1) * -(-steps // splits) < steps
-    assert stages >= 2 and stages * (64 * warpgroups + block_m) * 256 <= 220 * 1024
+    assert stages >= 2 and stages * (64 + block_m) * 256 <= 220 * 1024
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("onto", ONTO)
 @pytest.mark.parametrize("shape", [(1, 80, 2064), (19, 272, 304), (64, 8208, 1040), (100, 1024, 8192)], ids=str)
-@pytest.mark.parametrize("warpgroups", [1, 2])
 @pytest.mark.parametrize("splits", [1, 3])
-def test_products_on_hopper(shape: tuple[int, int, int], onto: str, warpgroups: int, splits: int) -> None:
+def test_products_on_hopper(shape: tuple[int, int, int], onto: str, splits: int) -> None:
     """Sides that no tile divides, sums in parts, again and again."""
     tokens, outputs, inputs = shape
     matrix = matrix_of("channel", outputs, inputs)
@@ -192,7 +191,7 @@ def test_products_on_hopper(shape: tuple[int, int, int], onto: str, warpgroups: 
     want = dequantised(rows) @ matrix.dequantised(torch.float64).t()
     want = want if added is None else want + added
     block_m = tiles_of(tokens, outputs, inputs).block_m
-    tiles = fitting(block_m, warpgroups, splits, inputs, 128 << 10)
+    tiles = fitting(block_m, splits, inputs, 128 << 10)
     first = None
     for _ in range(3):
         out = torch.full((tokens, outputs), float("nan"), device=DEVICE, dtype=DTYPE)
