@@ -46,7 +46,7 @@ async def stage(host: HostServer, folder: Path) -> tuple[str, float]:
 async def probe(host: HostServer, digest: str) -> float:
     """Probe an adapter; return the milliseconds."""
     began = time.perf_counter()
-    reply = await host.staging.probe(digest, PATIENCE_S)
+    reply = await host.resident_adapters.probe(digest, PATIENCE_S)
     assert reply.effect.verdict == pb.AdapterEffect.ACTS, reply
     return 1000 * (time.perf_counter() - began)
 

@@ -31,7 +31,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 async def compared(host: HostServer, digest: str) -> pb.AdapterEffect:
     while True:
-        effect = (await host.staging.probe(digest, PATIENCE_S)).effect
+        effect = (await host.resident_adapters.probe(digest, PATIENCE_S)).effect
         if effect.agreement.outcome != pb.Agreement.PENDING:
             return effect
         await asyncio.sleep(0.01)

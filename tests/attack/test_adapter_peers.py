@@ -80,7 +80,7 @@ class Server:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     def _folder(self, digest: str) -> AbstractContextManager[Path]:
-        self.readers.append(self.host.staging.readers)
+        self.readers.append(self.host.resident_adapters.readers)
         return self._disk.reading(digest)
 
     def close(self) -> None:
@@ -312,7 +312,9 @@ def test_not_more_at_once_than_may(
     assert read(peer, artifact.digest) == grpc.StatusCode.RESOURCE_EXHAUSTED
     monkeypatch.setattr(service, "_MAX_READERS", 1)
     assert {read(peer, artifact.digest) for _ in range(3)} == {b"{}"}, "who has read makes room"
-    assert server.readers == [1, 1, 1] and server.host.staging.readers == 0, "and heartbeats tell how many there are"
+    assert server.readers == [1, 1, 1] and server.host.resident_adapters.readers == 0, (
+        "and heartbeats tell how many there are"
+    )
 
 
 def test_hosts_that_joined_and_say_that_they_have_it_are_asked(

@@ -22,7 +22,7 @@ from .lifecycle import Lifecycle
 from .metrics import HostMetrics
 from .open_requests import OpenRequests
 from .prefix_pins import PrefixPins
-from .staging import AdapterStaging
+from .resident_adapters import ResidentAdapters
 from .status import StatusReader
 
 
@@ -61,8 +61,10 @@ class HostServer:
         self._dtypes = AdapterDtypes(self._engine, tiers, self._probes, description.dtype)
         self.prefix_pins = PrefixPins(self._engine, tiers, inputs, description.page_tokens, self.prefixes)
         self.requests = OpenRequests(self._engine, inputs, tiers, journal, lifecycle, self.metrics, self.prefixes)
-        self.staging = AdapterStaging(self._engine, tiers, self._probes, self._dtypes, lifecycle)
-        self.status = StatusReader(self._engine, tiers, journal, lifecycle, self.prefixes, self.requests, self.staging)
+        self.resident_adapters = ResidentAdapters(self._engine, tiers, self._probes, self._dtypes, lifecycle)
+        self.status = StatusReader(
+            self._engine, tiers, journal, lifecycle, self.prefixes, self.requests, self.resident_adapters
+        )
         tiers.on_change = self._engine.wake
 
     def start(self) -> None:

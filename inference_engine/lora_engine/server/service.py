@@ -76,11 +76,11 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate is for reading another adapter")
         if request.file not in (CONFIG_FILE, WEIGHTS_FILE):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an adapter has no such file")
-        if self._host.staging.readers >= _MAX_READERS:
+        if self._host.resident_adapters.readers >= _MAX_READERS:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, "too many hosts read from this host; use another source"
             )
-        self._host.staging.readers += 1
+        self._host.resident_adapters.readers += 1
         try:
             with self._host.tiers.disk.reading(request.digest) as folder, (folder / request.file).open("rb") as file:
                 total = os.fstat(file.fileno()).st_size
@@ -89,19 +89,19 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         except StageError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
         finally:
-            self._host.staging.readers -= 1
+            self._host.resident_adapters.readers -= 1
 
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
-        return pb.DropAdapterReply(was_resident=await self._host.staging.drop(request.digest))
+        return pb.DropAdapterReply(was_resident=await self._host.resident_adapters.drop(request.digest))
 
     async def PinAdapters(self, request: pb.PinAdaptersRequest, context: Any) -> pb.PinAdaptersReply:
-        return pb.PinAdaptersReply(digests=await self._host.staging.pin(request.digests, request.dtypes))
+        return pb.PinAdaptersReply(digests=await self._host.resident_adapters.pin(request.digests, request.dtypes))
 
     async def PinPrefixes(self, request: pb.PinPrefixesRequest, context: Any) -> pb.PinPrefixesReply:
         return await self._host.prefix_pins.set(request.prefixes)
 
     async def ProbeAdapter(self, request: pb.ProbeAdapterRequest, context: Any) -> pb.ProbeAdapterReply:
-        return await self._host.staging.probe(
+        return await self._host.resident_adapters.probe(
             request.digest,
             request.patience_ms / 1000,
             request.own_template if request.HasField("own_template") else None,
@@ -110,7 +110,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def CompareAdapterDtypes(
         self, request: pb.CompareAdapterDtypesRequest, context: Any
     ) -> pb.CompareAdapterDtypesReply:
-        return await self._host.staging.compare_dtypes(
+        return await self._host.resident_adapters.compare_dtypes(
             request.digest,
             request.adapter_dtype,
             request.patience_ms / 1000,

@@ -23,7 +23,7 @@ from .journal import UsageJournal
 from .lifecycle import Lifecycle
 from .messages import fill, page_map_message, waiting_message
 from .open_requests import OpenRequests
-from .staging import AdapterStaging
+from .resident_adapters import ResidentAdapters
 
 # Seconds that a status waits for the current step before the last snapshot is sent.
 _STATUS_PATIENCE_S = 1.0
@@ -70,7 +70,7 @@ class StatusReader:
         lifecycle: Lifecycle,
         prefixes: RecentPrefixes,
         requests: OpenRequests,
-        staging: AdapterStaging,
+        resident_adapters: ResidentAdapters,
     ) -> None:
         self._engine = engine
         self._tiers = tiers
@@ -78,7 +78,7 @@ class StatusReader:
         self._lifecycle = lifecycle
         self._prefixes = prefixes
         self._requests = requests
-        self._staging = staging
+        self._resident_adapters = resident_adapters
         self._snapshot: Snapshot | None = None
         self._load = Shared(self._read_load)
         self._heartbeat = Shared(self._read_heartbeat)
@@ -87,7 +87,7 @@ class StatusReader:
         """Return the heartbeat. A long step delays it by at most a second; then the last snapshot is sent."""
         snapshot = await self._refresh_snapshot()
         status = self._message(snapshot)
-        status.adapters.extend(self._staging.residency(snapshot.on_device))
+        status.adapters.extend(self._resident_adapters.residency(snapshot.on_device))
         return status
 
     async def heartbeat(self) -> Heartbeat:
@@ -114,7 +114,7 @@ class StatusReader:
 
     async def _read_heartbeat(self) -> Heartbeat:
         snapshot = await self._refresh_snapshot()
-        return Heartbeat(self._message(snapshot), self._staging.residency(snapshot.on_device))
+        return Heartbeat(self._message(snapshot), self._resident_adapters.residency(snapshot.on_device))
 
     async def _read_load(self) -> pb.HostStatus:
         read = self._engine.call(lambda engine: _load_figures(engine, engine.queue_report()))
@@ -154,7 +154,7 @@ class StatusReader:
             "restarting": self._lifecycle.restarts.is_set(),
             "host_arena_bytes_used": self._tiers.arena.used,
             "unacknowledged_usage": len(self._journal),
-            "adapter_readers": self._staging.readers,
+            "adapter_readers": self._resident_adapters.readers,
             "load_times": {
                 "to_device": snapshot.device_load_time,
                 "from_disk": self._tiers.load_times.now,

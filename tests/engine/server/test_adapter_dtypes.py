@@ -71,7 +71,7 @@ async def stage(host: HostServer, folder: Path, setting: str = "") -> str:
 
 
 async def report(host: HostServer, digest: str, setting: str = "", patience_s: float = 60) -> pb.DtypeReport:
-    reply = await host.staging.compare_dtypes(digest, setting, patience_s)
+    reply = await host.resident_adapters.compare_dtypes(digest, setting, patience_s)
     assert not reply.HasField("error"), reply.error
     return reply.report
 
@@ -125,7 +125,7 @@ async def test_an_adapter_that_agrees_is_served_in_fp8_after_its_report(host: Ho
     assert await in_memory(host) == {digest: "fp8"}
     host.metrics.status = await host.status.read()
     assert 'lora_engine_adapters_by_dtype{dtype="fp8"} 1\n' in host.metrics.text()
-    await host.staging.probe(digest, 60)
+    await host.resident_adapters.probe(digest, 60)
     assert await in_memory(host) == {digest: "fp8"}
     # A setting in the request prevails, in one batch with the others, whose answers are those that they have alone.
     mixed = [(digest, ""), (digest, "bf16"), ("", ""), (digest, "fp8")]
@@ -155,7 +155,7 @@ async def test_requests_that_run_keep_the_dtype_with_which_they_began(host: Host
     running = asyncio.create_task(answers(host, [(digest, "")], tokens=120))
     await asyncio.sleep(0.01)
     host.tiers.dtypes.decide(digest, agrees=True)
-    await host.staging._dtypes.retire(digest)
+    await host.resident_adapters._dtypes.retire(digest)
     (in_fp8,) = await answers(host, [(digest, "")])
     assert not running.done()
     assert (await running) == [alone]
@@ -191,17 +191,17 @@ async def test_settings_of_versions_without_a_comparison(host: HostServer) -> No
         Report.NOT_MEASURED,
         "The version's adapter_dtype is bf16.",
     )
-    assert await host.staging.pin([digest, other], ["fp8", ""]) == [digest, other]
+    assert await host.resident_adapters.pin([digest, other], ["fp8", ""]) == [digest, other]
     assert (await report(host, other)).dtype == "fp8"
     async with asyncio.timeout(10):
-        while await host.staging.pin([digest, other], ["fp8", ""]) != [digest, other]:
+        while await host.resident_adapters.pin([digest, other], ["fp8", ""]) != [digest, other]:
             await asyncio.sleep(0.01)
     on_device = {each.digest: each.dtype for each in (await host.status.read()).adapters if each.tier == 3}
     assert on_device == {digest: "fp8", other: "fp8"}
     await answers(host, [(digest, "bf16")])
-    assert await host.staging.drop(digest)
+    assert await host.resident_adapters.drop(digest)
     assert await in_memory(host) == {other: "fp8"} and not host.tiers.knows(variants(digest).fp8)
-    missing = await host.staging.compare_dtypes(digest, "", 1)
+    missing = await host.resident_adapters.compare_dtypes(digest, "", 1)
     assert missing.error.code == "adapter_not_found"
 
 
@@ -218,7 +218,7 @@ async def test_a_comparison_that_ends_without_a_result_is_made_again(
 ) -> None:
     digest = await stage(host, PIRATE)
     monkeypatch.setattr(adapter_dtypes, "_LIMIT_S", 0.0)
-    failed = await host.staging.compare_dtypes(digest, "", 60)
+    failed = await host.resident_adapters.compare_dtypes(digest, "", 60)
     assert failed.error.code == "overloaded" and failed.error.retry_after_ms
     assert len((await answers(host, [(digest, "")]))[0]) == 8  # served meanwhile
     monkeypatch.setattr(adapter_dtypes, "_LIMIT_S", 60.0)

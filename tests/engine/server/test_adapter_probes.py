@@ -58,7 +58,7 @@ def scaled(folder: Path, factor: float) -> Path:
 
 
 async def test_an_adapter_that_acts(host: HostServer) -> None:
-    reply = await host.staging.probe(await stage(host, PIRATE), 60)
+    reply = await host.resident_adapters.probe(await stage(host, PIRATE), 60)
     effect = reply.effect
     assert (effect.verdict, reply.HasField("error")) == (pb.AdapterEffect.ACTS, False)
     first = effect.prompts[0]
@@ -69,7 +69,7 @@ async def test_an_adapter_that_acts(host: HostServer) -> None:
     status = await host.status.read()
     assert (status.running, status.waiting, status.unacknowledged_usage) == (0, 0, 0)
     assert PROBING not in [share.tenant for share in status.tenants]
-    assert (await host.staging.probe(f"sha256:{'0' * 64}", 1)).error.code == "adapter_not_found"
+    assert (await host.resident_adapters.probe(f"sha256:{'0' * 64}", 1)).error.code == "adapter_not_found"
 
 
 async def test_the_bases_answers_are_computed_once(host: HostServer, tmp_path, monkeypatch) -> None:
@@ -78,10 +78,10 @@ async def test_the_bases_answers_are_computed_once(host: HostServer, tmp_path, m
     monkeypatch.setattr(
         host._probes._engine, "submit", lambda request: (submitted.append(request.adapter_digest), submit(request))
     )
-    first = (await host.staging.probe(await stage(host, PIRATE), 60)).effect
+    first = (await host.resident_adapters.probe(await stage(host, PIRATE), 60)).effect
     assert sorted(map(bool, submitted)) == [False] * 3 + [True] * 3
     submitted.clear()
-    second = (await host.staging.probe(await stage(host, scaled(tmp_path / "half", 0.5)), 60)).effect
+    second = (await host.resident_adapters.probe(await stage(host, scaled(tmp_path / "half", 0.5)), 60)).effect
     assert all(submitted) and len(submitted) == 3
     for one, other in zip(first.prompts, second.prompts, strict=True):
         assert list(one.base_tokens) == list(other.base_tokens)
@@ -92,15 +92,15 @@ async def test_on_a_slow_host_only_what_overflows_is_told(host: HostServer, tmp_
     """The shortest prompt says that the others would take too long: they are not begun."""
     monkeypatch.setattr(host._probes, "_work", lambda prompts: 1 if len(prompts) == 1 else 10**9)
     good, huge = await stage(host, PIRATE), await stage(host, scaled(tmp_path / "huge", 3e36))
-    assert (await host.staging.probe(good, 60)).error.code == "overloaded"
-    effect = (await host.staging.probe(huge, 60)).effect
+    assert (await host.resident_adapters.probe(good, 60)).error.code == "overloaded"
+    effect = (await host.resident_adapters.probe(huge, 60)).effect
     assert (effect.verdict, len(effect.prompts)) == (pb.AdapterEffect.OVERFLOWS, 1)
     while host._probes._running:
         await asyncio.sleep(0.01)
 
 
 async def test_the_change_of_layers_is_that_of_the_matrices(host: HostServer, loaded) -> None:
-    effect = (await host.staging.probe(await stage(host, PIRATE), 60)).effect
+    effect = (await host.resident_adapters.probe(await stage(host, PIRATE), 60)).effect
     tensors = {name: t.double() for name, t in load_file(PIRATE / WEIGHTS).items()}
     config = json.loads((PIRATE / "adapter_config.json").read_text())
     alphas = {"down_proj": config["alpha_pattern"]["down_proj"]}
@@ -129,21 +129,21 @@ async def test_an_adapter_that_waits_for_its_invocation_is_invoked(host: HostSer
     (folder / "adapter_config.json").write_text(json.dumps(config | {"alora_invocation_tokens": [3, 4]}))
     digest = await stage(host, folder)
     host.tiers.arena.remove(digest)  # as if others had needed its place meanwhile
-    assert (await host.staging.probe(digest, 60)).effect.verdict == pb.AdapterEffect.ACTS
+    assert (await host.resident_adapters.probe(digest, 60)).effect.verdict == pb.AdapterEffect.ACTS
 
 
 async def test_an_untrained_adapter_changes_nothing(host: HostServer, tmp_path) -> None:
-    effect = (await host.staging.probe(await stage(host, scaled(tmp_path / "zero", 0.0)), 60)).effect
+    effect = (await host.resident_adapters.probe(await stage(host, scaled(tmp_path / "zero", 0.0)), 60)).effect
     assert effect.verdict == pb.AdapterEffect.CHANGES_NOTHING
     assert max(effect.layer_changes) == 0
     assert all(list(prompt.base_tokens) == list(prompt.adapter_tokens) for prompt in effect.prompts)
 
 
 async def test_an_adapter_that_overflows(host: HostServer, tmp_path) -> None:
-    effect = (await host.staging.probe(await stage(host, scaled(tmp_path / "huge", 3e36)), 60)).effect
+    effect = (await host.resident_adapters.probe(await stage(host, scaled(tmp_path / "huge", 3e36)), 60)).effect
     assert effect.verdict == pb.AdapterEffect.OVERFLOWS
     assert not all(prompt.finite for prompt in effect.prompts)
-    good = (await host.staging.probe(await stage(host, PIRATE), 60)).effect
+    good = (await host.resident_adapters.probe(await stage(host, PIRATE), 60)).effect
     assert good.verdict == pb.AdapterEffect.ACTS  # nothing of it stays with the base or others
 
 
@@ -156,22 +156,22 @@ async def test_it_waits_for_requests_and_not_for_ever(host: HostServer, tmp_path
         host.requests.submit(session, pb.Submit(request_id=f"r{number}", text="Once", tenant="acme", sampling=sampling))
     while (await host.status.read()).running < config.max_running:
         await asyncio.sleep(0.01)
-    reply = await host.staging.probe(digest, 0.05)
+    reply = await host.resident_adapters.probe(digest, 0.05)
     assert (reply.error.code, bool(reply.error.retry_after_ms)) == ("overloaded", True)
     host.requests.abort_all()
     while not host.requests.idle:
         await asyncio.sleep(0.01)
-    assert (await host.staging.probe(digest, 60)).effect.verdict == pb.AdapterEffect.ACTS
+    assert (await host.resident_adapters.probe(digest, 60)).effect.verdict == pb.AdapterEffect.ACTS
     assert not host._probes._running
     host.lifecycle.drain()
-    assert (await host.staging.probe(digest, 1)).error.code == "draining"
+    assert (await host.resident_adapters.probe(digest, 1)).error.code == "draining"
 
 
 async def test_chats_are_tried_by_the_adapters_own_template(host):
     own = pb.ChatTemplate(source="{% for m in messages %}Q: {{ m.content }} A:{% endfor %}")
-    effect = (await host.staging.probe(await stage(host, PIRATE), 60, own)).effect
+    effect = (await host.resident_adapters.probe(await stage(host, PIRATE), 60, own)).effect
     assert [prompt.prompt for prompt in effect.prompts][:2] == [f"Q: {question} A:" for question in QUESTIONS]
     assert effect.prompts[2].prompt.endswith(TEXT)
     endless = pb.ChatTemplate(source="{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
-    effect = (await host.staging.probe(await stage(host, PIRATE), 60, endless)).effect
+    effect = (await host.resident_adapters.probe(await stage(host, PIRATE), 60, endless)).effect
     assert effect.prompts[0].prompt.endswith(QUESTIONS[0]), "it is tried with the question alone"

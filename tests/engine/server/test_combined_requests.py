@@ -57,5 +57,5 @@ async def test_parts_are_put_together_by_the_first_request(host: HostServer) -> 
         assert (usage.adapter_digest, usage.outcome, usage.completion_tokens) == (digest, "finished", 4)
     assert {adapter.digest for adapter in (await host.status.read()).adapters} == {pirate, haiku}
     assert host.tiers.get(digest) is not None
-    assert await host.staging.drop(haiku)
+    assert await host.resident_adapters.drop(haiku)
     assert host.tiers.get(digest) is None and not host.tiers.knows(digest) and host.tiers.knows(pirate)

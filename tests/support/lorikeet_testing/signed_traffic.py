@@ -1,8 +1,9 @@
 """Requests to many adapters of one engine host while those are staged, replaced, dropped, evicted and merged at random.
 
 Every adapter answers with its signature (``signatures.py``), so every token of every answer is checked. The adapters
-live as they do in production: through ``AdapterStaging.stage`` and ``drop``, from disk by host memory to the device, in
-tiers too small for all of them. Requests go through a client's session, and their usage through the journal.
+live as they do in production: through ``AdapterTiers.stage`` and ``ResidentAdapters.drop``, from disk by host memory to
+the device, in tiers too small for all of them. Requests go through a client's session, and their usage through the
+journal.
 """
 
 from __future__ import annotations
@@ -340,7 +341,7 @@ class SignedTraffic:
         self.tally.events["dropped_and_staged"] += 1
 
     async def _pin(self) -> None:
-        await self._host.staging.pin([version.digest for version in self._rnd.sample(self._current, 4)])
+        await self._host.resident_adapters.pin([version.digest for version in self._rnd.sample(self._current, 4)])
         self.tally.events["pinned"] += 1
 
     async def _stage_new(self, name: str, previous: Signature) -> Version:
@@ -388,7 +389,7 @@ class SignedTraffic:
     async def _drop(self, version: Version, *, keep_files: bool = False) -> None:
         while version.is_being_staged:
             await asyncio.sleep(0.005)
-        await self._host.staging.drop(version.digest)
+        await self._host.resident_adapters.drop(version.digest)
         version.is_dropped = True
         self._dropped.append(version)
         del self._dropped[:-_DROPPED_KEPT]

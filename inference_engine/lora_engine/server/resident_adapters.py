@@ -25,7 +25,7 @@ _PIN_PATIENCE_S = 1.0
 _PIN_POLL_S = 0.05
 
 
-class AdapterStaging:
+class ResidentAdapters:
     """The host's adapters in all tiers. It lives on the event loop."""
 
     def __init__(
