@@ -63,7 +63,10 @@ class Server:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.host = SimpleNamespace(staging=SimpleNamespace(readers=0, folder=self._folder))
+        self.host = SimpleNamespace(
+            resident_adapters=SimpleNamespace(readers=0),
+            tiers=SimpleNamespace(disk=SimpleNamespace(reading=self._reading)),
+        )
         self.readers = list[int]()  # how many there were when each began
         self._disk = disk
         self.service = kind(cast(HostServer, self.host), identity)
@@ -79,7 +82,7 @@ class Server:
     def _run(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
-    def _folder(self, digest: str) -> AbstractContextManager[Path]:
+    def _reading(self, digest: str) -> AbstractContextManager[Path]:
         self.readers.append(self.host.resident_adapters.readers)
         return self._disk.reading(digest)
 
