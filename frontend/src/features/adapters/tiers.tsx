@@ -43,12 +43,7 @@ export function Tiers({ version }: { version: Version }) {
       {data && data.length > 0 && (
         <Table
           label="Cold start by tier"
-          columns={[
-            "Host",
-            "Now",
-            withExperts && ["Experts in the pool", "text-right"],
-            ...PLACES.map((place): Column => [TIERS[place].from, "text-right"]),
-          ]}
+          columns={["Host", "Now", ...PLACES.map((place): Column => [TIERS[place].from, "text-right"])]}
         >
           {shown?.map(({ host, tier, experts, by_tier }) => (
             <Tr key={host}>
@@ -57,15 +52,15 @@ export function Tiers({ version }: { version: Version }) {
               </Td>
               <Td>
                 <Badge tone={TIERS[tier].tone}>{TIERS[tier].label}</Badge>
+                {experts && (
+                  <div
+                    className="tnum mt-1 text-xs text-ink-3"
+                    title={`${number(experts.resident)} of ${number(experts.total)} in the page pool`}
+                  >
+                    {percent(experts.resident, experts.total)} of experts
+                  </div>
+                )}
               </Td>
-              {withExperts && (
-                <Td
-                  className="tnum text-right"
-                  title={experts ? `${number(experts.resident)} of ${number(experts.total)}` : undefined}
-                >
-                  {experts ? percent(experts.resident, experts.total) : "–"}
-                </Td>
-              )}
               {PLACES.map((place) => (
                 <Td key={place} className={cn("tnum text-right", place === tier ? "font-medium" : "text-ink-3")}>
                   {coldStart(by_tier[place])}
@@ -77,7 +72,8 @@ export function Tiers({ version }: { version: Version }) {
       )}
       {withExperts && (
         <p className="px-4 py-2.5 text-xs text-ink-3">
-          Experts that are not in the page pool are read from host memory: answers are the same, and take longer.
+          The share of its experts in the page pool. The others are read from host memory: answers are the same, and
+          take longer.
         </p>
       )}
       {many && (
