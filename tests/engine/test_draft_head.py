@@ -649,3 +649,14 @@ def test_a_text_that_fills_the_context_has_drafts_to_its_end(folder: Path) -> No
     answers, usages = run(engine, [request])
     assert len(answers["one"][0]) == 14 and usages["one"].drafted_tokens > 9
     assert engine._head is not None
+
+
+def test_references_to_earlier_drafts_stay_within_those_that_the_host_reads() -> None:
+    """A sequence that was in no step meanwhile may still have them: its drafts are then only wrong."""
+    drafts = DeviceDrafts(torch.zeros(16, dtype=torch.int64), 16)
+    before = drafts.put(torch.arange(8).view(2, 4))
+    assert before == [[-1, -5], [-2, -6], [-3, -7], [-4, -8]]
+    drafts.put(torch.tensor([[9]]))
+    tokens, sources = np.array([before[3][1]]), np.array([-1])
+    drafts.give_rows(tokens, sources)
+    assert drafts.on_host[-1 - before[3][1]] == 7 and sources.tolist() == [16 + 7] and tokens.tolist() == [0]

@@ -62,8 +62,9 @@ class DeviceDrafts:
         number = min(number, len(self._tokens) // sequences)
         tokens = self._tokens[: number * sequences]
         tokens.view(number, sequences).copy_(drafts[:number])
-        # A new tensor: a launched step may have references to the drafts before.
-        self.on_host = _to_host(tokens)[0] if tokens.is_cuda else tokens.clone()
+        # A new tensor: a launched step may have references to the drafts before. With all rows: a sequence that was in
+        # no step meanwhile has references from before, perhaps behind the last of these.
+        self.on_host = _to_host(self._tokens)[0] if tokens.is_cuda else self._tokens.clone()
         return [[-1 - place for place in range(at, number * sequences, sequences)] for at in range(sequences)]
 
     def give_rows(self, token_ids: Indices, sources: Indices) -> None:
