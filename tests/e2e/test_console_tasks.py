@@ -471,6 +471,7 @@ def uploaded(keyboard: Keyboard, name: str, folder: Path) -> None:
     with page.expect_file_chooser() as chooser:
         keyboard.press("Enter")
     chooser.value.set_files([folder / "adapter_config.json", folder / "adapter_model.safetensors"])
+    expect(page.get_by_text("The browser found no problems")).to_be_visible()  # before that, nothing can be sent
     keyboard.enter(page.get_by_test_id("upload-name"), name)
     keyboard.press("Enter")
     expect(page.get_by_test_id("staging-status")).to_have_attribute("data-state", "ready", timeout=60_000)
