@@ -16,10 +16,11 @@ makes, with its passes. `step_ms` is the time of a step, `speedup` the streams' 
 "ngram" and "eagle3 default" are drafters and policy as users get them, and drafts are accepted if they are what was
 sampled: on these texts, which repeat nothing and which the head does not know, both must cost next to nothing, and
 beyond 32 running sequences nothing at all. A step has at most `--max-running` rows that decode; cases beyond are left
-out. `--no-head` leaves the head out, to see what keeping the hidden states that it reads costs steps without drafts;
-`--no-head-graphs` launches its passes kernel by kernel. On hybrid models (`--model qwen3.5-9b`) recurrent layers keep
-the inputs of all streams' drafts. `--drafter mtp` takes the model's own layer instead, such as GLM-4.5-Air's (`--model
-glm-4.5-air --quantization fp8`, 141 GB).
+out. `--timeline` prints the device time of a step's parts and of its kernels for each case beside, with the device's
+waits for the host. Only graphs that the cases use are captured. `--no-head` leaves the head out, to see what keeping
+the hidden states that it reads costs steps without drafts; `--no-head-graphs` launches its passes kernel by kernel.
+On hybrid models (`--model qwen3.5-9b`) recurrent layers keep the inputs of all streams' drafts. `--drafter mtp` takes
+the model's own layer instead, such as GLM-4.5-Air's (`--model glm-4.5-air --quantization fp8`, 141 GB).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from pathlib import Path
 
 import offline_throughput
 import torch
+from device_timeline import DeviceTimeline, KernelProfile
 from offline_throughput import MIXERS, MODELS, random_adapter, random_model
 from rows import Rows, parser_of
 
@@ -46,6 +48,7 @@ from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.execution.runner import InFlight, Sampled
 from lora_engine.model.draft_head import DraftHead
 from lora_engine.model.eagle_head import EagleConfig, EagleHead, EagleWeights
@@ -176,6 +179,7 @@ class Run:
     step_ms: float
     drafted: int
     accepted: int
+    steps: int
 
     @property
     def share(self) -> float:
@@ -189,10 +193,12 @@ def run(
     prompt: int,
     tokens: int,
     right: float | None = None,
+    observer: DeviceTimeline | KernelProfile | None = None,
 ) -> Run:
     """Decode all streams; the time counts from when all have a token until the first has its last one.
 
-    ``right``: the chance of a draft to be accepted; None: it is if it is the sampled token.
+    ``right``: the chance of a draft to be accepted; None: it is if it is the sampled token. ``observer`` sees
+    that time.
     """
     engine.core.scheduler.speculation = speculation
     follows = speculation is not None and not speculation.is_free
@@ -212,13 +218,18 @@ def run(
             now = time.perf_counter()
             if began and not ended:
                 counted, steps = counted + arrived, steps + 1
-                ended = now if output.finished else 0.0
+                if output.finished:
+                    ended = now
+                    if observer is not None:
+                        observer.stop()
             elif not began and len(begun) == streams:
-                began = now
+                if observer is not None:
+                    observer.start()
+                began = time.perf_counter()
             drafted += sum(end.usage.drafted_tokens for end in output.finished)
             accepted += sum(end.usage.accepted_tokens for end in output.finished)
     seconds = ended - began
-    return Run(1e3 * seconds / (counted / streams), 1e3 * seconds / steps, drafted, accepted)
+    return Run(1e3 * seconds / (counted / streams), 1e3 * seconds / steps, drafted, accepted, steps)
 
 
 def arguments_of() -> Namespace:
@@ -232,6 +243,7 @@ def arguments_of() -> Namespace:
     parser.add_argument("--max-running", type=int, default=512)
     parser.add_argument("--drafter", default="eagle3", choices=["eagle3", "mtp"])
     parser.add_argument("--quantization", default="auto", choices=["auto", "fp8"])
+    parser.add_argument("--timeline", action="store_true")
     parser.add_argument("--no-head", action="store_true")
     parser.add_argument("--no-head-graphs", action="store_true")
     parser.add_argument("--try-out", action="store_true")
@@ -258,9 +270,10 @@ def build(arguments: Namespace) -> Engine:
         config = replace(config, speculation="ngram", **sizes)
     source = LoadedAdapters()
     loaded = random_model(replace(config, model_name=arguments.model), Parallel())
+    loaded.kernels_ahead = True  # few graphs at start: `settle` captures what cases need
     if not arguments.no_head:
         with torch.inference_mode():
-            slots = max(arguments.streams)
+            slots = min(max(arguments.streams), config.max_running // 2)
             if arguments.drafter == "mtp":
                 head = random_mtp_head(loaded.model, slots, quantised=quantises(config))
             else:
@@ -273,19 +286,32 @@ def build(arguments: Namespace) -> Engine:
     for index in range(ADAPTERS):
         source.add(adapter := random_adapter(engine, index, 16, MIXERS))
         engine.add_request(GenerationRequest(adapter.digest, [1, 2], SamplingParams(max_tokens=1), adapter.digest))
-    while engine.has_work() or (not arguments.try_out and engine.use_idle_time()):  # adapters, and graphs
+    if isinstance(engine.runner, GraphRunner):
+        engine.runner.graphs._others.clear()
+        engine.runner.graphs.steps_between = 1 << 60  # none while streams are measured
+    while engine.has_work():  # adapters
         engine.step()
     return engine
 
 
+def settle(engine: Engine) -> None:
+    """Capture the graphs that steps would have needed so far."""
+    while isinstance(engine.runner, GraphRunner) and engine.use_idle_time():
+        """One more is captured."""
+
+
 def main() -> None:
-    arguments = arguments_of()
+    arguments, began = arguments_of(), time.perf_counter()
     engine = build(arguments)
+    print(f"engine up in {time.perf_counter() - began:.1f} s: {engine.runner.start_seconds}", flush=True)
     config = engine.config
     rows = Rows(arguments.out, "speculation", arguments.model, prompt=arguments.prompt, tokens=arguments.tokens)
     for streams in arguments.streams:
         size = streams, arguments.prompt, arguments.tokens
         run(engine, None, *size)  # shapes of steps that are compiled when they come
+        settle(engine)
+        if arguments.timeline:
+            observe(engine, f"{streams} streams, none", None, *size)
         plain = run(engine, None, *size)
         rows.add(f"{streams} streams, none", "token_ms", plain.token_ms, "ms")
         defaults = {"ngram": speculation_of(replace(config, speculation="ngram"))}
@@ -293,6 +319,8 @@ def main() -> None:
             chosen = replace(config, speculation=arguments.drafter)
             defaults[f"{arguments.drafter} default"] = speculation_of(chosen, head)
         for name, policy in defaults.items():
+            run(engine, policy, *size)
+            settle(engine)
             result = run(engine, policy, *size)
             speed = plain.token_ms / result.token_ms
             rows.add(f"{streams} streams, {name}", "token_ms", result.token_ms, "ms", settings=_settings(result))
@@ -305,14 +333,31 @@ def main() -> None:
                 if head is not None:
                     drafters[arguments.drafter] = head
                 for name, drafter in drafters.items():
-                    result = run(engine, FixedDepth(drafter, drafts, streams), *size, right)
+                    case, policy = (
+                        f"{streams} streams, {name}, {drafts} of {right}",
+                        FixedDepth(drafter, drafts, streams),
+                    )
+                    run(engine, policy, *size, right)
+                    settle(engine)
+                    if arguments.timeline:
+                        observe(engine, case, policy, *size, right)
+                    result = run(engine, policy, *size, right)
                     settings = {"drafts": drafts, "right": right, **_settings(result)}
-                    case, speed = f"{streams} streams, {name}, {drafts} of {right}", plain.token_ms / result.token_ms
+                    speed = plain.token_ms / result.token_ms
                     rows.add(case, "token_ms", result.token_ms, "ms", settings=settings)
                     rows.add(case, "step_ms", result.step_ms, "ms", settings=settings)
                     rows.add(case, "speedup", speed, "", settings=settings)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def observe(
+    engine: Engine, case: str, policy: Speculation | None, streams: int, prompt: int, tokens: int, *right: float
+) -> None:
+    """Print where the device's time goes in some steps of a case."""
+    for observer in (DeviceTimeline(), KernelProfile()):
+        result = run(engine, policy, streams, prompt, min(tokens, 32), *right, observer=observer)
+        observer.report(case, result.steps)
 
 
 def _settings(result: Run) -> dict[str, float]:
