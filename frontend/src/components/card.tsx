@@ -24,7 +24,7 @@ export function CardHeader({ title, note, actions }: HeaderProps) {
     <div className="flex min-h-12 flex-wrap items-center justify-between gap-x-4 gap-y-2 border-b px-4 py-2.5">
       <div className="min-w-0">
         <h2 className="text-sm font-semibold">{title}</h2>
-        {note && <p className="text-xs text-ink-3">{note}</p>}
+        {note && <p className="text-xs wrap-anywhere text-ink-3">{note}</p>}
       </div>
       {actions && <div className="-mr-1.5 flex flex-wrap items-center gap-2">{actions}</div>}
     </div>

@@ -1,4 +1,5 @@
 import { ChevronLeft, ChevronRight } from "lucide-react";
+import { useEffect } from "react";
 import { number } from "@/lib/format";
 import { Button } from "./button";
 
@@ -13,9 +14,14 @@ interface PagerProps {
 }
 
 /**
- * The range of rows that is shown, the total, and buttons for other pages. It is hidden if all rows fit on one page.
+ * The range of rows that is shown, the total, and buttons for other pages. It is hidden if all rows fit on one page. It
+ * goes back to the last page if the shown one has no rows left.
  */
 export function Pager({ label = "Pages", page, size, total, onPage }: PagerProps) {
+  const last = Math.max(0, Math.ceil(total / size) - 1);
+  useEffect(() => {
+    if (page > last) onPage(last);
+  }, [page, last, onPage]);
   if (total <= size && page === 0) return null;
   const first = page * size;
   return (

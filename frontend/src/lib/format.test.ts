@@ -1,5 +1,5 @@
 // @vitest-environment node
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { ago, bytes, eta, milliseconds, parseBytes, percent, shortDigest, typedBytes } from "./format";
 
 describe("format", () => {
@@ -62,7 +62,18 @@ describe("format", () => {
       ago("2026-05-04T09:59:58Z", now),
       ago("2026-05-04T09:56:00Z", now),
       ago("2026-05-02T10:00:00Z", now),
-    ]).toEqual(["just now", "4 min ago", "2 d ago"]);
+      ago("2026-03-02T10:00:00Z", now),
+      ago("2025-05-02T10:00:00Z", now),
+    ]).toEqual(["just now", "4 min ago", "2 d ago", "2 Mar", "2 May 2025"]);
+  });
+
+  it("shows the server's days as they are, and times with their zone, in every time zone", async () => {
+    vi.stubEnv("TZ", "America/Los_Angeles");
+    vi.resetModules();
+    const { day, fullTime } = await import("./format");
+    expect(day("2026-11-01")).toBe("1 Nov");
+    expect(fullTime("2026-11-01T05:00:00Z")).toBe("31 Oct 2026, 22:00:00 GMT-7");
+    vi.unstubAllEnvs();
   });
 
   it("shortens a digest", () => expect(shortDigest(`sha256:${"ab".repeat(32)}`)).toBe("abababababab"));

@@ -1,7 +1,17 @@
 const whole = new Intl.NumberFormat("en-US");
 const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
 const dayFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
-const fullFormat = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const dayOfYearFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+const utcDayFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+const fullFormat = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  timeZoneName: "short",
+});
 
 export const number = (value: number) => whole.format(value);
 
@@ -83,7 +93,10 @@ export function eta(seconds: number): string {
   return `${(seconds / 3600).toFixed(1)} h left`;
 }
 
-export const day = (iso: string) => dayFormat.format(new Date(iso));
+/** Returns a date such as "2026-05-04", which the server means in UTC, as text: 4 May, in every time zone. */
+export const day = (date: string) => utcDayFormat.format(new Date(date));
+
+/** Returns a time as text, in the reader's time zone and with its name: 4 May 2026, 10:00:00 UTC. */
 export const fullTime = (iso: string) => fullFormat.format(new Date(iso));
 
 const STEPS: [limit: number, size: number, unit: string][] = [
@@ -93,12 +106,14 @@ const STEPS: [limit: number, size: number, unit: string][] = [
   [86_400 * 30, 86_400, "d"],
 ];
 
-/** Returns "just now", "4 min ago" or "2 d ago", and the date for older times. */
+/** Returns "just now", "4 min ago" or "2 d ago", and the date for older times, with the year if it is another one. */
 export function ago(iso: string, now: number = Date.now()): string {
   const seconds = Math.max(0, (now - Date.parse(iso)) / 1000);
   if (seconds < 5) return "just now";
   const step = STEPS.find(([limit]) => seconds < limit);
-  return step ? `${Math.floor(seconds / step[1])} ${step[2]} ago` : dayFormat.format(new Date(iso));
+  if (step) return `${Math.floor(seconds / step[1])} ${step[2]} ago`;
+  const date = new Date(iso);
+  return (date.getFullYear() === new Date(now).getFullYear() ? dayFormat : dayOfYearFormat).format(date);
 }
 
 /** Returns a share as a percentage. Only exact values are shown as 0 % or 100 %. */

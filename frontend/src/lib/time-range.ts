@@ -69,8 +69,12 @@ export function stepLabel(at: number, stepS: number, spanS: number): string {
 export const between = (since: string, until: string) =>
   `${dayAndClock.format(Date.parse(since))} – ${dayAndClock.format(Date.parse(until))}`;
 
+/** Returns the sentence below a chart's title, with the length of a step and the time zone of its labels. */
+export const stepNote = (stepS: number) =>
+  `Each step is ${stepName(stepS)}${stepS >= 86_400 ? "" : ", in your time zone"}. Drag over a chart to zoom.`;
+
 /** Returns a duration in words: 60 is "a minute", 7200 is "2 hours". */
-export function stepName(stepS: number): string {
+function stepName(stepS: number): string {
   if (stepS >= 86_400) return "a day (UTC)";
   const [count, unit] = stepS >= 3600 ? [stepS / 3600, "hour"] : [stepS / 60, "minute"];
   return count === 1 ? (unit === "hour" ? "an hour" : "a minute") : `${count} ${unit}s`;

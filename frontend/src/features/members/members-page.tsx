@@ -227,14 +227,14 @@ function Person({ member, you }: { member: Member; you: boolean }) {
       </span>
       <span className="min-w-0">
         <span className="block truncate font-medium" title={name}>
-          {name} {you && <span className="font-normal text-ink-3">(you)</span>}{" "}
-          {!member.address_proven && <Badge tone="amber">address not verified</Badge>}
+          {name} {you && <span className="font-normal text-ink-3">(you)</span>}
         </span>
         {member.name && (
           <span className="block truncate text-xs text-ink-3" title={member.email}>
             {member.email}
           </span>
         )}
+        {!member.address_proven && <Badge tone="amber">address not verified</Badge>}{" "}
         {member.second_factor && <Badge tone="green">2FA</Badge>}
       </span>
     </span>

@@ -37,7 +37,8 @@ export function BaseModelCard() {
       {hosts.data?.length === 0 && (
         <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>
       )}
-      {hosts.data && hosts.data.length > 0 && <Hosts hosts={hosts.data} onChoose={setChosen} />}
+      {hosts.data && listed(hosts.data).length > 0 && <Hosts hosts={listed(hosts.data)} onChoose={setChosen} />}
+      {hosts.data && hosts.data.length > MAX_LISTED_HOSTS && <More count={hosts.data.length} />}
       {chosen && (
         <Decide host={chosen} current={base.data ?? null} others={served.length > 1} onClose={() => setChosen(null)} />
       )}
@@ -71,6 +72,25 @@ function Several({ count }: { count: number }): ReactNode {
       </Link>
       .
     </>
+  );
+}
+
+// Hosts up to which the card lists all of them. With more, the figures of the page would be far below.
+const MAX_LISTED_HOSTS = 8;
+
+/** Returns the hosts of the card: all, or if there are many, those that need a decision. */
+const listed = (hosts: OperatorHost[]) =>
+  hosts.length > MAX_LISTED_HOSTS ? hosts.filter(({ quarantine }) => quarantine) : hosts;
+
+function More({ count }: { count: number }) {
+  const tenant = useTenant();
+  return (
+    <p className="px-4 py-3 text-sm text-ink-3">
+      Of {count} hosts, those that need a decision are listed here.{" "}
+      <Link to="/t/$tenant/operator/hosts" params={{ tenant }} className="underline underline-offset-2">
+        All hosts
+      </Link>
+    </p>
   );
 }
 

@@ -9,6 +9,7 @@ import { Secret } from "@/components/secret";
 import { toastThen } from "@/components/toast";
 import { isUsed } from "@/features/hosts/host-status";
 import { fullTime, plural } from "@/lib/format";
+import { useNow } from "@/lib/use-now";
 import { joinTokensQuery, useCreateJoinToken, useForgetHost, useRevokeHost, useWithdrawJoinToken } from "./queries";
 
 const LIFETIMES = [
@@ -109,12 +110,15 @@ function Withdraw({ token, onClose }: { token: JoinToken; onClose: () => void })
 
 /** The time when a host joined, and the expiry of its certificate. */
 export function Joined({ host }: { host: OperatorHost }) {
+  const now = useNow(60_000);
   if (!host.joined) return null;
   const { at, certificate_expires_at: until } = host.joined;
+  const expired = until !== null && Date.parse(until) <= now;
   return (
     <p className="basis-full text-xs text-ink-3">
       {host.address}, joined {fullTime(at)}
-      {until && `, certificate until ${fullTime(until)}`}
+      {until && !expired && `, certificate until ${fullTime(until)}`}
+      {expired && <strong className="font-medium text-danger-text">, certificate expired {fullTime(until)}</strong>}
     </p>
   );
 }

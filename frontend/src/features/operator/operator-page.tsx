@@ -164,9 +164,11 @@ function Tenants({ report }: { report: OperatorReport }) {
           {report.by_tenant.map((row) => (
             <Tr key={row.tenant}>
               <Td>
-                <span className="flex max-w-56 items-baseline gap-1.5" title={row.name}>
-                  <bdi className="truncate font-medium">{row.name}</bdi>{" "}
-                  <span className="text-ink-3">{row.tenant}</span>
+                <span className="block max-w-40 truncate font-medium sm:max-w-56" title={row.name} dir="auto">
+                  {row.name}
+                </span>{" "}
+                <span className="block max-w-40 truncate text-xs text-ink-3 sm:max-w-56" title={row.tenant}>
+                  {row.tenant}
                 </span>
               </Td>
               <Td className="tnum text-right">{number(row.requests)}</Td>

@@ -239,7 +239,7 @@ describe("hosts and staging for operators", () => {
   it("revokes a host that joined, then forgets it", async () => {
     let joined = {
       at: "2026-05-04T10:00:00Z",
-      certificate_expires_at: "2026-06-04T10:00:00Z" as string | null,
+      certificate_expires_at: "2126-06-04T10:00:00Z" as string | null,
       revoked_at: null as string | null,
     };
     const quarantine = {
@@ -248,9 +248,10 @@ describe("hosts and staging for operators", () => {
       fix: "Make a join token for it.",
     };
     const gone: OperatorHost = { ...host, name: "gpu2" };
+    const late: OperatorHost = { ...host, name: "gpu3", joined: { ...joined, certificate_expires_at: joined.at } };
     server.use(
       http.get("/api/operator/hosts", () =>
-        HttpResponse.json([gone, { ...host, joined, quarantine: joined.revoked_at ? quarantine : null }]),
+        HttpResponse.json([gone, late, { ...host, joined, quarantine: joined.revoked_at ? quarantine : null }]),
       ),
       http.delete("/api/operator/hosts/gpu1/credential", async (call) => {
         joined = { ...joined, certificate_expires_at: null, revoked_at: "2026-05-05T10:00:00Z" };
@@ -264,6 +265,7 @@ describe("hosts and staging for operators", () => {
       within(screen.getByRole("listitem", { name: "Host gpu2" })).queryByRole("button", { name: "Revoke" }),
     ).toBeNull();
     expect(shown.getByText(/certificate until/)).toBeInTheDocument();
+    expect(screen.getAllByText(/certificate expired/)).toHaveLength(1);
     await user.click(shown.getByRole("button", { name: "Revoke" }));
     await user.click(within(await screen.findByRole("alertdialog")).getByRole("button", { name: "Revoke" }));
     await user.click(await shown.findByRole("button", { name: "Remove" }));

@@ -64,10 +64,9 @@ const SECONDS: Record<(typeof SPANS)[number], number> = {
 /**
  * Returns the filters as query parameters. A time range begins at a whole minute, so that all pages have the same one.
  */
-export function queryParams(
-  { view: _view, open: _open, paused: _paused, last, since, ...filters }: RequestsSearch,
-  now: number,
-) {
+export function queryParams(search: RequestsSearch, now: number) {
+  // Read again: the address of a page may have parameters of other pages, which the API refuses.
+  const { view: _view, open: _open, paused: _paused, last, since, ...filters } = readRequestsSearch({ ...search });
   const minute = Math.floor(now / 60_000) * 60_000;
   return { ...filters, since: last ? new Date(minute - SECONDS[last] * 1000).toISOString() : since };
 }

@@ -14,7 +14,7 @@ import { Freshness } from "@/features/usage/usage-page";
 import { cn } from "@/lib/cn";
 import { day, milliseconds, number, plural, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
-import { daysOf, stepName } from "@/lib/time-range";
+import { daysOf, stepNote } from "@/lib/time-range";
 import { useNow } from "@/lib/use-now";
 import { lazyPart } from "@/lib/lazy-part";
 import { sloQuery } from "./queries";
@@ -88,11 +88,7 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
 function Latencies({ slo, range }: { slo: SloReport; range: TimeRange }) {
   const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.query));
   return (
-    <Card
-      aria-label="Latency over time"
-      title="Latency over time"
-      note={data && `Each step is ${stepName(data.step_s)}. Drag over a chart to zoom.`}
-    >
+    <Card aria-label="Latency over time" title="Latency over time" note={data && stepNote(data.step_s)}>
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <Skeleton className="m-4 h-44" />}
       {data && (

@@ -13,7 +13,7 @@ import { RelativeTime } from "@/components/relative-time";
 import { useTenant } from "@/features/session/queries";
 import { deviceTime, money, percent, short } from "@/lib/format";
 import { snippet } from "@/lib/snippets";
-import { daysOf, type RangeQuery, stepName } from "@/lib/time-range";
+import { daysOf, type RangeQuery, stepNote } from "@/lib/time-range";
 import { useNow } from "@/lib/use-now";
 import { lazyPart } from "@/lib/lazy-part";
 import { Breakdown, Quiet } from "./breakdown";
@@ -137,11 +137,7 @@ function Report({ report, range, base_model, refused, onZoom, onZoomOut }: Repor
           note={currency ? "without storage" : "no prices set"}
         />
       </Stats>
-      <Card
-        title="Over time"
-        note={`Each step is ${stepName(report.step_s)}. Drag over a chart to zoom.`}
-        actions={<Freshness at={report.as_of} />}
-      >
+      <Card title="Over time" note={stepNote(report.step_s)} actions={<Freshness at={report.as_of} />}>
         <Suspense fallback={<Skeleton className="m-4 h-96" />}>
           <SeriesCharts report={report} refused={refused} onZoom={onZoom} onZoomOut={onZoomOut} />
         </Suspense>

@@ -99,7 +99,7 @@ class AdapterNotFoundError(NotFoundError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f'There is no adapter "{name}" in this tenant.',
-            "Check the name; GET adapters lists the adapters.",
+            "Check the name. GET adapters lists the adapters.",
             code="adapter_not_found",
             param="name",
         )

@@ -28,7 +28,7 @@ class TenantNotFoundError(NotFoundError):
     def __init__(self, slug: str) -> None:
         super().__init__(
             f'You are not a member of a tenant called "{slug}".',
-            "Check the tenant's short name; GET /api/session lists yours.",
+            "Check the tenant's short name. GET /api/session lists yours.",
             code="tenant_not_found",
         )
 
