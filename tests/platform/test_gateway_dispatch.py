@@ -91,7 +91,8 @@ class Around:
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="",
                                               principal=SimpleNamespace(tenant=ACME, api_key=None, user=None),
-                                              base_model_id=None, base_model="m", budgets=UNBUDGETED)  # fmt: skip
+                                              sleeper=None, base_model_id=None, base_model="m",
+                                              budgets=UNBUDGETED)  # fmt: skip
         self.admission.for_request = lambda _name: self.admission
 
     def expect(self, name: str, attempt: Any, reservation: Any) -> None:
@@ -127,7 +128,7 @@ class Around:
         )  # fmt: skip
         submit = pb.Submit(request_id=REQUEST, **asked)
         made = Dispatch(self, self.admission, context, submit, None)  # type: ignore[arg-type]
-        await made.send(self.admission.hosts, waits=True)
+        await made.begin(waits=True)
         return made
 
     def report(self, outcome: str, tokens: int = 0, code: str = "", name: str = REQUEST, **more: Any) -> None:
@@ -258,6 +259,117 @@ def test_a_host_that_does_not_come_back_is_waited_for_so_long(
         assert around.row() == ("failed", "engine_disconnected", 0, 2)
         assert list(around.tries) == [REQUEST]
         assert around.abandoned == [REQUEST]  # at once: its host may bring it up when it is back
+
+    run(go())
+
+
+DRAINING = HostError("draining", "This host is draining.", "")
+
+
+class Asleep(Around):
+    """A runtime whose only host of a base model that may sleep drains as the first request arrives."""
+
+    def __init__(self, settings: Any, monkeypatch: pytest.MonkeyPatch, wake_wait_s: float = 60.0) -> None:
+        super().__init__()
+        settings.LORIKEET = settings.LORIKEET.model_copy(update={"wake_wait_s": wake_wait_s, "host_return_s": 0.0})
+        monkeypatch.setattr(dispatch_module, "RETURN_PROBE_S", 0.01)
+        self.admission.hosts, self.admission.sleeper = ("a",), "m"
+        self.found.set()
+        self.fleet.accepts = lambda host, base: self.awake
+        self.awake = False
+
+    def refuse(self) -> None:
+        self.report("refused", code="draining")
+        self.streams[REQUEST].items.put_nowait(DRAINING)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_base_model_that_fell_asleep_is_woken_and_waited_for(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    async def go() -> None:
+        around = Asleep(settings, monkeypatch)
+        dispatch = await around.dispatch(streamed=streamed)
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        around.refuse()
+        await asyncio.sleep(0.05)
+        assert not reading.done() and list(around.tries) == [REQUEST]
+        around.awake = True
+        second = f"{REQUEST}.2"
+        while second not in around.streams:
+            await asyncio.sleep(0)
+        assert around.streams[second].host == "a"
+        for item in (Chunk(0, "one", 1), None):
+            around.streams[second].items.put_nowait(item)
+        around.report("finished", 1, name=second)
+        assert [chunk.text for chunk in await reading] == ["one"]
+        assert around.row() == ("finished", "", 5, 1)
+
+    run(go())
+
+
+@pytest.mark.parametrize("end", ["late", "aborted", "left"])
+def test_a_base_model_is_waited_for_so_long(settings: Any, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    async def go() -> None:
+        around = Asleep(settings, monkeypatch, wake_wait_s=0.1 if end == "late" else 60.0)
+        dispatch = await around.dispatch()
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        around.refuse()
+        await asyncio.sleep(0.05)
+        assert not reading.done()
+        if end == "left":
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            dispatch.close()
+        else:
+            if end == "aborted":
+                dispatch.abort()
+            with pytest.raises(HostError, match="draining"):
+                await reading
+        around.awake = True
+        await asyncio.sleep(0.05)
+        assert around.row() == ("refused", "draining", 0, 0)
+        assert list(around.tries) == [REQUEST]
+
+    run(go())
+
+
+def test_a_base_model_that_never_sleeps_is_not_waited_for(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        around = Asleep(settings, monkeypatch)
+        around.admission.sleeper = None
+        dispatch = await around.dispatch()
+        around.refuse()
+        async with asyncio.timeout(1):
+            with pytest.raises(HostError, match="draining"):
+                await anext(dispatch)
+
+    run(go())
+
+
+def test_a_host_that_went_to_sleep_before_the_request_was_sent_is_waited_for(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        around = Asleep(settings, monkeypatch)
+        submit = around.fleet.submit
+
+        async def is_away(*arguments: Any, **more: Any) -> Stream:
+            if not around.awake:
+                raise errors.unavailable("a")
+            return await submit(*arguments, **more)
+
+        around.fleet.submit = is_away
+        sending = asyncio.create_task(around.dispatch())
+        await asyncio.sleep(0.05)
+        assert not sending.done()
+        around.awake = True
+        await sending
+        assert around.streams[REQUEST].host == "a"
+
+        around.awake, around.admission.sleeper = False, None
+        with pytest.raises(HostError, match="engine_unavailable"):
+            await around.dispatch()
 
     run(go())
 

@@ -1,8 +1,8 @@
 """Dispatches one prompt of a client's request to a host, and to another host if that one fails.
 
 When a host drains, breaks or hangs, the next one continues after the tokens received so far: the caller sees a pause.
-If there is no other host, the request waits for a lost one, which may be restarted. Whatever the number of attempts,
-the request is one row of the ledger and settles its reservation once.
+If there is no other host, the request waits for a lost one, which may be restarted, or for one of a base model that
+sleeps. Whatever the number of attempts, the request is one row of the ledger and settles its reservation once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Hashable
+from collections.abc import AsyncIterator, Hashable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 HANG_PROBES = 4
 # Seconds between checks for another host while the request's host is silent.
 SILENCE_PROBE_S = 0.5
-# Seconds between checks for a host after the request's host was lost.
+# Seconds between checks for a host after the request's host was lost or went to sleep.
 RETURN_PROBE_S = 0.5
 RETRIES = Counter("lorikeet_request_retries", "Requests that were sent to another host, by why.", ["code"])
 
@@ -70,7 +71,7 @@ class Dispatch:
         self._runtime, self._admission, self._context = runtime, admission, context
         self._submit, self._reserved = submit, reserved
         self._so_far = AnswerSoFar(submit)
-        self._retries = RetryPolicy()
+        self._retries = RetryPolicy(may_sleep=admission.sleeper is not None)
         self._settlement = Settlement(runtime, admission, context, submit, self._so_far)
         schemas = context.schemas
         self._checks: AnswerChecks | None = None
@@ -264,6 +265,23 @@ class Dispatch:
         self._tried.append(stream.host)
         self._moves_to = ""  # it named the previous attempt's destination
 
+    async def begin(self, *, waits: bool) -> None:
+        """Send the request to its first host; wait for a host if the base model fell asleep after the admission.
+
+        Raises ``HostError`` if no host accepts it.
+        """
+        try:
+            await self.send(self._admission.hosts, waits=waits)
+        except HostError as failure:
+            retry = self._retries.retry(failure, 0)
+            if retry is None or not retry.waits:
+                raise
+            async for hosts in self._returned_hosts():
+                with suppress(HostError):
+                    await self.send(hosts, waits=waits)
+                    return
+            raise
+
     async def _send_without(self, failure: HostError) -> bool:
         """Send the request again without the parameter at fault, if it is one that the model's chat template may lack.
 
@@ -291,17 +309,25 @@ class Dispatch:
 
     async def _wait(self, failure: HostError) -> bool:
         """Wait for a restarted or a new host. Returns whether one accepted the request."""
-        fleet, base, lost = self._runtime.fleet, self._admission.base_digest, self._attempt
+        fleet, lost = self._runtime.fleet, self._attempt
         # Abandon it now: the journal of the returning host must not be recorded as the whole usage.
         self._runtime.usage.abandon(lost.stream.host, lost.stream.request_id, reported=lost.report is not None)
-        while self._retries.may_wait() and self._can_go_on:
-            await asyncio.sleep(RETURN_PROBE_S)
-            hosts = tuple(host for host in await self._hosts_now(()) if fleet.accepts(host, base))
+        async for hosts in self._returned_hosts():
             if await self._hand_over(failure, hosts):
                 return True
-            if self._began and hosts and not any(map(fleet.resumes, hosts)):
+            if self._began and not any(map(fleet.resumes, hosts)):
                 return False  # an older version of the engine, which cannot continue an answer
         return False
+
+    async def _returned_hosts(self) -> AsyncIterator[tuple[str, ...]]:
+        """Yield the hosts that accept the request, whenever there are some, as long as they may return or wake."""
+        fleet, base = self._runtime.fleet, self._admission.base_digest
+        while self._retries.may_wait() and self._can_go_on:
+            await asyncio.sleep(RETURN_PROBE_S)
+            # The query also records the demand for a base model that sleeps.
+            hosts = tuple(host for host in await self._hosts_now(()) if fleet.accepts(host, base))
+            if hosts:
+                yield hosts
 
     @property
     def _can_go_on(self) -> bool:

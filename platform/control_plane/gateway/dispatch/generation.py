@@ -239,7 +239,7 @@ async def begin(
             _address(submit, admission, background=batch)
             dispatch = Dispatch(runtime, admission, context, submit, generation.reserved)
             # Further prompts follow the first, whose output is not read before all are sent.
-            await dispatch.send(admission.hosts, waits=index == 0)
+            await dispatch.begin(waits=index == 0)
             if keeps_text:
                 dispatch.transcript = TranscriptBuffer(principal, submit, created_at)
             generation.add(dispatch)

@@ -31,10 +31,12 @@ class Retry:
 class RetryPolicy:
     """The failed attempts of one request."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_sleep: bool) -> None:
+        """``may_sleep``: whether hosts of the base model may be stopped while it is idle, and start on demand."""
+        self._may_sleep = may_sleep
         self._fruitless = 0  # attempts since the last output
         self._broken = 0
-        self._returns_until = 0.0  # monotonic time until which a lost host is waited for
+        self._returns_until = 0.0  # monotonic time until which a host is waited for
 
     def on_output(self) -> None:
         self._fruitless, self._returns_until = 0, 0.0
@@ -55,11 +57,14 @@ class RetryPolicy:
         return Retry(broken, fruitless, waits, waits or failure.code in STANDS_STILL, not uncounted)
 
     def may_wait(self) -> bool:
-        """Return whether a lost host may still return."""
+        """Return whether a host may still return or wake."""
         return time.monotonic() < self._returns_until
 
     def _may_return(self, failure: HostError, tokens: int) -> bool:
-        returns_s = config.current().host_return_s
-        if returns_s and (failure.code in LOST or (failure.code in NOT_BACK and tokens > 0)):
-            self._returns_until = self._returns_until or time.monotonic() + returns_s
+        settings = config.current()
+        # A host that is not there stays away if nothing of the request was lost with it, unless it starts on demand.
+        returns_s = settings.host_return_s if failure.code in LOST or tokens > 0 else 0.0
+        wakes_s = settings.wake_wait_s if self._may_sleep else 0.0
+        if failure.code in LOST | NOT_BACK and (wait_s := max(returns_s, wakes_s)):
+            self._returns_until = self._returns_until or time.monotonic() + wait_s
         return self.may_wait() and failure.code in LOST | NOT_BACK
