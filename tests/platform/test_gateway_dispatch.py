@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -370,6 +371,42 @@ def test_a_host_that_went_to_sleep_before_the_request_was_sent_is_waited_for(
         around.awake, around.admission.sleeper = False, None
         with pytest.raises(HostError, match="engine_unavailable"):
             await around.dispatch()
+
+    run(go())
+
+
+def test_a_host_that_returns_continues_what_an_alias_stands_for_no_longer(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version went live, or a canary ended, while the request ran."""
+    monkeypatch.setattr(dispatch_module, "RETURN_PROBE_S", 0.01)
+
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        version: Any = SimpleNamespace(adapter=SimpleNamespace(name="support"), number=1)
+        first = ResolvedModel(ModelKind.ADAPTER, version.adapter, version, "sha256:1", "support")
+        around.admission.hosts, around.admission.model = ("a",), first
+        dispatch = await around.dispatch()
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "half", 2, token_ids=[7, 8]))
+        assert [chunk.text for chunk in await anext(dispatch)] == ["half"]
+
+        async def now(principal: Any, name: str, *, wakes: bool) -> Any:
+            admission = SimpleNamespace(**vars(around.admission))
+            admission.model = replace(first, digest="sha256:1" if name == "support@v1" else "sha256:2")
+            admission.for_request = lambda _name: admission
+            return admission
+
+        around.admission_cache.admission = now
+        around.tries[REQUEST].lost(REQUEST)
+        around.streams[REQUEST].items.put_nowait(errors.disconnected("a"))
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        second = f"{REQUEST}.2"
+        async with asyncio.timeout(2):
+            while second not in around.streams:
+                await asyncio.sleep(0)
+        around.streams[second].items.put_nowait(Chunk(0, " whole", 1, token_ids=[9]))
+        assert [chunk.text for chunk in await reading] == [" whole"]
 
     run(go())
 

@@ -74,6 +74,12 @@ class ResolvedModel:
         return self.version.adapter_dtype if self.version else ""
 
     @property
+    def pinned_name(self) -> str:
+        """Name of this content, whatever becomes of the aliases."""
+        version = self.version
+        return f"{version.adapter.name}@v{version.number}" if version is not None else self.recorded_name
+
+    @property
     def recorded_name(self) -> str:
         """Name in the ledger: for a combination with its versions, which the ledger has nowhere else."""
         return combined_name(self.parts) if self.parts else self.display_name

@@ -215,7 +215,8 @@ class Dispatch:
             return None
         admission = self._admission
         cached = self._runtime.admission_cache.remembered(admission.principal, admission.model.display_name)
-        hosts = self._same(cached, admission.hosts)
+        fresh = self._same(cached) if cached is not None else None
+        hosts = admission.hosts if fresh is None else fresh
         so_far = self._so_far.tokens + stream.tokens
         return replace(open_request(submit, stream.host, hosts, so_far, lengths), name=engine_id)
 
@@ -358,20 +359,21 @@ class Dispatch:
 
     async def _hosts_now(self, otherwise: tuple[str, ...]) -> tuple[str, ...]:
         """Return the hosts that have the content now; `otherwise` if the query fails."""
-        admission, cache = self._admission, self._runtime.admission_cache
-        try:
-            fresh = await cache.admission(admission.principal, admission.model.display_name, wakes=False)
-        except (ApiError, LorikeetError, StorageError):
-            return otherwise
-        return self._same(fresh, otherwise)
+        principal, model = self._admission.principal, self._admission.model
+        for name in dict.fromkeys((model.display_name, model.pinned_name)):  # an alias may have moved meanwhile
+            try:
+                fresh = await self._runtime.admission_cache.admission(principal, name, wakes=False)
+            except (ApiError, LorikeetError, StorageError):
+                continue
+            if (hosts := self._same(fresh)) is not None:
+                return hosts
+        return otherwise
 
-    def _same(self, fresh: Admission | None, otherwise: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the hosts of a fresh admission, if it is for the same content as this request."""
-        if fresh is None:
-            return otherwise
+    def _same(self, fresh: Admission) -> tuple[str, ...] | None:
+        """Return the hosts of a fresh admission; None if it is for other content than this request."""
         fresh, admission = fresh.for_request(self._submit.request_id), self._admission
         same = fresh.model.digest == admission.model.digest and fresh.base_digest == admission.base_digest
-        return fresh.hosts if same else otherwise
+        return fresh.hosts if same else None
 
     def _others(self, hosts: tuple[str, ...], *, must_accept: bool, repeats: bool) -> tuple[str, ...]:
         """Return untried hosts; if there are none, with ``repeats`` any but the last, which may have been restarted."""
