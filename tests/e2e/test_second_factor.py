@@ -28,11 +28,12 @@ MEMBER = "ada@acme.example"
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
-@pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[WebProcess]:
+    """A web process of one test, whose second run must not find the factors that the first one has set up."""
     # Tests sign in more often than people.
     rates = {"LORIKEET_LOGIN_RATE": "200/min", "LORIKEET_LOGIN_ACCOUNT_RATE": "200/min"}
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", "", rates)
+    web = WebProcess(tmp_path / "web" / "var", "", rates)
     web.seed(adapters=False)
     web.start()
     yield web

@@ -183,14 +183,13 @@ async def stage(host: HostServer, folder: Path) -> str:
 
 
 async def compared(host: HostServer, digest: str, own: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
-    """As the platform asks: again, as long as it is pending."""
-    for _ in range(2000):
-        reply = await host.resident_adapters.probe(digest, 60, own)
+    """Probe as the platform does: again, as long as it is pending. The engine ends a comparison that takes too long."""
+    while True:
+        reply = await host.resident_adapters.probe(digest, 600, own)
         assert not reply.HasField("error"), reply.error
         if reply.effect.agreement.outcome != pb.Agreement.PENDING:
             return reply.effect
         await asyncio.sleep(0.01)
-    raise AssertionError("it stays pending")
 
 
 def scaled(folder: Path, factor: float, **config: Any) -> Path:
@@ -309,7 +308,7 @@ async def test_it_waits_for_nobody_and_makes_way_for_requests(tmp_path: Path, mo
     monkeypatch.setattr("lora_engine.server.adapter_probes.MOMENT_S", 0.0)
     async with running(settings(DEMO / "model", tmp_path / "data", pool_mb=0)) as host:
         digest = await stage(host, PIRATE)
-        first = (await host.resident_adapters.probe(digest, 60)).effect
+        first = (await host.resident_adapters.probe(digest, 600)).effect
         assert (first.verdict, first.agreement.outcome) == (pb.AdapterEffect.ACTS, pb.Agreement.PENDING)
         sampling = pb.Sampling(max_tokens=100, ignore_eos=True)
         host.requests.submit(ClientSession(), pb.Submit(request_id="r", text="Once", tenant="acme", sampling=sampling))
@@ -319,4 +318,4 @@ async def test_it_waits_for_nobody_and_makes_way_for_requests(tmp_path: Path, mo
         assert not host._agreement._known  # type: ignore[union-attr]
         while not host.requests.idle:
             await asyncio.sleep(0.01)
-        await host.resident_adapters.probe(digest, 60)  # and a host that stops in the middle of one stops at once
+        await host.resident_adapters.probe(digest, 600)  # and a host that stops in the middle of one stops at once

@@ -494,16 +494,19 @@ async def test_heartbeats_tell_which_prompts_are_cached_to_those_that_ask(client
     asked = text_request("a long prompt, " * 40)
     async with client.session() as session:
         await session.run(asked)
-    known, request = KnownPrefixes(), pb.WatchRequest(interval_ms=300, load_every_ms=100, prefixes=True)
+    # All but the first are heartbeats of the load, however slowly this test reads them.
+    known, request = KnownPrefixes(), pb.WatchRequest(interval_ms=600_000, load_every_ms=100, prefixes=True)
     statuses = aiter(client.stub.Watch(request, metadata=client.metadata))
     known.observe(await anext(statuses))
     assert known.share(prefix_marks(asked)) > 0.6
     later = text_request("another one, " * 40)
     async with client.session() as session:
         await session.run(later)
-    load = await anext(statuses)
-    assert load.load_only and not known.share(prefix_marks(later))
-    known.observe(load)
+    assert not known.share(prefix_marks(later))
+    while not known.share(prefix_marks(later)):
+        load = await anext(statuses)
+        assert load.load_only
+        known.observe(load)
     assert known.share(prefix_marks(later)) > 0.6 and known.share(prefix_marks(asked)) > 0.6
     status = await client.status()
     assert not status.prefixes and not status.prefixes_kept
@@ -511,7 +514,7 @@ async def test_heartbeats_tell_which_prompts_are_cached_to_those_that_ask(client
 
 async def test_a_host_that_keeps_no_prefixes_tells_none(client, engine):
     engine.cached_tokens = None
-    request = pb.WatchRequest(interval_ms=300, load_every_ms=100, prefixes=True)
+    request = pb.WatchRequest(interval_ms=600_000, load_every_ms=100, prefixes=True)
     statuses = aiter(client.stub.Watch(request, metadata=client.metadata))
     await anext(statuses)
     async with client.session() as session:
