@@ -1,11 +1,12 @@
-"""Python processes as forks of one that has loaded Django, or torch, and the rest: that is two thirds of a start.
+"""Python processes as forks of one that has loaded the platform, or torch: that is nine tenths of a start.
 
-Nothing of ours is loaded before the fork, since it would read its settings from the environment then. How the product
-itself starts is what `launched.py` and `test_topology.py` see.
+Of the platform, Django's settings are read anew after the fork (`loaded_platform.py`); nothing of the engine is loaded
+before. How the product itself starts is what `launched.py` and `test_topology.py` see.
 """
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import runpy
@@ -21,24 +22,31 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import IO
 
-# Of what a web process loads, what needs no settings.
+# Modules that a web process loads while it starts, or later.
 PRELOADED = [
     "botocore.auth", "botocore.endpoint", "celery.app.amqp", "celery.apps.worker", "celery.backends.redis",
-    "celery.beat", "celery.fixups.django", "channels.generic.websocket", "channels.layers", "channels_redis.core",
-    "django.contrib.postgres.fields", "django.contrib.sessions.backends.base", "django.core.cache.backends.redis",
-    "django.core.handlers.asgi", "django.core.mail", "django.core.management.base", "django.core.serializers.json",
-    "django.db.backends.postgresql.base", "django.db.backends.sqlite3.base", "django.db.migrations.autodetector",
-    "django.db.models", "django.forms", "django.template.backends.django", "django.test.signals", "django.urls",
-    "django.views.generic", "google.protobuf.json_format", "grpc.aio", "httpx", "jinja2.sandbox", "joserfc.jwt",
-    "kombu.transport.memory", "kombu.transport.redis", "numpy.typing", "obstore.store", "prometheus_client",
-    "psycopg_pool", "pydantic_settings", "requests", "rest_framework.exceptions", "rest_framework.serializers",
+    "celery.beat", "celery.concurrency.thread", "celery.fixups.django", "celery.worker.autoscale",
+    "celery.worker.components", "celery.worker.consumer", "celery.worker.control", "celery.worker.loops",
+    "celery.worker.strategy", "channels.generic.websocket", "channels.layers", "channels_redis.core",
+    "django.contrib.postgres.fields", "django.contrib.sessions.backends.base", "django.contrib.sessions.serializers",
+    "django.core.cache.backends.locmem", "django.core.cache.backends.redis", "django.core.handlers.asgi",
+    "django.core.mail", "django.core.management.base", "django.core.management.commands.migrate",
+    "django.core.serializers.json", "django.db.backends.postgresql.base", "django.db.backends.sqlite3.base",
+    "django.db.migrations.autodetector", "django.db.models", "django.forms", "django.middleware.clickjacking",
+    "django.middleware.common", "django.middleware.security", "django.template.backends.django",
+    "django.templatetags.cache", "django.templatetags.l10n", "django.templatetags.tz", "django.test.signals",
+    "django.urls", "django.views.defaults", "django.views.generic", "google.protobuf.json_format", "grpc.aio", "httpx",
+    "jinja2.sandbox", "joserfc.jwt", "kombu.transport.memory", "kombu.transport.redis", "numpy.typing", "obstore.store",
+    "prometheus_client", "psycopg_pool", "pydantic_settings", "requests", "rest_framework.exceptions",
+    "rest_framework.serializers", "uvicorn.lifespan.on", "uvicorn.loops.uvloop",
     "uvicorn.protocols.websockets.websockets_sansio_impl", "uvloop", "whitenoise.middleware", "yaml",
 ]  # fmt: skip
-# The same of an engine.
+# Modules of others that an engine loads.
 PRELOADED_BY_ENGINES = [
     "concurrent.futures.thread", "email.message", "google.protobuf.text_format", "grpc.aio", "jinja2.sandbox",
     "numpy.typing", "tokenizers", "torch", "torch.distributed", "torch.multiprocessing", "urllib.request",
 ]  # fmt: skip
+PLATFORM = "lorikeet_testing.loaded_platform"
 FROZEN = "lorikeet_testing.frozen"
 _forks = multiprocessing.get_context("forkserver")
 _servers: dict[bool, forkserver.ForkServer] = {}
@@ -49,7 +57,7 @@ def _server(*, engine: bool) -> forkserver.ForkServer:
     """Return the process that forks: of an engine, or of anything else. Its first use starts it."""
     if engine not in _servers:
         _servers[engine] = forkserver.ForkServer()
-        _servers[engine].set_forkserver_preload([*(PRELOADED_BY_ENGINES if engine else PRELOADED), FROZEN])
+        _servers[engine].set_forkserver_preload([*(PRELOADED_BY_ENGINES if engine else [*PRELOADED, PLATFORM]), FROZEN])
         paths = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
         try:
@@ -134,6 +142,8 @@ def _run(command: list[str], env: dict[str, str], folder: Path, log: str, errors
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
+    if PLATFORM in sys.modules:
+        importlib.import_module(PLATFORM).use_environment()
     # The paths by which a new interpreter would look for modules before it looks for others.
     sys.path[:0] = ["", *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
     for stream, file in ((sys.stdout, log), (sys.stderr, errors)):
