@@ -15,6 +15,7 @@ from control_plane.billing.reports import exports, tasks
 from control_plane.billing.reports.models import Cadence, Export, ExportPart, ExportSchedule
 from control_plane.billing.usage.aggregation import aggregate
 from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.models import Watermark
 from control_plane.billing.usage.sums import Span
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
@@ -110,6 +111,12 @@ def test_the_last_whole(cadence: Cadence, now: date, span: Span) -> None:
     assert exports.last_whole(cadence, now) == span
 
 
+def _read_to(day: date, after: timedelta) -> None:
+    Watermark.objects.update_or_create(
+        pk=1, defaults={"checked_at": datetime(day.year, day.month, day.day, tzinfo=UTC) + after}
+    )
+
+
 def test_standing_orders(acme: Any, queue: Any, committing: Any) -> None:
     path = acme.path("export-schedules")
     for _ in range(2):
@@ -119,6 +126,10 @@ def test_standing_orders(acme: Any, queue: Any, committing: Any) -> None:
     next_month = (made.replace(day=1) + timedelta(days=32)).replace(day=1)
     with committing():
         assert exports.run_schedules(made) == 0, "the month before was over before it was asked for"
+        assert exports.run_schedules(next_month) == 0, "the rollups do not reach the end of the month"
+        _read_to(next_month, timedelta(minutes=59))
+        assert exports.run_schedules(next_month) == 0, "requests from before midnight may still run"
+        _read_to(next_month, timedelta(hours=1))
         assert exports.run_schedules(next_month) == 1
         assert exports.run_schedules(next_month + timedelta(days=5)) == 0
     export = Export.objects.get()

@@ -23,7 +23,7 @@ from control_plane.billing.reports.models import Grain
 from control_plane.billing.reports.usage_csv import PAGE, UsageTable
 from control_plane.billing.usage.aggregation import aggregate
 from control_plane.billing.usage.counters import Counts
-from control_plane.billing.usage.models import DailyTotals, DailyUsage, OverallTotals, StorageDay
+from control_plane.billing.usage.models import DailyTotals, DailyUsage, OverallTotals, StorageDay, Watermark
 from control_plane.billing.usage.rollup_check import differences
 from control_plane.billing.usage.sums import Span, summed, today
 from control_plane.core.errors import LorikeetError
@@ -92,6 +92,8 @@ def test_a_statement_line_by_line(acme: Any, globex: Any) -> None:
     ]
     assert statement["total_micros"] == 1_700_001
     assert (statement["currency"], statement["complete"]) == ("USD", True)
+    Watermark.objects.update(checked_at=at(31, 23))
+    assert acme.client().get(acme.path("statement?month=2026-05")).json()["complete"] is False, "rollups are behind"
     assert [line["last"] for line in statement["lines"]][3:5] == ["2026-05-10", "2026-05-31"]
 
 

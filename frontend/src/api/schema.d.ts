@@ -2316,7 +2316,7 @@ export type StagingWait = "slot" | "host_offline" | "host_cordoned" | "retry";
 export type Statement = {
     /** Format: date-time */
     as_of: string | null;
-    /** @description The month is over. */
+    /** @description The month is over, and all its usage is in the sums. */
     complete: boolean;
     /** @description Null = there were no prices. */
     currency: string | null;

@@ -24,10 +24,10 @@ from control_plane.billing.prices.money import tokens_cost
 from control_plane.billing.prices.periods import BillingPeriod, period_of, periods
 from control_plane.billing.quotas.limiter_interface import EPOCH, BudgetPeriod, Scope, Spent
 from control_plane.billing.quotas.models import AtLimit, Budget, BudgetSpan
-from control_plane.billing.quotas.queries import OF_TENANT, ledger_mark, midnight
+from control_plane.billing.quotas.queries import OF_TENANT, ledger_mark
 from control_plane.billing.usage.counters import ReportedCounts
 from control_plane.billing.usage.models import DailyTotals, DailyUsage, UsageEvent
-from control_plane.billing.usage.sums import cost_of, summed
+from control_plane.billing.usage.sums import cost_of, midnight, summed
 from control_plane.core.errors import LorikeetError
 from control_plane.core.writes import announce
 from control_plane.identity.access.actor import Actor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from control_plane.billing.limits.models import LimitSet
 from control_plane.billing.limits.values import UNLIMITED, Limits
 from control_plane.billing.quotas.limiter_interface import EPOCH, BudgetPeriod, Scope, Spent
 from control_plane.billing.usage.models import DailyTotals, DailyUsage, UsageEvent, Watermark
+from control_plane.billing.usage.sums import midnight
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 
@@ -82,10 +83,6 @@ def _spent(tenant_id: UUID | str, scopes: Sequence[str], first: date, day: date,
         _add_tokens(spent, of_all, Q(start=day), "tenant_id", OF_TENANT)
         _add_tokens(spent, fresh, Q(created_at__gte=today), "tenant_id", OF_TENANT)
     return [Spent(scope, spent[scope]["day"], spent[scope]["month"]) for scope in scopes]
-
-
-def midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def _add_tokens(

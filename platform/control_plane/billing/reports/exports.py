@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from control_plane.billing.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
 from control_plane.billing.reports.usage_csv import UsageTable, require_kept
-from control_plane.billing.usage.sums import Span
+from control_plane.billing.usage.sums import Span, is_settled
 from control_plane.console.webhooks.events import publish
 from control_plane.console.webhooks.models import EventType
 from control_plane.core.errors import LorikeetError
@@ -96,6 +96,8 @@ def _request_due(schedule: ExportSchedule, now: date) -> bool:
     span = last_whole(Cadence(schedule.cadence), now)
     if span.last < schedule.created_at.date():
         return False  # the period ended before the schedule was made
+    if not is_settled(span.last):
+        return False  # the file is written once: it would lack what is not in the rollups yet
     with transaction.atomic():
         export, created = Export.objects.for_tenant(schedule.tenant).get_or_create(
             schedule=schedule,

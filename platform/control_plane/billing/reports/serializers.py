@@ -39,7 +39,7 @@ class StatementSerializer(serializers.Serializer[Any]):
     month = serializers.CharField()
     currency = serializers.CharField(allow_null=True, help_text="Null = there were no prices.")
     as_of = serializers.DateTimeField(allow_null=True)
-    complete = serializers.BooleanField(help_text="The month is over.")
+    complete = serializers.BooleanField(help_text="The month is over, and all its usage is in the sums.")
     lines = StatementLineSerializer(many=True)
     total_micros = serializers.IntegerField()
 

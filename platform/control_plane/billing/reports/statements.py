@@ -15,7 +15,7 @@ from control_plane.billing.prices.models import PriceVersion
 from control_plane.billing.prices.money import micros, storage_micros
 from control_plane.billing.prices.periods import BillingPeriod, currency_of, periods
 from control_plane.billing.usage.models import DailyUsage, StorageDay
-from control_plane.billing.usage.sums import Span, UsageSums, as_of, priced, today
+from control_plane.billing.usage.sums import Span, UsageSums, as_of, is_settled, priced
 from control_plane.core.errors import LorikeetError
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.tenants.models import Tenant
@@ -60,7 +60,7 @@ def statement(tenant: Tenant, month: str) -> dict[str, Any]:
         "month": month,
         "currency": currency_of(billing_periods),
         "as_of": as_of(),
-        "complete": today() > span.last,
+        "complete": is_settled(span.last),
         "lines": sorted(lines, key=lambda line: (line.base_model is not None, line.base_model or "", line.first)),
         "total_micros": sum(line.amount_micros for line in lines),
     }

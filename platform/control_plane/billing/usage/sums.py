@@ -155,6 +155,22 @@ def as_of() -> datetime | None:
     return Watermark.objects.values_list("checked_at", flat=True).first()
 
 
+# Time after the end of a day until its usage counts as complete: requests are dated by when they came in, and are in
+# the ledger only when they end, or when the journal of a host that was away has been collected.
+SETTLED_AFTER = timedelta(hours=1)
+
+
+def is_settled(last: date) -> bool:
+    """Return True once the rollups hold the usage of all days up to `last` (UTC)."""
+    read_to = as_of()
+    return read_to is not None and read_to >= midnight(last + timedelta(days=1)) + SETTLED_AFTER
+
+
+def midnight(day: date) -> datetime:
+    """Return the start of a day, UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
 def overall(span: Span) -> tuple[QuerySet[OverallTotals] | QuerySet[DailyTotals], Latencies]:
     """Return rows that add up to all tenants' totals and latencies: the tenants', while the overall are behind."""
     if Watermark.objects.exclude(overall_event_id=F("event_id")).exists():
