@@ -45,15 +45,26 @@ UNITS = ("tests/scripts", "tests/fuzz", "tests/engine")
 PLATFORM = ("tests/platform", "tests/attack", "tests/operations")
 # Tests that load torch, which takes longer than most files' tests and would happen in each of the platform's workers.
 WITH_TORCH = tuple(f"tests/attack/test_{name}.py" for name in ("adapter_peers", "open_ports", "poisoned_pools"))
-# Costly tests of the engine that neither measure time nor wait: answers against transformers and peft.
-ENGINE_ANSWERS = tuple(
-    f"tests/engine/test_{name}.py"
-    for name in (
-        "activated_lora", "adapter_embedding_layers", "adapter_kinds", "agreement_with_transformers",
-        "combined_adapters", "configurations", "deterministic", "draft_head", "embedding_layer_combinations",
-        "expert_adapters", "expert_residency", "experts", "fp8_adapters", "fp8_experts", "fp8_weights", "gpt_oss",
-        "hybrid_models", "merge_policies", "mixed_graphs", "model_shapes", "planning", "symmetric_sums",
-    )
+# Tests of the engine that neither measure time nor wait, by file or folder: answers, policies, and all files that import
+# transformers or peft, which would take three seconds in each worker of the units.
+ENGINE_ANSWERS = (
+    "tests/engine/scheduling",
+    *(
+        f"tests/engine/{name}.py"
+        for name in (
+            "peft_format/test_multiplied_out", "peft_format/test_patterns", "peft_format/test_properties",
+            "server/test_base_agreement", "test_activated_lora", "test_adapter_embedding_layers", "test_adapter_kinds",
+            "test_agreement_with_transformers", "test_changed_base", "test_combined_adapters", "test_configurations",
+            "test_dead_ends", "test_demo_model", "test_deterministic", "test_draft_head",
+            "test_embedding_layer_combinations", "test_expert_adapters", "test_expert_residency", "test_experts",
+            "test_fp8_adapters", "test_fp8_experts", "test_fp8_kv_cache", "test_fp8_shapes", "test_fp8_weights",
+            "test_gpt_oss", "test_graph_shapes", "test_hybrid_models", "test_json_schema_suite", "test_lookahead",
+            "test_merge_policies", "test_mixed_graphs", "test_model_shapes", "test_mtp", "test_older_peft",
+            "test_planning", "test_resumed_answers", "test_sampling", "test_scheduling_with_fake_model",
+            "test_schema_rewriting", "test_speculation", "test_speculation_with_states", "test_symmetric_sums",
+            "text/test_chat_template", "text/test_fill_in_middle", "text/test_real_templates",
+        )
+    ),
 )  # fmt: skip
 CPU_BOUND = ("tests/contract", "tests/kernels", *ENGINE_ANSWERS, *WITH_TORCH)
 # Its collection makes cases from the schema, which takes seven seconds in each process: it runs in one.

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import torch
 from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
-from peft import PeftModel
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -29,6 +28,7 @@ Question = tuple[str, tuple[int, ...]]  # adapter, prompt
 
 def references(folder: Path, adapters: dict[str, Adapter], questions: list[Question]) -> dict[Question, list[int]]:
     """Greedy answers by transformers + peft in float64, so that rounding is all on our side."""
+    from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)

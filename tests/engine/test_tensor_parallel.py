@@ -27,7 +27,6 @@ from lorikeet_testing.mtp_layers import add_mtp
 from lorikeet_testing.ranks import Run, answers, led, on_ranks, recorded
 from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, pack_for, save_adapter, save_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -169,6 +168,8 @@ def test_hybrids_that_cannot_be_split_are_refused_before_they_are_loaded(
 
 def on_experts(case: Case) -> dict[str, Adapter]:
     """Adapters on all experts, which every rank has by inner features, and on routers, which it has in full."""
+    from transformers import AutoModelForCausalLM  # slow to import, also for workers that run no test of this file
+
     model = AutoModelForCausalLM.from_pretrained(case.model, dtype=torch.float32)
     forms = {f"experts-{form}": form for form in ("parameters", "shared")}
     adapters = {
@@ -562,6 +563,8 @@ def test_rank_0_drafts_with_a_head_what_one_rank_drafts(
     settings: dict[str, Any] = {"pool_mb": 8, "page_tokens": 4, "step_tokens": 64, "threads": 1}
     settings |= {"speculation": "mtp", "data_dir": tmp_path}
     if form is None:
+        from transformers import AutoModelForCausalLM
+
         add_mtp(case.model, AutoModelForCausalLM.from_pretrained(case.model))
     else:
         head = save_head(tmp_path / "head", 64, VOCAB, **form)
