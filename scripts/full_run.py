@@ -45,8 +45,8 @@ UNITS = ("tests/scripts", "tests/fuzz", "tests/engine")
 PLATFORM = ("tests/platform", "tests/attack", "tests/operations")
 # Tests that load torch, which takes longer than most files' tests and would happen in each of the platform's workers.
 WITH_TORCH = tuple(f"tests/attack/test_{name}.py" for name in ("adapter_peers", "open_ports", "poisoned_pools"))
-# Tests of the engine that neither measure time nor wait, by file or folder: answers, policies, and all files that import
-# transformers or peft, which would take three seconds in each worker of the units.
+# Tests of the engine that neither measure time nor wait, by file or folder: answers, policies, and all files that
+# import transformers or peft, which would take three seconds in each worker of the units.
 ENGINE_ANSWERS = (
     "tests/engine/scheduling",
     *(
