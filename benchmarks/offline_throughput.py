@@ -82,6 +82,7 @@ CASES = {
         Case("base lora off", 0),
         Case("base lora on", 0),
         Case("1 adapter", 1),
+        Case("4 mixed", 4),
         Case("8 mixed", 8),
         Case("32 mixed", 32),
         Case("64 mixed", 64),
@@ -173,11 +174,11 @@ def noise(count: int, *, fp8: bool = False) -> torch.Tensor:
     return _noise[fp8][:count]
 
 
-def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int) -> dict[str, Any]:
+def run_case(engine: Engine, source: LoadedAdapters, case: Case, requests: int, expert_rank: int = 0) -> dict[str, Any]:
     rnd = random.Random(case.name)
     digests = []
     for index in range(case.adapters):
-        packed = random_adapter(engine, index, case.ranks[index % len(case.ranks)], case.targets)
+        packed = random_adapter(engine, index, case.ranks[index % len(case.ranks)], case.targets, expert_rank)
         source.add(packed)
         digests.append(packed.digest)
     vocab = engine.model_config.vocab_size
@@ -237,6 +238,7 @@ def main() -> None:
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--deterministic", action="store_true")
+    parser.add_argument("--expert-rank", type=int, default=0, help="of adapters on all experts, too; 0: none")
     parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
     arguments = parser.parse_args()
     source = LoadedAdapters()
@@ -251,17 +253,19 @@ def main() -> None:
     started = time.perf_counter()
     engine = build_engine(arguments.model, config, source)
     print(f"engine up in {time.perf_counter() - started:.1f} s: {engine.describe()}", flush=True)
-    run_case(engine, source, Case("warm-up", 4), 32)
+    run_case(engine, source, Case("warm-up", 4), 32, arguments.expert_rank)
     while engine.use_idle_time():
         """Every graph is there before anything is measured."""
     if arguments.profile:
-        profile(engine, source, CASES[arguments.cases[0]])
+        profile(engine, source, CASES[arguments.cases[0]], arguments.expert_rank)
     system = system_name(arguments.quantization, arguments.kv_cache_dtype, arguments.adapter_dtype)
     if arguments.deterministic:
         system += ", deterministic"
     if arguments.tensor_parallel > 1:
         system += f", {arguments.tensor_parallel} GPUs"
     sizes = {"requests": arguments.requests, "step_tokens": config.max_step_tokens}
+    if arguments.expert_rank:
+        sizes["expert_rank"] = arguments.expert_rank
     rows = Rows(arguments.out, "W1", arguments.model, **sizes, max_running=arguments.max_running)
     if isinstance(engine.runner, GraphRunner):
         rows.add("decode graphs", "kept", engine.runner.graphs.kept_bytes / 2**20, "MiB", None, system)
@@ -270,7 +274,7 @@ def main() -> None:
     for name in arguments.cases:
         case = CASES[name]
         requests = max(arguments.requests, case.adapters if not case.uniform else 0)
-        runs = [run_case(engine, source, case, requests) for _ in range(arguments.repeats)]
+        runs = [run_case(engine, source, case, requests, arguments.expert_rank) for _ in range(arguments.repeats)]
         runs.sort(key=lambda run: run["requests_per_s"])
         result = runs[len(runs) // 2]
         each = [round(run["requests_per_s"], 2) for run in runs]
@@ -278,9 +282,9 @@ def main() -> None:
         rows.add(name, "requests_per_s", result["requests_per_s"], "1/s", None, system, settings)
 
 
-def profile(engine: Engine, source: LoadedAdapters, case: Case) -> None:
+def profile(engine: Engine, source: LoadedAdapters, case: Case, expert_rank: int) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
-        run_case(engine, source, case, 300)
+        run_case(engine, source, case, 300, expert_rank)
     print(prof.key_averages().table(sort_by="cuda_time_total", row_limit=22, max_name_column_width=60))
 
 
