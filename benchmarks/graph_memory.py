@@ -28,7 +28,7 @@ from lora_engine.request import GenerationRequest, SamplingParams
 
 
 def figures(engine: Engine) -> dict[str, float]:
-    """Return the graphs of rank 0 and its device's memory, in MiB."""
+    """Return the number of graphs of rank 0 and the use of its device's memory, in MiB."""
     assert isinstance(engine.runner, GraphRunner)
     graphs, device = engine.runner.graphs, engine.pool.data.device
     free, total = torch.cuda.mem_get_info(device)

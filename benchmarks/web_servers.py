@@ -114,7 +114,7 @@ def _answers(port: int) -> bool:
 
 
 def ask(port: int, limit_s: float) -> float | None:
-    """Seconds until an answer began; None if none came in time."""
+    """Return the seconds until an answer of the server began; None if none began in time."""
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), timeout=limit_s) as client:
         client.sendall(SMALL)

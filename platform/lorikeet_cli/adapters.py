@@ -10,7 +10,7 @@ from lorikeet_cli.client import Client
 from lorikeet_cli.commands import VERSION, Commands, list_options
 from lorikeet_cli.effect import dtypes_text
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import Output, part_note, say, size, table
+from lorikeet_cli.output import Output, moment, part_note, say, size, table
 
 STATUSES = ("empty", "validated", "staging", "ready", "failed", "archived")
 _NAME = "an adapter like support, or one of its versions like support@v7"
@@ -99,7 +99,9 @@ def _versions(client: Client, name: str) -> Output:
 
 def _archived(args: Namespace, client: Client) -> Output:
     adapters, total = client.rows("archived-adapters", limit=args.limit, search=args.search)
-    rows = [[each["name"], each["versions_count"], each["archived_at"][:19], each["kept_until"]] for each in adapters]
+    rows = [
+        [each["name"], each["versions_count"], moment(each["archived_at"]), each["kept_until"]] for each in adapters
+    ]
     part_note(adapters, total)
     return Output(adapters, table(["adapter", "versions", "archived", "deleted at"], rows))
 

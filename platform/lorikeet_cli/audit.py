@@ -7,7 +7,7 @@ from typing import Any
 
 from lorikeet_cli.client import Client
 from lorikeet_cli.commands import FILE, Commands, list_options
-from lorikeet_cli.output import Output, say, table, write
+from lorikeet_cli.output import Output, moment, say, table, write
 
 # Events of one request for the log: the server's maximum.
 _PAGE = 200
@@ -49,7 +49,7 @@ def audit(args: Namespace, client: Client) -> Output:
     if before is not None:
         say("There are older events; --limit N or --all shows more.")
     rows = [
-        [each["created_at"][:19], each["actor"]["label"], each["action"], each["target"]["label"], _detail(each)]
+        [moment(each["created_at"]), each["actor"]["label"], each["action"], each["target"]["label"], _detail(each)]
         for each in events
     ]
     return Output(events, table(["time", "who", "action", "of", "detail"], rows))

@@ -11,7 +11,7 @@ from lorikeet_cli.commands import BATCH_TIMEOUT_S, FILE, KEY, Commands, list_act
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.forms import file_part, send_form
 from lorikeet_cli.keys import key_option
-from lorikeet_cli.output import Output, ProgressBar, part_note, say, size, table, write
+from lorikeet_cli.output import Output, ProgressBar, moment, part_note, say, size, table, write
 from lorikeet_cli.waiting import Wait
 
 ENDPOINTS = ("chat/completions", "completions", "embeddings")
@@ -54,7 +54,7 @@ def add_commands(commands: Commands) -> None:
 def batches(args: Namespace, client: Client) -> Output:
     batches, total = client.rows("batches", limit=args.limit, search=args.search)
     rows = [
-        [each["id"], each["state"], _progress(each), each["endpoint"], each["key"], each["created_at"][:19]]
+        [each["id"], each["state"], _progress(each), each["endpoint"], each["key"], moment(each["created_at"])]
         for each in batches
     ]
     part_note(batches, total)

@@ -52,9 +52,12 @@ class CliError(Exception):
         if not isinstance(error, dict):
             fix = "Check the address: is it a Lorikeet server's?"
             return cls(f"The server answered {status}.", fix, code=f"http_{status}", exit_code=exit_code)
+        fix = str(error.get("fix") or "")
+        message = str(error.get("message") or f"The server answered {status}.")
         return cls(
-            str(error.get("message") or f"The server answered {status}."),
-            str(error.get("fix") or ""),
+            # Errors of /v1 have the fix in the message too, as OpenAI's clients show nothing else.
+            message.removesuffix(f" {fix}"),
+            fix,
             code=str(error.get("code") or f"http_{status}"),
             param=str(error.get("param") or ""),
             request_id=str(error.get("request_id") or ""),

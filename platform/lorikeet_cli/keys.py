@@ -10,7 +10,7 @@ from typing import Any
 from lorikeet_cli.client import Client
 from lorikeet_cli.commands import Commands, list_actions, positive, searched
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import Output, part_note, say, table
+from lorikeet_cli.output import Output, moment, part_note, say, table
 
 SCOPES = ("infer", "adapters.write", "view")
 _KEY = ("key", "its name, or lk_<prefix>")
@@ -44,7 +44,7 @@ def keys(args: Namespace, client: Client) -> Output:
             f"lk_{key['prefix']}_…",
             _state(key),
             ", ".join(key["scopes"]),
-            (key["last_used_at"] or "never")[:19],
+            moment(key["last_used_at"]) if key["last_used_at"] else "never",
         ]
         for key in keys
     ]

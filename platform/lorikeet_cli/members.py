@@ -9,7 +9,7 @@ from typing import Any
 from lorikeet_cli.client import Client
 from lorikeet_cli.commands import Commands, list_actions, list_options, searched
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import Output, part_note, say, table
+from lorikeet_cli.output import Output, moment, part_note, say, table
 
 ROLES = ("owner", "admin", "developer", "viewer")
 _EMAIL = ("email", "the address of an account")
@@ -61,7 +61,7 @@ def remove(args: Namespace, client: Client) -> Output:
 
 def invitations(args: Namespace, client: Client) -> Output:
     invitations, total = client.rows("invitations", limit=args.limit)
-    rows = [[each["email"], each["role"], each["invited_by"] or "", each["expires_at"][:19]] for each in invitations]
+    rows = [[each["email"], each["role"], each["invited_by"] or "", moment(each["expires_at"])] for each in invitations]
     part_note(invitations, total)
     return Output(invitations, table(["address", "role", "invited by", "expires"], rows))
 

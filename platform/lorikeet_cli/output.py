@@ -72,6 +72,11 @@ def money(micros: int, currency: str | None) -> str:
     return f"{micros / 1e6:,.2f} {currency}"
 
 
+def moment(at: str) -> str:
+    """Return a time of the API, which is in UTC, to the second and with its zone: 2026-05-04T10:00:00Z."""
+    return at[:19] + "Z"
+
+
 def duration(seconds: float) -> str:
     """Return a time in milliseconds, seconds, minutes or hours."""
     if seconds < 1:

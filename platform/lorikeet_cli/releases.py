@@ -10,7 +10,7 @@ from lorikeet_cli.adapters import alias_of, parse_version
 from lorikeet_cli.client import Client
 from lorikeet_cli.commands import VERSION, Actions, Commands
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import Output, say, table
+from lorikeet_cli.output import Output, moment, say, table
 
 _ADAPTER = "an adapter"
 
@@ -119,7 +119,7 @@ def aliases(args: Namespace, client: Client) -> Output:
             f"v{each['version']}",
             f"v{each['previous']}" if each["previous"] else "–",
             f"v{each['canary']}, {each['canary_percent']} %" if each["canary"] else "–",
-            each["updated_at"][:19],
+            moment(each["updated_at"]),
         ]
         for each in aliases
     ]

@@ -13,7 +13,7 @@ from lorikeet_cli.commands import KEY, UPLOAD_TIMEOUT_S, Commands, list_actions,
 from lorikeet_cli.effect import confirmations, effect_text
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.forms import send_form
-from lorikeet_cli.output import Output, ProgressBar, part_note, say, table
+from lorikeet_cli.output import Output, ProgressBar, moment, part_note, say, table
 from lorikeet_cli.waiting import Wait
 
 _BASE = "the base model that it was trained for, if several are served; by default as its configuration says"
@@ -98,7 +98,7 @@ def import_adapter(args: Namespace, client: Client) -> Output:
 def uploads(args: Namespace, client: Client) -> Output:
     uploads, total = client.rows("uploads", limit=args.limit, search=args.search)
     rows = [
-        [each["id"], each["adapter"], each["state"], _source(each), _result(each), each["created_at"][:19]]
+        [each["id"], each["adapter"], each["state"], _source(each), _result(each), moment(each["created_at"])]
         for each in uploads
     ]
     part_note(uploads, total)

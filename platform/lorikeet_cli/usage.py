@@ -10,7 +10,7 @@ from typing import Any
 
 from lorikeet_cli.client import Client
 from lorikeet_cli.commands import FILE, Commands, positive, seconds
-from lorikeet_cli.output import Output, duration, money, say, size, table, write
+from lorikeet_cli.output import Output, duration, moment, money, say, size, table, write
 
 # Requests of one page of `tail`.
 TAIL_ROWS = 100
@@ -60,7 +60,8 @@ def usage(args: Namespace, client: Client) -> Output:
     if len(report["by_base_model"]) > 1:
         rows = [_row(row, row["base_model"] or "(not recorded)", currency) for row in report["by_base_model"]]
         text += "\n\n" + table(["base model", *_COLUMNS], rows)
-    say(f"last {args.days} days, as of {(report['as_of'] or 'never')[:19]}")
+    days = "1 day" if args.days == 1 else f"{args.days} days"
+    say(f"last {days} (UTC), as of {moment(report['as_of']) if report['as_of'] else 'never'}")
     if currency is None:
         say("No prices are published, so nothing has a cost.")
     return Output(report, text)
@@ -131,4 +132,4 @@ def _request_line(row: Any) -> str:
     tokens = f"{row['prompt_tokens']}+{row['completion_tokens']}"
     outcome = row["outcome"] + (f" {row['error_code']}" if row["error_code"] else "")
     wait = f"{row['first_token_ms']} ms" if row["first_token_ms"] else "–"
-    return f"{row['created_at'][:19]}  {row['model']:<24} {tokens:>11} tokens  first {wait:>8}  {outcome}"
+    return f"{moment(row['created_at'])}  {row['model']:<24} {tokens:>11} tokens  first {wait:>8}  {outcome}"

@@ -8,7 +8,7 @@ from typing import Any
 from lorikeet_cli.client import Client
 from lorikeet_cli.commands import Commands, list_actions, no_options
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import Output, say, table
+from lorikeet_cli.output import Output, moment, say, table
 
 _WEBHOOK = ("webhook", "its address, its id or the beginning of that")
 
@@ -45,7 +45,7 @@ def webhooks(args: Namespace, client: Client) -> Output:
 def _state(webhook: Any) -> str:
     if not webhook["active"]:
         return "off"
-    return f"rests until {webhook['rests_until'][:19]}" if webhook["rests_until"] else "active"
+    return f"rests until {moment(webhook['rests_until'])}" if webhook["rests_until"] else "active"
 
 
 def add(args: Namespace, client: Client) -> Output:
@@ -72,7 +72,7 @@ def test(args: Namespace, client: Client) -> Output:
 def deliveries(args: Namespace, client: Client) -> Output:
     deliveries = client.tenant("GET", "webhooks", _find(client, args.webhook)["id"], "deliveries")
     rows = [
-        [each["id"], each["type"], each["state"], each["attempts"], _last(each["log"]), each["created_at"][:19]]
+        [each["id"], each["type"], each["state"], each["attempts"], _last(each["log"]), moment(each["created_at"])]
         for each in deliveries
     ]
     return Output(deliveries, table(["delivery", "event", "state", "attempts", "last answer", "created"], rows))

@@ -130,7 +130,7 @@ def test_uploads_are_listed_and_cancelled(monkeypatch: pytest.MonkeyPatch, capsy
     printed = capsys.readouterr()
     first, second = printed.out.splitlines()[-2:]
     assert printed.err == "2 of 70, the newest first; --limit N or --all shows more.\n"
-    assert "support@v3" in first and "files" in first and "2026-11-24T02:03:04" in first
+    assert "support@v3" in first and "files" in first and "2026-11-24T02:03:04Z" in first
     assert "hub:org/name@v1" in second and "It is no adapter." in second
     assert main(["uploads", "list", "--limit", "70"]) == main(["uploads", "cancel", "9c"]) == 0
     assert requests == [("uploads", "50"), ("uploads", "70"), ("DELETE", "uploads", "9c")]
@@ -617,6 +617,12 @@ def test_without_a_command_the_help_lists_all(capsys: pytest.CaptureFixture[str]
     for made in every_command(parser()):
         if made.prog.count(" ") == 1:
             assert f"  {made.prog.partition(' ')[2]} " in shown
+
+
+def test_a_fix_that_the_message_has_too_is_printed_once() -> None:
+    fix = "GET /v1/models lists the models of this key."
+    error = CliError.from_response(404, {"error": {"message": f'There is no model "a". {fix}', "fix": fix}})
+    assert error.text() == 'There is no model "a".\n`lorikeet models` lists the models of this key.'
 
 
 def test_advice_of_the_server_is_in_commands() -> None:

@@ -1318,7 +1318,7 @@ export type NewInvitationRequest = {
 export type NewJoinTokenRequest = {
     /** @description Seconds for which it can be used. By default 3600. */
     expires_s?: number;
-    /** @description The only name that it lets a machine join by, also if there is such a host: it takes that one's place. Left out, the machine says its name, and it must be a new one. */
+    /** @description Name under which the machine joins; it replaces an existing host of that name. Without it the machine chooses a name, which must be new. */
     host?: string;
 };
 export type NewPasskeyRequest = {
@@ -1988,7 +1988,7 @@ export type Score = {
     metric: EvaluationMetric;
     /**
      * Format: double
-     * @description Of the version: the mean over all items; more is better.
+     * @description Mean score of the version over all items; higher is better.
      */
     score: number;
     set: string;
@@ -2195,7 +2195,7 @@ export type SessionTenant = {
     slug: string;
     /**
      * Format: date-time
-     * @description Since then the tenant's keys are refused and its members only read.
+     * @description Time since which the tenant's keys are refused and its members can only read.
      */
     suspended_at: string | null;
     /** @description Why, as the operator wrote it. */

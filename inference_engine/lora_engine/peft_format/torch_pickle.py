@@ -297,7 +297,7 @@ class _Machine:
         return items
 
     def store(self, pairs: list[Any]) -> None:
-        """Store pairs in the dict on top. A duplicate name is refused."""
+        """Store keys and values, in turn, in the dict on top of the stack. A duplicate name is refused."""
         into = self._stack[-1]
         if not isinstance(into, dict) or len(pairs) % 2:
             raise TypeError(into)
@@ -330,7 +330,7 @@ def _rebuilt(storage: _Storage, offset: int, shape: Any, strides: Any, *_rest: o
 
 
 def _ordered(*items: object) -> dict[str, Any]:
-    """Return an empty dict, which later instructions fill."""
+    """Return an empty dict for `OrderedDict`, which later instructions fill."""
     if items:
         raise TypeError(items)
     return {}

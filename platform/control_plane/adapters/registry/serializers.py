@@ -207,7 +207,7 @@ class ScoreSerializer(serializers.Serializer[Any]):
     items = serializers.IntegerField()
     base = serializers.FloatField()
     live = LiveScoreSerializer(allow_null=True, help_text="Null where nothing was live, or this version.")
-    score = serializers.FloatField(help_text="Of the version: the mean over all items; more is better.")
+    score = serializers.FloatField(help_text="Mean score of the version over all items; higher is better.")
     worst = AnsweredItemSerializer(many=True, help_text="Items that the version answered worst, five at most.")
     at = serializers.DateTimeField()
 

@@ -124,7 +124,7 @@ def window(span: str | None, since: datetime | None, until: datetime | None, ste
     end = minute_of(now) + 1 if goes_on else minute_of(until) // _grain_at(until, now).step * _grain_at(until, now).step
     if end <= first:
         raise _bad_range(
-            "Minutes are kept for two days, and hours before that: none of these begins between `since` and `until`.",
+            "No whole step begins between `since` and `until`: sums are by the minute for two days, then by the hour.",
             "since",
         )
     step = _step(end - first, grain, step_s)

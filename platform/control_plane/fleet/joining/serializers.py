@@ -23,8 +23,8 @@ class NewJoinTokenSerializer(serializers.Serializer[Any]):
         required=False,
         default="",
         allow_blank=True,
-        help_text="The only name that it lets a machine join by, also if there is such a host: it takes that one's "
-        "place. Left out, the machine says its name, and it must be a new one.",
+        help_text="Name under which the machine joins; it replaces an existing host of that name. Without it the "
+        "machine chooses a name, which must be new.",
     )
     expires_s = serializers.IntegerField(
         min_value=60, max_value=LONGEST_TOKEN_S, default=3600, help_text="Seconds for which it can be used."

@@ -71,7 +71,7 @@ class MissingKeyError(ApiError):
             401,
             "missing_api_key",
             "You didn't provide an API key.",
-            "Send it as `Authorization: Bearer lk_...`; make one under Keys in the console.",
+            "Send it as `Authorization: Bearer lk_...`; make one under API keys in the console.",
         )
 
 

@@ -224,7 +224,7 @@ def tool_call_json(delta: pb.ToolCallDelta) -> dict[str, Any]:
 
 
 async def gathered(generation: Generation, choices: int, prompts: PromptParts | None = None) -> list[Choice]:
-    """Return every choice at its end. Raises the ``HostError`` that ended the generation."""
+    """Return the choices of a generation once all have ended. Raises the ``HostError`` that ended the generation."""
     grown = [Choice() for _ in range(choices)]
     async for chunks in generation:
         for chunk in chunks if prompts is None else prompts.ready(chunks):

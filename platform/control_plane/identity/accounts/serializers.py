@@ -26,7 +26,7 @@ class SessionTenantSerializer(serializers.Serializer[Any]):
     )
     capabilities = serializers.ListField(child=serializers.ChoiceField(choices=Capability.choices))
     suspended_at = serializers.DateTimeField(
-        allow_null=True, help_text="Since then the tenant's keys are refused and its members only read."
+        allow_null=True, help_text="Time since which the tenant's keys are refused and its members can only read."
     )
     suspended_for = serializers.CharField(allow_blank=True, help_text="Why, as the operator wrote it.")
 

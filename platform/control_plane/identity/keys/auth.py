@@ -30,7 +30,7 @@ class InvalidKeyError(LorikeetError):
         super().__init__(
             "invalid_api_key",
             "The API key is unknown, revoked or expired.",
-            "Copy the key again, or make a new one under Keys in the console.",
+            "Copy the key again, or make a new one under API keys in the console.",
             status=401,
         )
 
