@@ -213,6 +213,23 @@ async def test_counters_rise_to_the_ledger_and_never_sink(limiter: Limiter, cloc
         assert (await limiter.read(tenant_id, scopes))[0].day == seen
 
 
+async def test_what_the_ledger_has_of_a_request_that_runs_is_not_counted_twice(
+    limiter: Limiter, clock: Clock, tenant_id: str
+) -> None:
+    """Each prompt of a request is a row when it ends; the reservation is settled with the last one."""
+    period, request = period_of(clock.now), ask(tenant_id, 100, tokens_per_day=1000)
+    await limiter.raise_to(tenant_id, period, [Spent("tenant", 0, 0)])
+    await limiter.reserve(request)
+    await limiter.raise_to(tenant_id, period, [Spent("tenant", 40, 40)])
+    await limiter.settle(request, 80)
+    assert (await limiter.read(tenant_id, request.scopes))[0].day == 80
+    other = ask(tenant_id, 10, tokens_per_day=1000)
+    await limiter.reserve(other)
+    await limiter.raise_to(tenant_id, period, [Spent("tenant", 150, 150)])
+    reading = (await limiter.read(tenant_id, request.scopes))[0]
+    assert (reading.day, reading.month) == (150, 150), "no less than the ledger, with what is reserved"
+
+
 async def test_a_new_day_begins_at_nothing_and_charges_the_old_one(
     limiter: Limiter, clock: Clock, tenant_id: str
 ) -> None:

@@ -148,7 +148,9 @@ class Limiter(Protocol):
         """Return the current usage without counting anything."""
 
     async def raise_to(self, tenant: str, period: BudgetPeriod, spent: Iterable[Spent]) -> None:
-        """Raise counters that are below the ledger. They never sink: the ledger may be a moment behind."""
+        """Raise counters that are below the ledger, even with what open reservations hold: some of a request's prompts
+        may be in the ledger before it ends. They never sink: the ledger may be a moment behind.
+        """
 
     async def period(self) -> BudgetPeriod:
         """Return the day and month that requests are counted in now, by the clock that counts them."""

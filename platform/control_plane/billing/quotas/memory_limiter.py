@@ -135,9 +135,10 @@ class MemoryLimiter:
             now = self._now_ms()
             state = self._tenant(tenant, now)
             for each in spent:
-                day, month = (each.scope, period.day), (each.scope, period.month)
-                state.by_day[day] = max(each.day, state.by_day.get(day, 0))
-                state.by_month[month] = max(each.month, state.by_month.get(month, 0))
+                # The ledger may have parts of what open leases hold, which is counted when they are settled.
+                held, day, month = state.reserved[each.scope], (each.scope, period.day), (each.scope, period.month)
+                state.by_day[day] = max(each.day - held, state.by_day.get(day, each.day))
+                state.by_month[month] = max(each.month - held, state.by_month.get(month, each.month))
             self._forget_periods(state, now)
 
     async def period(self) -> BudgetPeriod:

@@ -301,13 +301,19 @@ return answer
 _RAISE = (
     _PRELUDE
     + """
-local function lift(field, value)
+local function lift(scope, field, value)
   local known = call('HGET', spent, field)
-  if not known or tonumber(known) < tonumber(value) then call('HSET', spent, field, value) end
+  if not known then
+    call('HSET', spent, field, value)
+  else
+    -- The ledger may have parts of what open leases hold, which is counted when they are settled.
+    local rest = tonumber(value) - count(held, scope .. ':k')
+    if tonumber(known) < rest then call('HSET', spent, field, number(rest)) end
+  end
 end
 for i = 5, #ARGV, 3 do
-  lift(ARGV[i] .. ':d:' .. ARGV[3], ARGV[i + 1])
-  lift(ARGV[i] .. ':m:' .. ARGV[4], ARGV[i + 2])
+  lift(ARGV[i], ARGV[i] .. ':d:' .. ARGV[3], ARGV[i + 1])
+  lift(ARGV[i], ARGV[i] .. ':m:' .. ARGV[4], ARGV[i + 2])
 end
 for _, field in ipairs(call('HKEYS', spent)) do
   local kind, at = string.match(field, ':(%a):(%-?%d+)$')
