@@ -38,7 +38,7 @@ export function BaseModelCard() {
         <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>
       )}
       {hosts.data && listed(hosts.data).length > 0 && <Hosts hosts={listed(hosts.data)} onChoose={setChosen} />}
-      {hosts.data && hosts.data.length > MAX_LISTED_HOSTS && <More count={hosts.data.length} />}
+      {hosts.data && hosts.data.length > MAX_LISTED_HOSTS && <More hosts={hosts.data} />}
       {chosen && (
         <Decide host={chosen} current={base.data ?? null} others={served.length > 1} onClose={() => setChosen(null)} />
       )}
@@ -82,13 +82,13 @@ const MAX_LISTED_HOSTS = 8;
 const listed = (hosts: OperatorHost[]) =>
   hosts.length > MAX_LISTED_HOSTS ? hosts.filter(({ quarantine }) => quarantine) : hosts;
 
-function More({ count }: { count: number }) {
+function More({ hosts }: { hosts: OperatorHost[] }) {
   const tenant = useTenant();
   return (
     <p className="px-4 py-3 text-sm text-ink-3">
-      Of {count} hosts, those that need a decision are listed here.{" "}
+      {listed(hosts).length > 0 ? "The hosts above need a decision." : "No host needs a decision."}{" "}
       <Link to="/t/$tenant/operator/hosts" params={{ tenant }} className="underline underline-offset-2">
-        All hosts
+        All {hosts.length} hosts
       </Link>
     </p>
   );
