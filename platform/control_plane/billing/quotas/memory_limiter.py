@@ -136,9 +136,9 @@ class MemoryLimiter:
             state = self._tenant(tenant, now)
             for each in spent:
                 # The ledger may have parts of what open leases hold, which is counted when they are settled.
-                held, day, month = state.reserved[each.scope], (each.scope, period.day), (each.scope, period.month)
-                state.by_day[day] = max(each.day - held, state.by_day.get(day, each.day))
-                state.by_month[month] = max(each.month - held, state.by_month.get(month, each.month))
+                reserved, day, month = state.reserved[each.scope], (each.scope, period.day), (each.scope, period.month)
+                state.by_day[day] = max(each.day - reserved, state.by_day.get(day, each.day))
+                state.by_month[month] = max(each.month - reserved, state.by_month.get(month, each.month))
             self._forget_periods(state, now)
 
     async def period(self) -> BudgetPeriod:
