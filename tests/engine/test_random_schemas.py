@@ -136,3 +136,19 @@ def test_text_that_is_forced_is_written_whatever_the_tokeniser_does_to_texts(gra
         masks.take(token)
         begin(masks)
         assert choice.encode().startswith(text)
+
+
+def test_names_of_special_tokens_are_written_as_text(grammars: Grammars) -> None:
+    tokenizer = grammars._tokenizer
+    end = tokenizer.token_text(min(tokenizer.eos_token_ids))
+    for constraint in (Constraint(Kind.CHOICE, json.dumps([f"a{end}b"])),
+                       Constraint(Kind.JSON_SCHEMA, json.dumps({"const": f"a{end}b"}))):  # fmt: skip
+        masks, text = grammars.compile(constraint).start(), b""
+        while not (tokenizer.eos_token_ids & {*allowed(masks.mask)}):
+            (token,) = allowed(masks.mask)[:1]
+            assert not tokenizer.is_special(token), text
+            text += tokenizer.token_bytes(token)
+            if masks.take(token):
+                break
+            begin(masks)
+        assert text.decode().strip('"') == f"a{end}b"

@@ -13,7 +13,8 @@ from .answer_validation import judges
 from .ascii_classes import with_ascii_classes, with_common_white_space
 from .constraint import MAX_BYTES, Constraint, ConstraintError, Kind, LibraryMissingError
 from .dead_ends import close_dead_ends
-from .library import door_tokenizer, load_library, parser_limits
+from .large_numbers import fit_numbers, fit_numbers_in_grammar
+from .library import door_tokenizer, load_library, on_deep_stack, parser_limits
 from .rewriting import EndCheck, Rewritten, rewrite
 from .schema_problems import explain, first_line, not_enforced, subschemas
 
@@ -28,6 +29,10 @@ WHITESPACE = r"(?: |\n[ \t]{0,24})"
 MAX_WRITTEN_BYTES = 256 * 1024
 # Strings to choose from.
 MAX_CHOICES = 10_000
+# Characters of a regular expression: the time to compile the worst ones grows with the square, to 2.5 s for so many.
+MAX_REGEX_CHARS = 20_000
+# Characters of a grammar that an ordinary stack can take, however deeply its references lead.
+_MAX_SHALLOW = 8_000
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 _BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # patterns that may have look-around or back-references
 
@@ -75,6 +80,7 @@ def enforceable(schema: Any, *, best_effort: bool, expand: bool = True) -> Rewri
         _narrow_white_space(rewritten.schema)
         if best_effort:
             _leave_out_patterns(load_library().LLMatcher, rewritten.schema)
+        fit_numbers(rewritten.schema, best_effort=best_effort)
         close_dead_ends(rewritten.schema, best_effort=best_effort)
     if rewritten.checks and not judges(schema):
         if not best_effort:
@@ -134,17 +140,25 @@ def _left_out(warnings: Iterable[str]) -> Iterator[str]:
 
 
 def _matcher(library: Any, grammar: str, tokenizer: LLTokenizer) -> LLMatcher:
-    matcher: LLMatcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=parser_limits())
-    return matcher
+    def build() -> LLMatcher:
+        matcher: LLMatcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=parser_limits())
+        return matcher
+
+    return on_deep_stack(build) if len(grammar) > _MAX_SHALLOW else build()
 
 
 def _grammar(library: Any, constraint: Constraint) -> str:
     matcher, text = library.LLMatcher, constraint.text
     if constraint.kind is Kind.REGEX:
+        if len(text) > MAX_REGEX_CHARS:
+            raise ConstraintError(
+                f"It has {len(text)} characters; {MAX_REGEX_CHARS} is the most.",
+                "Send a shorter one, or a grammar, or a list of choices.",
+            )
         return str(matcher.grammar_from_regex(with_ascii_classes(text)))
     if constraint.kind is Kind.CHOICE:
         return str(matcher.grammar_from_lark(_choices(text)))
-    return str(matcher.grammar_from_lark(_as_lark(text)))
+    return str(matcher.grammar_from_lark(fit_numbers_in_grammar(_as_lark(text))))
 
 
 def _narrow_white_space(schema: dict[str, Any]) -> None:

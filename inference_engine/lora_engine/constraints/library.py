@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .constraint import LibraryMissingError
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
+
+Result = TypeVar("Result")
+
+# Bytes of address space. llguidance follows references by recursion, with some 8 KiB for each of at most 40,000 parts.
+_DEEP_STACK = 512 << 20
+_stack_size_lock = threading.Lock()
 
 
 def load_library() -> Any:
@@ -37,3 +46,23 @@ def parser_limits() -> Any:
         max_grammar_size=200_000,
         verbose_errors=False,
     )
+
+
+def on_deep_stack(build: Callable[[], Result]) -> Result:
+    """Run ``build`` on a thread with a stack on which the longest chain of references does not overflow."""
+    done: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(build())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="deep grammar", daemon=True)
+    with _stack_size_lock:
+        before = threading.stack_size(_DEEP_STACK)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
+    return done.result()

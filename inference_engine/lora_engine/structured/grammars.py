@@ -159,8 +159,10 @@ class _ForLibrary:
     def __call__(self, text: bytes) -> list[int]:
         """Return the tokens of text that a grammar forces, as the model would write them."""
         ids = self._tokenizer.encode(text.decode(), add_special_tokens=False)
-        # Some tokenisers put a space before a text, or drop one.
-        return ids if b"".join(map(self._tokenizer.token_bytes, ids)) == text else self._longest_first(text)
+        # Some tokenisers put a space before a text, or drop one. All read the name of a special token as that token,
+        # which would not show in the answer, or even end it.
+        same = b"".join(map(self._tokenizer.token_bytes, ids)) == text
+        return ids if same and not any(map(self._tokenizer.is_special, ids)) else self._longest_first(text)
 
     def _longest_first(self, text: bytes) -> list[int]:
         ids, at = [], 0
