@@ -796,13 +796,17 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
         return runner
     drafted = drafted_rows(config, loaded.model.shape)
     budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic, config.graph_rows, drafted)
-    deferred = config.defer_graphs and loaded.kernels_ahead  # else a capture could wait for a compiler
+    deferred = config.defer_graphs and (
+        loaded.kernels_ahead or loaded.again
+    )  # else a capture could wait for a compiler
     graphs = GraphRunner(
         loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes, mirror,
         config.graph_rows, drafted,
     )  # fmt: skip
     if loaded.model.parallel.rank:
         return graphs
+    if loaded.again:
+        graphs.graphs.defer_smaller()
     with loaded.progress.phase("decode graphs") as share:
         graphs.start_seconds = {**seconds, "capture decode graphs": graphs.graphs.capture_first(share)}
     return graphs

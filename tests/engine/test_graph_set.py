@@ -85,6 +85,29 @@ def test_what_is_captured_first_covers_every_usual_batch() -> None:
     assert len(device.captured) == first
 
 
+def test_a_start_for_which_streams_wait_captures_the_largest_first_and_then_what_steps_need() -> None:
+    device, rnd = Device(), random.Random(1)
+    graphs = GraphSet(256, device.capture, lambda: device.free, deferred=True)
+    graphs.defer_smaller()
+    graphs.capture_first()
+    assert {shape.size for shape in device.captured} == {256} and len(device.captured) <= 4
+    graphs.steps_between = 1 << 30
+    for _ in range(50):
+        size, spans = usual_batch(rnd)
+        shape = graphs.choose(graph_shape(size, spans, merged=False), spans)
+        assert shape is not None and shape.size == 256
+    wanted, _steps = graphs._wanted.most_common(1)[0]
+    graphs.capture_next()
+    assert device.captured[-1] == wanted
+    while graphs.capture_next():
+        pass
+    ordinary = Device()
+    everything = ordinary.graphs()
+    while everything.capture_next():
+        pass
+    assert set(device.captured) == set(ordinary.captured)
+
+
 def test_a_batch_asks_only_for_usual_graphs() -> None:
     rnd, usual = random.Random(2), set(usual_graphs(256))
     for _ in range(300):

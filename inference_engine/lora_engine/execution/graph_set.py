@@ -82,6 +82,16 @@ class GraphSet(Generic[G]):
     def __getitem__(self, shape: GraphShape) -> G:
         return self._captured[shape]
 
+    def defer_smaller(self) -> None:
+        """Leave only the graphs with the most rows for the start, which cover every usual batch alone, if any wait.
+
+        For a start that streams wait for, whose steps soon show which others they need.
+        """
+        if self._deferred:
+            most = max(shape.size for shape in self._first)
+            self._others.extendleft(reversed([shape for shape in self._first if shape.size < most]))
+            self._first = [shape for shape in self._first if shape.size == most]
+
     def capture_first(self, progress: Callable[[float], None] = lambda share: None) -> float:
         """Capture the graphs needed before the first request; returns the seconds that it took.
 

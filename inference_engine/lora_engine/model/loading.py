@@ -86,6 +86,7 @@ class LoadedModel:
     fp8_adapters: bool = False  # factors of adapters are packed in FP8
     draft_head: HeadPasses | None = None  # with --speculation eagle3 or mtp
     kernels_ahead: bool = False  # all kernels of usual batches are compiled
+    again: bool = False  # streams wait for it, since ranks that had it ended; all of its kernels are compiled
     progress: StartProgress = field(default_factory=StartProgress)
 
     @property

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     note = EndNote(config.data_dir)
     if config.tensor_parallel == 1:
-        return _run(config, note, lambda: None)
+        return _run(config, note, lambda: None, again=False)
     _import_all(config)
     return RankSupervisor(partial(_run, config, note), note.write).run()
 
@@ -89,6 +89,11 @@ def _import_all(config: EngineConfig) -> None:
         import llguidance
 
         _ = llguidance
+    if torch.device(config.device).type == "cuda":
+        with contextlib.suppress(ImportError, AttributeError):  # sums go through NCCL without it
+            import torch.distributed._symmetric_memory as symmetric
+
+            _ = symmetric
     if torch.device(config.device).type == "cuda" and config.backend != "torch":
         # These need triton, and none of them uses a device.
         from lora_engine.execution import compile_ahead, graph_runner
@@ -99,8 +104,11 @@ def _import_all(config: EngineConfig) -> None:
             compile_ahead.compute_capability(config.device)  # asked once, also for later starts of the ranks
 
 
-def _run(config: EngineConfig, note: EndNote, serves: Callable[[], None]) -> int:
-    """Run the engine and return the exit status. ``serves`` is called when it serves requests."""
+def _run(config: EngineConfig, note: EndNote, serves: Callable[[], None], again: bool) -> int:
+    """Run the engine and return the exit status. ``serves`` is called when it serves requests.
+
+    ``again``: streams of an engine that ended wait for this one.
+    """
     try:
         with ExitStack() as stack:
             leader = None
@@ -111,6 +119,7 @@ def _run(config: EngineConfig, note: EndNote, serves: Callable[[], None]) -> int
             _take_locks(config, stack)
             identity = joined(config)  # before anything expensive, as it may be refused
             loaded, pages = _start(config, stack, leader)
+            loaded.again = again
             asyncio.run(_serve(leader.config if leader else config, loaded, pages, leader, identity, note, serves))
     except torch.OutOfMemoryError as error:
         logs.fatal(_no_memory(config, error))

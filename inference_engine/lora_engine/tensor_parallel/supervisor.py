@@ -40,9 +40,10 @@ _WATCHED = frozenset({*_STOPS, signal.SIGCHLD})
 class RankSupervisor:
     """A loop that runs ``engine`` in a forked process, again and again. Create it in a process with one thread."""
 
-    def __init__(self, engine: Callable[[Callable[[], None]], int], on_end: Callable[[str], None]) -> None:
+    def __init__(self, engine: Callable[[Callable[[], None], bool], int], on_end: Callable[[str], None]) -> None:
         """Create the supervisor. ``engine`` runs rank 0, which starts the others, and returns the exit status; it calls
-        its argument when it serves requests. ``on_end`` gets the reason before this process kills rank 0.
+        its first argument when it serves requests; the second is whether ranks have served before. ``on_end`` gets the
+        reason before this process kills rank 0.
         """
         self._engine, self._on_end = engine, on_end
         self._stopping = False
@@ -54,15 +55,16 @@ class RankSupervisor:
         gc.freeze()  # otherwise collections in the forks would copy the pages of all objects
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-        restarts = 0
+        restarts, again = 0, False
         while True:
             began = time.monotonic()
             self._served[0] = 0
-            status = os.waitstatus_to_exitcode(self._wait(self._start()))
+            status = os.waitstatus_to_exitcode(self._wait(self._start(again)))
             self._end_others()
             restarts = 0 if time.monotonic() - began > _HEALTHY_S else restarts + 1
             if not self._starts_again(status) or restarts > _MAX_RESTARTS:
                 return status if status >= 0 else _end_by(-status)
+            again = True
             log.warning("all ranks start again, as rank 0 ended with status %d", status)
 
     def _starts_again(self, status: int) -> bool:
@@ -73,7 +75,7 @@ class RankSupervisor:
     def _serves(self) -> None:
         self._served[0] = 1
 
-    def _start(self) -> int:
+    def _start(self, again: bool) -> int:
         """Fork rank 0 and return its process id."""
         supervisor = os.getpid()
         if rank := os.fork():
@@ -84,7 +86,7 @@ class RankSupervisor:
             os.setpgid(0, 0)  # a group of all ranks: a terminal's Ctrl-C reaches rank 0 once, through the supervisor
             name_process("lora-rank-0")
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
-            status = self._engine(self._serves)
+            status = self._engine(self._serves, again)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
