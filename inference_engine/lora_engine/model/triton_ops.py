@@ -98,8 +98,9 @@ def _addend_of(x: Addable) -> torch.Tensor:
     return x.addend if isinstance(x, PartialSum) else x
 
 
-def _addresses_of(x: Addable) -> torch.Tensor | None:
-    return x.addresses if isinstance(x, PartialSum) else None
+def _parts_of(x: Addable) -> dict[str, Any]:
+    """Return the arguments of a norm's kernel that adds up a sum over the ranks."""
+    return {"addends": x.addresses, "barrier": x.barrier} if isinstance(x, PartialSum) else {}
 
 
 class TritonOps:
@@ -217,7 +218,7 @@ class TritonOps:
             scale=s.residual_scale,
             centred=s.norm.centred,
             rounded_first=s.norm.rounded_first,
-            addends=_addresses_of(x),
+            **_parts_of(x),
         )
 
     def _norm(self, x: Addable, residual: torch.Tensor | None, weight: torch.Tensor, out: torch.Tensor) -> None:
@@ -231,7 +232,7 @@ class TritonOps:
             scale=s.residual_scale,
             centred=s.norm.centred,
             rounded_first=s.norm.rounded_first,
-            addends=_addresses_of(x),
+            **_parts_of(x),
         )
 
     def project(

@@ -70,6 +70,7 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     nccl = device.type == "cuda"
+    entered = time.monotonic()
     if nccl:
         torch.cuda.set_device(device)
     if nccl and meeting.one_device:
@@ -91,6 +92,10 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
         (config.small_sum_kb << 10) if nccl else 0,
         fused_bytes(config.fused_sum_mb, config.tensor_parallel) if nccl else 0,
         {meeting.index_of_gpu(other - rank, device.index or 0) for other in range(config.tensor_parallel)},
+        config.norm_barrier_rows,
     )
-    log.info("rank %d met the others in %.1f s; shared memory took %.1f s", rank, met - began, time.monotonic() - met)
+    log.info(
+        "rank %d opened its device in %.1f s, and met the others in %.1f s; shared memory took %.1f s",
+        rank, began - entered, met - began, time.monotonic() - met,
+    )  # fmt: skip
     return parallel
