@@ -166,7 +166,8 @@ def random_head(model: Transformer, slots: int, max_context: int) -> DraftHead:
         lm_head=matrix(vocab, hidden),
         token_of=torch.arange(vocab, device=model.device),
     )  # fmt: skip
-    head = EagleHead(EagleConfig(layer, layers, vocab, normed_residual=False), weights, slots, max_context)
+    config = EagleConfig(layer, layers, vocab, normed_residual=False)
+    head = EagleHead(config, weights, slots, max_context, by_kernels=model.device.type == "cuda")
     head.run_largest()
     return head
 

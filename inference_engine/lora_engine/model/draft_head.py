@@ -15,6 +15,8 @@ from abc import ABC, abstractmethod
 
 import torch
 
+from .rope import RotaryPairs, RotaryTable, rotate
+
 # Rows of a sequence that its ring holds, and rows that a row attends to. The difference is written by one pass at most:
 # a row never overwrites one that another row of its pass still reads.
 RING, WINDOW = 1024, 768
@@ -29,8 +31,18 @@ _COLUMNS = 64
 class Rings:
     """The keys and values of a head's last rows, and their positions, for each of ``slots`` sequences."""
 
-    def __init__(self, slots: int, kv_heads: int, head_dim: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.device, self.dtype = device, dtype
+    def __init__(
+        self,
+        slots: int,
+        kv_heads: int,
+        head_dim: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        by_kernels: bool = False,
+    ) -> None:
+        """Create empty rings; ``by_kernels``: attention is computed by Triton kernels."""
+        self.device, self.dtype, self._by_kernels = device, dtype, by_kernels
         # The last place of a ring takes the rows of padding, and is never read.
         shape = (slots, RING + 1, kv_heads, head_dim)
         self._keys = torch.zeros(shape, device=device, dtype=dtype)
@@ -45,21 +57,48 @@ class Rings:
         """Empty the ring of a slot; None: all rings."""
         self._positions[slice(None) if slot is None else slot] = -1
 
-    def write(self, slots: torch.Tensor, positions: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Put keys and values ``[slots, rows, kv heads, dim]`` at ``positions [slots, rows]``; -1: padding."""
+    def attend(
+        self,
+        slots: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        positions: torch.Tensor,
+        table: RotaryTable,
+        pairs: RotaryPairs,
+        longest: int,
+        scale: float,
+    ) -> torch.Tensor:
+        """Rotate queries and keys, put keys and values into the rings, and attend to the window before each row.
+
+        ``q [slots * rows, heads, dim]``, ``k`` and ``v`` ``[slots * rows, kv heads, dim]``; ``positions [slots,
+        rows]``, -1 for padding. Returns ``[slots * rows, heads * dim]``. If no position of a ring is
+        ``longest`` or more, its places from there on are not read.
+        """
+        if self._by_kernels:
+            from lora_kernels.ring_attention import ring_attention  # needs triton, which a CPU engine does not have
+
+            return ring_attention(
+                q, k, v, table.cos, table.sin, slots, positions, self._keys, self._values, self._positions,
+                window=WINDOW, scale=scale, rotary_dim=pairs.rotary_dim, interleaved=pairs.interleaved,
+            )  # fmt: skip
+        # The last drafts of a text that ends may lie behind the longest context.
+        at = positions.clamp(0, len(table.cos) - 1).flatten()
+        cos, sin = table.cos[at, None], table.sin[at, None]
+        q, k = rotate(q, cos, sin, pairs), rotate(k, cos, sin, pairs)
+        rows = positions.shape
+        self._write(slots, positions, k.unflatten(0, rows), v.unflatten(0, rows))
+        return self._attend(slots, q.unflatten(0, rows), positions, longest, scale).flatten(0, 1)
+
+    def _write(self, slots: torch.Tensor, positions: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         places = torch.where(positions < 0, RING, positions % RING)
         self._keys[slots[:, None], places] = k
         self._values[slots[:, None], places] = v
         self._positions[slots[:, None], places] = positions
 
-    def attend(
+    def _attend(
         self, slots: torch.Tensor, q: torch.Tensor, positions: torch.Tensor, longest: int, scale: float
     ) -> torch.Tensor:
-        """Attend from queries ``[slots, rows, heads, dim]`` to the window before each row: ``[slots, rows, heads *
-        dim]``.
-
-        If no position of a ring is ``longest`` or more, its places from there on are not read.
-        """
         columns = min(RING, -(-longest // _COLUMNS) * _COLUMNS)
         keys, values = self._keys[:, :columns][slots], self._values[:, :columns][slots]
         theirs = self._positions[:, :columns][slots][:, None]

@@ -18,7 +18,8 @@ from lora_engine.errors import UnsupportedModel
 from .checkpoint import Checkpoint
 from .config import ModelConfig, read_json_object
 from .draft_head import RING, DraftHead, Rings
-from .rope import RotaryPairs, rotary_table, rotate
+from .ops import TorchOps
+from .rope import RotaryPairs, rotary_table
 from .transformer import Transformer
 from .weights import SharedMatrices
 
@@ -179,9 +180,12 @@ def eagle_bytes(folder: Path, dtype: torch.dtype) -> int:
 class EagleHead(DraftHead):
     """An EAGLE-3 head on the base model's device."""
 
-    def __init__(self, config: EagleConfig, weights: EagleWeights, slots: int, max_context: int) -> None:
+    def __init__(
+        self, config: EagleConfig, weights: EagleWeights, slots: int, max_context: int, *, by_kernels: bool = False
+    ) -> None:
+        """Create a head; ``by_kernels``: its attention is computed by Triton kernels."""
         layer, device, dtype = config.layer, weights.fc.device, weights.fc.dtype
-        rings = Rings(slots, layer.num_kv_heads, layer.head_dim, device, dtype)
+        rings = Rings(slots, layer.num_kv_heads, layer.head_dim, device, dtype, by_kernels=by_kernels)
         super().__init__(rings, slots, layer.hidden_size, config.feature_layers)
         self.config, self._weights = config, weights
         self._pairs = RotaryPairs(layer.head_dim, layer.head_dim)
@@ -196,7 +200,8 @@ class EagleHead(DraftHead):
         ``shared`` are these matrices if ``base`` has only a part of them.
         """
         config = EagleConfig.load(folder, base.config)
-        return cls(config, EagleWeights.load(folder, config, base, shared or base.weights), slots, max_context)
+        weights = EagleWeights.load(folder, config, base, shared or base.weights)
+        return cls(config, weights, slots, max_context, by_kernels=not isinstance(base.ops, TorchOps))
 
     def fuse(self, states: torch.Tensor) -> torch.Tensor:
         return F.linear(states, self._weights.fc)
@@ -216,16 +221,10 @@ class EagleHead(DraftHead):
         embedded = self._norm(F.embedding(tokens.clamp(max=len(w.embedding) - 1), w.embedding), w.input_norm)
         normed = self._norm(features, w.hidden_norm)
         residual = normed if self.config.normed_residual else features
-        qkv = F.linear(torch.cat((embedded, normed), -1), w.qkv)
-        q, k, v = qkv.split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
-        # The last drafts of a text that ends may lie behind the longest context.
-        at = positions.clamp(0, len(self._rotary.cos) - 1).flatten()
-        cos, sin = self._rotary.cos[at, None], self._rotary.sin[at, None]
-        q = rotate(q.reshape(count * rows, heads, dim), cos, sin, self._pairs)
-        k = rotate(k.reshape(count * rows, kv_heads, dim), cos, sin, self._pairs)
-        self.rings.write(slots, positions, k.view(count, rows, kv_heads, dim), v.view(count, rows, kv_heads, dim))
-        q = q.view(count, rows, heads, dim)
-        residual = residual + F.linear(self.rings.attend(slots, q, positions, longest, dim**-0.5), w.out)
+        qkv = F.linear(torch.cat((embedded, normed), -1), w.qkv).view(count * rows, -1, dim)
+        q, k, v = qkv.split((heads, kv_heads, kv_heads), 1)
+        mixed = self.rings.attend(slots, q, k, v, positions, self._rotary, self._pairs, longest, dim**-0.5)
+        residual = residual + F.linear(mixed.view(count, rows, -1), w.out)
         gate, up = F.linear(self._norm(residual, w.mlp_norm), w.gate_up).chunk(2, -1)
         return residual + F.linear(F.silu(gate) * up, w.down)
 

@@ -23,9 +23,6 @@ from lora_engine.memory.pinned import to_device
 from .draft_head import DECODE_ROWS, RING, DraftHead
 from .graph_capture import capture
 
-# Places of rings that graphs read: those of short texts read a part.
-_REACHES = (RING // 4, RING // 2, RING)
-
 
 class KnownRows(NamedTuple):
     """Rows of a sequence: its slot, the position of the first one, its place in the hidden states, and the tokens that
@@ -47,7 +44,7 @@ class HeadPasses:
         # Rows of a sequence in a first pass that all sequences share: a step has a row for each draft, and one more.
         self.rows = min(most + 1, DECODE_ROWS)
         self._padded = padded
-        self._graphs: dict[tuple[str, int, int], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[str, int], torch.cuda.CUDAGraph] = {}
         slots, hidden, device = head.slots, head.hidden_size, head.device
 
         def numbers(*shape: int) -> torch.Tensor:
@@ -72,11 +69,9 @@ class HeadPasses:
             self._known.zero_()  # only padding
             self._known[:size] = self.head.slots
             self._known[2 * size : (2 + self.rows) * size] = -1
-            for reach in reversed(_REACHES):
-                self._add("first", size, reach, memory)
+            for kind in ("first", "begin", "further"):
                 self._at.zero_()  # as a pass that begins: the one that is run here takes the first draft
-                self._add("further", size, reach, memory)
-            self._add("begin", size, 0, memory)
+                self._graphs[kind, size], _ = capture(self._pass(kind, size, RING), memory)
         self.head.rings.clear()
 
     @property
@@ -137,15 +132,10 @@ class HeadPasses:
 
     def _launch(self, kind: str, size: int, reach: int) -> None:
         """Run a pass: as a graph if it is captured; ``reach`` is above all positions in rings, 0 if none are read."""
-        if self._padded and reach:
-            reach = next((least for least in _REACHES if least >= reach), RING)
-        if graph := self._graphs.get((kind, size, reach)):
+        if graph := self._graphs.get((kind, size)):
             graph.replay()
         else:
             self._pass(kind, size, reach)()
-
-    def _add(self, kind: str, size: int, reach: int, memory: object) -> None:
-        self._graphs[kind, size, reach], _ = capture(self._pass(kind, size, reach), memory)
 
     def _pass(self, kind: str, size: int, reach: int) -> Callable[[], None]:
         """Return a pass on the fixed tensors."""

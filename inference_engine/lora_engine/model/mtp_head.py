@@ -27,7 +27,6 @@ from lora_engine.memory.page_pool import PagePool
 from .batch import StepBatch
 from .draft_head import RING, DraftHead, Rings
 from .ops import TorchOps, split_gate
-from .rope import rotate
 from .shape import QKV
 from .transformer import Transformer
 from .weights import LayerWeights, ModelWeights, MtpWeights, SharedMatrices, load_mtp_weights
@@ -44,7 +43,8 @@ class MtpHead(DraftHead):
     ) -> None:
         """Create a head; ``shared`` are the embedding and the head of ``base`` if it has only a part of them."""
         config = base.config.mtp()
-        rings = Rings(slots, config.num_kv_heads, config.head_dim, base.device, base.dtype)
+        by_kernels = not isinstance(base.ops, TorchOps)
+        rings = Rings(slots, config.num_kv_heads, config.head_dim, base.device, base.dtype, by_kernels=by_kernels)
         super().__init__(rings, slots, config.hidden_size, (base.config.num_layers,))
         self._weights = weights
         self._layer = _Layer(base, weights, shared or base.weights, rings)
@@ -116,13 +116,7 @@ class _Layer(Transformer):
         q, k, v = heads.split((s.heads, s.kv_heads, s.kv_heads), 1)
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = self._norm_heads(q, layer.q_norm), self._norm_heads(k, layer.k_norm)
-        # The last drafts of a text that ends may lie behind the longest context.
-        at = positions.clamp(0, len(rope.cos) - 1).flatten()
-        cos, sin = rope.cos[at, None], rope.sin[at, None]
-        q, k = rotate(q, cos, sin, s.pairs), rotate(k, cos, sin, s.pairs)
-        rows = positions.shape
-        self._rings.write(slots, positions, k.unflatten(0, rows), v.unflatten(0, rows))
-        mixed = self._rings.attend(slots, q.unflatten(0, rows), positions, longest, s.attention_scale).flatten(0, 1)
+        mixed = self._rings.attend(slots, q, k, v, positions, rope, s.pairs, longest, s.attention_scale)
         return mixed if gate is None else mixed.mul_(gate.sigmoid())
 
     def _norm_heads(self, heads: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
