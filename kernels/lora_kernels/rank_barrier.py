@@ -16,9 +16,10 @@ class RankBarrier:
     Every rank launches the same kernels with it in the same order, and two of them never run at the same time.
     """
 
-    flags: torch.Tensor  # [ranks - 1] int64: addresses of int32, where each other rank writes the barrier it reached
-    places: torch.Tensor  # [ranks - 1] int64: addresses of this rank's flags on the other ranks
+    flags: torch.Tensor  # [ranks - 1] int32, where each other rank writes the number of the barrier that it has reached
+    places: torch.Tensor  # [ranks - 1] int64: the address of this rank's flag on each other rank
     passed: torch.Tensor  # [2] int32: barriers that this rank has reached; programs that have read this number
+    memory: object = None  # keeps the places mapped
 
     @property
     def ranks(self) -> int:
@@ -42,7 +43,6 @@ def wait_for_ranks(flags_ptr, places_ptr, passed_ptr, RANKS: tl.constexpr):
         tl.store(passed_ptr + 1, 0)
         tl.store(passed_ptr, number)
     for other in tl.static_range(RANKS - 1):
-        flag = tl.load(flags_ptr + other).to(tl.pointer_type(tl.int32))
-        reached = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+        reached = tl.atomic_add(flags_ptr + other, 0, sem="acquire", scope="sys")
         while reached - number < 0:
-            reached = tl.atomic_add(flag, 0, sem="acquire", scope="sys")
+            reached = tl.atomic_add(flags_ptr + other, 0, sem="acquire", scope="sys")

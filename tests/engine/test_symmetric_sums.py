@@ -84,12 +84,12 @@ def test_sums_before_norms_use_two_buffers_by_turns() -> None:
 
 def test_norms_of_few_rows_wait_for_the_other_ranks_themselves() -> None:
     buffers, handles = two_buffers(64)
-    of_flags = TwoRanks((torch.full((8,), 255, dtype=torch.uint8), torch.zeros(8, dtype=torch.uint8)))
+    of_flags = TwoRanks((torch.full((4,), 255, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)))
     barrier = symmetric_sums._rank_barrier(of_flags.buffers[0].view(torch.int32), cast(Any, of_flags))
-    mine, theirs = (buffer.data_ptr() for buffer in of_flags.buffers)
-    assert barrier.flags.tolist() == [mine + 4], "where rank 1 writes"
-    assert barrier.places.tolist() == [theirs], "where rank 0 writes"
-    assert not of_flags.buffers[0].any() and of_flags.barriers == 1 and barrier.passed.tolist() == [0, 0]
+    assert barrier.flags.data_ptr() == of_flags.buffers[0].data_ptr() and barrier.flags.tolist() == [0]
+    assert barrier.places.tolist() == [of_flags.buffers[1].data_ptr()], "where rank 0 writes"
+    assert of_flags.barriers == 1 and barrier.passed.tolist() == [0, 0]
+    assert barrier.memory is of_flags, "without it, the other rank's flags would be unmapped"
     parallel = Parallel(0, 2, shared=SymmetricAddends(buffers, handles, barrier, barrier_rows=2))
     for rows, waits in ((2, True), (3, False)):
         place = parallel.addend(rows, 4, torch.float32)

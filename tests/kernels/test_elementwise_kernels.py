@@ -56,7 +56,7 @@ def test_add_rms_norm_of_a_sum_over_ranks(dtype: torch.dtype, ranks: int, size: 
 def test_a_norm_that_waits_for_the_other_ranks(ranks: int) -> None:
     """The ranks of one process run one after the other, each with the flags of those that come later set."""
     rows, size, device = 3, 64, DEVICE
-    flags = torch.full((ranks, ranks), 2**31 - 2, dtype=torch.int32, device=device)  # [of rank, written by rank]
+    flags = torch.full((ranks, ranks - 1), 2**31 - 2, dtype=torch.int32, device=device)
     passed = torch.tensor([[2**31 - 2, 0]] * ranks, dtype=torch.int32, device=device)
     others = [[other for other in range(ranks) if other != rank] for rank in range(ranks)]
 
@@ -65,8 +65,8 @@ def test_a_norm_that_waits_for_the_other_ranks(ranks: int) -> None:
 
     barriers = [
         RankBarrier(
-            addresses([flags[rank, other] for other in others[rank]]),
-            addresses([flags[other, rank] for other in others[rank]]),
+            flags[rank],
+            addresses([flags[other, (rank - other - 1) % ranks] for other in others[rank]]),
             passed[rank],
         )
         for rank in range(ranks)
@@ -79,17 +79,18 @@ def test_a_norm_that_waits_for_the_other_ranks(ranks: int) -> None:
         add_norm(parts[0], of_one, weight, 1e-5, want, addends=addresses(parts))
         for rank in range(ranks):
             for other in range(rank + 1, ranks):
-                flags[rank, other] = number
+                flags[rank, (other - rank - 1) % ranks] = number
             got, of_rank = torch.full_like(want, float("nan")), residual.clone()
             add_norm(parts[rank], of_rank, weight, 1e-5, got, addends=addresses(parts), barrier=barriers[rank])
             assert torch.equal(got, want) and torch.equal(of_rank, of_one)
             assert passed[rank].tolist() == [number, 0]
-            assert all(int(flags[other, rank]) == number for other in others[rank])
+            assert all(int(flags[other, (rank - other - 1) % ranks]) == number for other in others[rank])
 
 
 def test_a_barrier_has_as_many_ranks_as_there_are_addends() -> None:
     x, addends = torch.zeros(2, 64, device=DEVICE), torch.zeros(3, dtype=torch.int64, device=DEVICE)
-    barrier = RankBarrier(addends[:1], addends[:1], torch.zeros(2, dtype=torch.int32, device=DEVICE))
+    flags = torch.zeros(2, dtype=torch.int32, device=DEVICE)
+    barrier = RankBarrier(flags[:1], addends[:1], flags)
     for wrong in (None, addends):
         with pytest.raises(ValueError, match="a barrier of 2 ranks needs as many addends"):
             add_norm(x, None, x[0], 1e-5, x, addends=wrong, barrier=barrier)

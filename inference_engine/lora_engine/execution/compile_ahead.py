@@ -229,8 +229,8 @@ class RecordedAddends:
         return addend
 
     def _barrier(self) -> RankBarrier:
-        others = torch.empty(self.ranks - 1, dtype=torch.int64, device="meta")
-        return RankBarrier(others, others, torch.empty(2, dtype=torch.int32, device="meta"))
+        flags, places = (torch.empty(self.ranks - 1, dtype=t, device="meta") for t in (torch.int32, torch.int64))
+        return RankBarrier(flags, places, torch.empty(2, dtype=torch.int32, device="meta"))
 
 
 @torch.inference_mode()

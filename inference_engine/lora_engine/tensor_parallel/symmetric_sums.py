@@ -17,6 +17,7 @@ multicast is not used.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -119,13 +120,13 @@ def _rank_barrier(flags: torch.Tensor, handle: _SymmetricMemory) -> RankBarrier:
 
     flags.zero_()
     handle.barrier()  # another rank may write its flag once they are zeros
-    others = [rank for rank in range(handle.world_size) if rank != handle.rank]
-    written = [_address(handle, handle.rank) + rank * flags.itemsize for rank in others]
-    places = [_address(handle, rank) + handle.rank * flags.itemsize for rank in others]
+    world, rank = handle.world_size, handle.rank
+    # On each rank, the flag of the rank behind it comes first.
+    places = [
+        _address(handle, other) + (rank - other - 1) % world * flags.itemsize for other in range(world) if other != rank
+    ]
     passed = torch.zeros(2, dtype=torch.int32, device=flags.device)
-    return RankBarrier(
-        torch.tensor(written, device=flags.device), torch.tensor(places, device=flags.device), passed
-    )  # fmt: skip
+    return RankBarrier(flags, torch.tensor(places, device=flags.device), passed, handle)
 
 
 def _address(handle: _SymmetricMemory, rank: int) -> int:
@@ -150,17 +151,24 @@ def with_symmetric_memory(
     if not (small_bytes or fused_bytes) or parallel.world == 1:
         return parallel
     made, problem = None, _refused(device, peers)
+    began = time.monotonic()
     if parallel.smallest(not problem, device):
+        exchanged = time.monotonic()
         try:
             made = _allocate(parallel, device, small_bytes, fused_bytes, barrier_rows)
         except (RuntimeError, AttributeError, ImportError) as error:  # torch's interface is not stable yet
             problem = str(error).splitlines()[0]
         if parallel.smallest(made is not None, device) and made is not None:
+            mapped = time.monotonic()
             problem = _tried(made, parallel, device)
             if parallel.smallest(not problem, device):
                 log.info(
                     "sums before norms of up to %d KiB, and others of up to %d KiB, go through symmetric memory",
                     fused_bytes >> 10, small_bytes >> 10,
+                )  # fmt: skip
+                log.debug(
+                    "the first exchange took %.1f s, mapping memory %.1f s, checking sums %.1f s",
+                    exchanged - began, mapped - exchanged, time.monotonic() - mapped,
                 )  # fmt: skip
                 return replace(parallel, small=made.small, shared=made.shared)
     log.warning("every all-reduce goes through NCCL: %s", problem or "another rank has no symmetric memory")
@@ -201,7 +209,7 @@ def _allocate(parallel: Parallel, device: torch.device, small_bytes: int, fused_
         buffers, handles = zip(*(shared_buffer(fused_bytes) for _ in range(2)), strict=True)
         barrier = None
         if barrier_rows:
-            flags, handle = shared_buffer(parallel.world * torch.int32.itemsize)
+            flags, handle = shared_buffer((parallel.world - 1) * torch.int32.itemsize)
             barrier = _rank_barrier(flags.view(torch.int32), handle)
         shared = SymmetricAddends(buffers, handles, barrier, barrier_rows)
     return _Made(small, shared)
