@@ -16,6 +16,9 @@ from .split_sums import add_up_splits, split_buffers
 
 # Maximum tokens for which the kernel reads faster than cuBLAS (an H200, sizes of Llama-3.1-8B).
 FEW_TOKENS = 32
+# Outputs of a narrow matrix, such as a router, and maximum tokens of its product: in blocks of ``FEW_TOKENS``, they and
+# the splits of a sum fit on the device at once, and the launches around cuBLAS's product would take longer than it.
+NARROW, NARROW_TOKENS = 256, 256
 # Programs up to which a sum is split: one for each of the 132 multiprocessors of an H100 or H200.
 PROGRAMS = 132
 
@@ -42,9 +45,9 @@ def _skinny_linear_kernel(
     SPLITS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Compute one split of ``BLOCK_N`` outputs; ``EVEN``: ``BLOCK_K`` divides the inputs."""
+    """Compute one split of ``BLOCK_N`` outputs of ``BLOCK_M`` tokens; ``EVEN``: ``BLOCK_K`` divides the inputs."""
     launch_dependents(PDL)
-    n, m = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_M)
+    n, m = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     n_ok, m_ok, columns = n < N, m < tokens, tl.arange(0, BLOCK_K)
     split = tl.program_id(1)
     steps = tl.cdiv(K, BLOCK_K)
@@ -63,7 +66,8 @@ def _skinny_linear_kernel(
             w = tl.load(w_place + k, mask=n_ok[:, None] & k_ok[None, :], other=0.0)
             x = tl.load(x_place + k, mask=m_ok[None, :] & k_ok[:, None], other=0.0)
         acc = tl.dot(w, x, acc, input_precision="ieee")
-    acc, last = add_up_splits(acc, parts_ptr, arrived_ptr, tl.program_id(0), split, SPLITS, BLOCK_N, BLOCK_M)
+    tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+    acc, last = add_up_splits(acc, parts_ptr, arrived_ptr, tile, split, SPLITS, BLOCK_N, BLOCK_M)
     if last:
         ok, rows = n_ok[:, None] & m_ok[None, :], m.to(tl.int64)[None, :]
         if HAS_ONTO:
@@ -73,8 +77,12 @@ def _skinny_linear_kernel(
 
 def multiplied_by_skinny(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Return whether ``skinny_linear`` computes a product sooner than cuBLAS."""
-    few = 0 < x.shape[0] <= FEW_TOKENS and x.element_size() == 2 and x.stride(1) == 1
+    few = 0 < x.shape[0] <= _most_tokens(weight) and x.element_size() == 2 and x.stride(1) == 1
     return few and weight.is_contiguous() and weight.shape[1] % 8 == 0 and has_sm90(x.device)
+
+
+def _most_tokens(weight: torch.Tensor) -> int:
+    return NARROW_TOKENS if weight.shape[0] <= NARROW else FEW_TOKENS
 
 
 def skinny_linear(
@@ -84,17 +92,18 @@ def skinny_linear(
 
     Tensors are of one dtype, with contiguous rows, and ``weight`` is contiguous; sums are in float32. The result goes
     into ``out``, which may be ``onto``, or into a new tensor. Raises ``ValueError`` for shapes that do not fit, and for
-    more than ``FEW_TOKENS`` tokens.
+    more tokens than ``NARROW_TOKENS``, or than ``FEW_TOKENS`` if the matrix is not narrow.
     """
     tokens, (outputs, inputs) = x.shape[0], weight.shape
-    if x.shape[1] != inputs or x.stride(1) != 1 or not weight.is_contiguous() or not 0 < tokens <= FEW_TOKENS:
+    fits = 0 < tokens <= _most_tokens(weight)
+    if x.shape[1] != inputs or x.stride(1) != 1 or not weight.is_contiguous() or not fits:
         raise ValueError(f"x is {tuple(x.shape)} with strides {x.stride()}, the matrix {tuple(weight.shape)}")
     if out is None:
         out = torch.empty(tokens, outputs, dtype=x.dtype, device=x.device)
     block_m, block_n, block_k, splits, stages = tiling(tokens, outputs, inputs)
-    tiles = triton.cdiv(outputs, block_n)
-    parts, arrived = split_buffers(x, tiles, splits, block_n * block_m)
-    _skinny_linear_kernel[tiles, splits](
+    tiles, blocks = triton.cdiv(outputs, block_n), triton.cdiv(tokens, block_m)
+    parts, arrived = split_buffers(x, tiles * blocks, splits, block_n * block_m)
+    _skinny_linear_kernel[tiles, splits, blocks](
         x,
         weight,
         x if onto is None else onto,
@@ -121,7 +130,10 @@ def skinny_linear(
 
 
 def tiling(tokens: int, outputs: int, inputs: int) -> tuple[int, int, int, int, int]:
-    """Return tokens, outputs and inputs of a program's tile, the number of splits of a sum, and stages."""
+    """Return tokens, outputs and inputs of a program's tile, the number of splits of a sum, and stages.
+
+    Programs of more than ``FEW_TOKENS`` tokens are the same as of so many.
+    """
     block_m = 16 if tokens <= 16 else 32
     if outputs >= 128 * PROGRAMS:
         return block_m, 128, 128, 1, 4

@@ -24,8 +24,11 @@ def assert_product(got: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, ont
     assert ((got.double() - want).norm() / want.norm()).item() < (4e-3 if torch.bfloat16 == DTYPE else 1e-5)
 
 
-# One token, whose sum has two parts; some outputs in several tiles; sizes that no tile divides.
-@pytest.mark.parametrize(("tokens", "outputs", "inputs"), [(1, 64, 1024), (7, 200, 512), (32, 72, 1304), (17, 8, 40)])
+# One token, whose sum has two parts; some outputs in several tiles; sizes that no tile divides; a router's product of
+# several blocks of tokens, with sums in two parts.
+@pytest.mark.parametrize(
+    ("tokens", "outputs", "inputs"), [(1, 64, 1024), (7, 200, 512), (32, 72, 1304), (17, 8, 40), (71, 72, 1304)]
+)
 @pytest.mark.parametrize("onto", ["nothing", "bias", "output"])
 def test_products(tokens: int, outputs: int, inputs: int, onto: str) -> None:
     x, weight = matrices(tokens, outputs, inputs)
@@ -79,5 +82,6 @@ def test_shapes_that_do_not_fit() -> None:
     x, weight = matrices(2, 16, 64)
     with pytest.raises(ValueError, match="the matrix"):
         skinny_linear(x[:, :32], weight)
-    with pytest.raises(ValueError, match="the matrix"):
-        skinny_linear(torch.zeros(FEW_TOKENS + 1, 64, device=DEVICE, dtype=DTYPE), weight)
+    for tokens, outputs in ((module.NARROW_TOKENS + 1, 16), (FEW_TOKENS + 1, module.NARROW + 8)):
+        with pytest.raises(ValueError, match="the matrix"):
+            skinny_linear(*matrices(tokens, outputs, 64))
