@@ -10,11 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -33,8 +34,9 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.model.loading import load_model
-from lora_engine.model.parallel import DeviceSteps, Parallel
+from lora_engine.model.parallel import DeviceSteps, Exchanges, Parallel, SmallSums
 from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, SamplingParams
+from lora_engine.tensor_parallel import group
 from lora_engine.tensor_parallel.meeting_folder import MeetingFolder
 from lora_engine.tensor_parallel.stillness import STILL_BEATS, DeviceStillness, Still, Stillness, device_beats
 from lora_kernels.fp8_tensors import quantise
@@ -628,3 +630,27 @@ def test_a_rank_that_follows_copies_states_of_cached_prefixes(tmp_path: Path) ->
             answer, usages = answers(engine, [turn])
             tokens |= answer
         assert tokens == alone and usages[0].cached_prompt_tokens == 296 and usages[0].accepted_tokens
+
+
+def test_weights_are_loaded_while_ranks_meet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A rank has its number at once, and what it shares with the others once they have met, or the reason why not."""
+    may_meet, steps = threading.Event(), DeviceSteps(lambda: None)  # type: ignore[arg-type, return-value]
+    small = cast(SmallSums, object())
+
+    def join(config: EngineConfig, rank: int, meeting: group.Meeting, exchanges: Exchanges) -> Parallel:
+        assert may_meet.wait(10)
+        if rank == 0:
+            raise ValueError("the other rank has ended")
+        return Parallel(rank, config.tensor_parallel, small=small, exchanges=exchanges)
+
+    monkeypatch.setattr(group, "join", join)
+    config, exchanges = EngineConfig(model=tmp_path, tensor_parallel=2, device="cpu"), Exchanges()
+    first, second = (group.begin_to_join(config, rank, group.Meeting(tmp_path), exchanges) for rank in (0, 1))
+    assert second.joining is not None and not second.joining.done()
+    assert second.shard(8, "heads") == 4 and second.rank == 1 and second.small is None
+    may_meet.set()
+    joined = replace(second, steps=steps).joined()
+    assert joined.small is small and joined.steps is steps and joined.exchanges is exchanges
+    assert joined.joining is None and joined.joined() is joined
+    with pytest.raises(ValueError, match="the other rank has ended"):
+        first.joined()

@@ -161,6 +161,9 @@ def _load(
         weights = load_weights(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
         )
+    if parallel.joining is not None:
+        with progress.phase("ranks"):  # what is left of it
+            parallel = parallel.joined()
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
     draft_head = None
     if config.speculation in DRAFT_HEADS and parallel.rank == 0:  # other ranks get the drafts as rows of steps
@@ -216,6 +219,7 @@ def build_transformer(
 
     Raises ``ValueError`` for a backend that is unknown or not possible here.
     """
+    parallel = parallel.joined()
     backend = _backend(config, weights.embedding.device)
     if backend == "torch":
         weights.dequantise()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -148,6 +149,14 @@ class Parallel:
     shared: SharedAddends | None = None
     exchanges: Exchanges = field(default_factory=Exchanges, compare=False)
     steps: DeviceSteps | None = field(default=None, compare=False)  # only with several ranks on GPUs
+    joining: Future[Parallel] | None = field(default=None, compare=False)  # while the ranks meet: see ``joined``
+
+    def joined(self) -> Parallel:
+        """Wait until the ranks have met, if they have not; before, a rank has its number but exchanges nothing."""
+        if self.joining is None:
+            return self
+        met = self.joining.result()
+        return replace(self, group=met.group, small=met.small, shared=met.shared, joining=None)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum ``x`` over the group, in place; does nothing on the meta device."""

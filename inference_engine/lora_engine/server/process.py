@@ -155,9 +155,7 @@ def _start(config: EngineConfig, stack: ExitStack, leader: Leader | None) -> tup
     digests = DigestMemory(config.data_dir / "digests.json")
     if leader is None:
         return load_model(config, progress=progress, kernels=kernels, digests=digests), pages
-    with progress.phase("ranks"):
-        parallel = leader.join()
-    return load_model(leader.config, parallel, progress, kernels, digests), pages
+    return load_model(leader.config, leader.begin_to_join(), progress, kernels, digests), pages
 
 
 def _no_memory(config: EngineConfig, error: torch.OutOfMemoryError) -> str:

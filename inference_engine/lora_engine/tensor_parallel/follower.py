@@ -97,7 +97,7 @@ def run_rank(
     starting = True
     try:
         rank_config = group.config_of(config, rank, meeting)
-        parallel = progress.of(group.join(rank_config, rank, meeting, progress.exchanges))
+        parallel = progress.of(group.begin_to_join(rank_config, rank, meeting, progress.exchanges))
         follower = Follower(rank_config, load(rank_config, parallel), commands)
         starting = False
         freeze_loaded_objects()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 
 import torch
 import torch.distributed as dist
@@ -61,6 +63,23 @@ def config_of(config: EngineConfig, rank: int, meeting: Meeting) -> EngineConfig
 def fused_bytes(setting_mb: int, ranks: int) -> int:
     """Return the maximum size of a sum that norms add up, in bytes; 0: none."""
     return min(setting_mb << 20, _FUSED_BY_MANY) if ranks > 2 else setting_mb << 20
+
+
+def begin_to_join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges) -> Parallel:
+    """Join the group in a thread, beside which weights are loaded; ``Parallel.joined`` waits for it."""
+    device = torch.device(config.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # of this thread
+    joining: Future[Parallel] = Future()
+
+    def run() -> None:
+        try:
+            joining.set_result(join(config, rank, meeting, exchanges))
+        except BaseException as error:
+            joining.set_exception(error)
+
+    Thread(target=run, name="join", daemon=True).start()
+    return Parallel(rank, config.tensor_parallel, exchanges=exchanges, joining=joining)
 
 
 def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges) -> Parallel:

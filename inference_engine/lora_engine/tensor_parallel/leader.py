@@ -162,6 +162,11 @@ class Leader:
         self._watcher.start()
         return self._progress.of(group.join(self.config, 0, self._meeting, self._progress.exchanges))
 
+    def begin_to_join(self) -> Parallel:
+        """Watch the other ranks from now on, and wait for them in a thread: see ``Parallel.joined``."""
+        self._watcher.start()
+        return self._progress.of(group.begin_to_join(self.config, 0, self._meeting, self._progress.exchanges))
+
     def close(self) -> None:
         """End the other ranks and release their devices. On GPUs, a process can start followers only once."""
         atexit.unregister(self.close)
