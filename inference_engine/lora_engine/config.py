@@ -35,7 +35,6 @@ class EngineConfig:
     tensor_parallel: int = 1  # devices that share the model, from ``device`` on
     lora_sharding: str = "auto"  # "outer" | "full" (``adapters/targets.py``) | "auto" = outer
     fused_sum_mb: int = 64  # maximum size of a sum over ranks that a norm's kernel adds up; 0 = none
-    norm_barrier_rows: int = 0  # maximum rows of a sum over ranks for whose addends a norm's kernel waits itself
     small_sum_kb: int = 512  # maximum size of another sum through symmetric memory instead of NCCL; 0 = none
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
     quantization: str = "auto"  # "auto" = weights as in the checkpoint | "fp8" = quantise plain weights too

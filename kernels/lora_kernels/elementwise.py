@@ -9,7 +9,6 @@ import triton.language as tl
 from .fp8 import quantising, static_scale, store_quantised
 from .fp8_tensors import Fp8Matrix, Fp8Rows
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
-from .rank_barrier import RankBarrier, wait_for_ranks
 
 # Elements that a program of ``sum_rows`` adds up: 16 bytes of each addend for each of 256 threads.
 _SUM_BLOCK = 2048
@@ -25,9 +24,6 @@ def _norm_kernel(
     scale_ptr,
     static_ptr,
     addends_ptr,
-    flags_ptr,
-    places_ptr,
-    passed_ptr,
     x_stride,
     residual_stride,
     out_stride,
@@ -35,7 +31,6 @@ def _norm_kernel(
     scale,
     SIZE: tl.constexpr,
     ADDENDS: tl.constexpr,
-    BARRIER: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -54,10 +49,6 @@ def _norm_kernel(
     ok = columns < SIZE
     weight = tl.load(weight_ptr + columns, mask=ok, other=0.0)
     grid_dependency_wait(PDL)
-    if HAS_RESIDUAL:
-        added = tl.load(residual_ptr + row * residual_stride + columns, mask=ok, other=0.0).to(tl.float32)
-    if BARRIER:
-        wait_for_ranks(flags_ptr, places_ptr, passed_ptr, ADDENDS)
     if ADDENDS:
         total = tl.zeros((BLOCK_SIZE,), tl.float32)
         for index in tl.static_range(ADDENDS):
@@ -70,10 +61,10 @@ def _norm_kernel(
     else:
         x = tl.load(x_ptr + row * x_stride + columns, mask=ok, other=0.0)
     if HAS_RESIDUAL:
-        delta = x.to(tl.float32)
+        added = x.to(tl.float32)
         if SCALED:
-            delta = (delta * scale).to(x.dtype).to(tl.float32)
-        added += delta
+            added = (added * scale).to(x.dtype).to(tl.float32)
+        added += tl.load(residual_ptr + row * residual_stride + columns, mask=ok, other=0.0).to(tl.float32)
         x = added.to(residual_ptr.dtype.element_ty)
         tl.store(residual_ptr + row * residual_stride + columns, x, mask=ok)
     wide = x.to(tl.float32)
@@ -103,7 +94,6 @@ def add_norm(
     centred: bool = False,
     rounded_first: bool = True,
     addends: torch.Tensor | None = None,
-    barrier: RankBarrier | None = None,
 ) -> None:
     """Compute ``residual += scale * x`` in place (unless None), then ``out = norm(residual) * weight``.
 
@@ -115,12 +105,10 @@ def add_norm(
 
     ``addends [n]`` int64: ``x`` is the sum of n tensors at these addresses, in their order and rounded to ``x``'s
     dtype; only the shape, dtype and strides of ``x`` itself are used. They may be in the memory of other GPUs.
-    ``barrier``: of the ranks that have the addends; the kernel waits in it until each rank has written its addend.
-    Without one, they are written already.
     """
     if out.shape != x.shape:
         raise ValueError(f"out is {tuple(out.shape)}, but must have the shape of x, {tuple(x.shape)}")
-    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first, addends, barrier)
+    _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first, addends)
 
 
 def add_norm_and_quantise(
@@ -135,14 +123,13 @@ def add_norm_and_quantise(
     centred: bool = False,
     rounded_first: bool = True,
     addends: torch.Tensor | None = None,
-    barrier: RankBarrier | None = None,
 ) -> Fp8Rows:
     """Compute ``add_norm`` for a product with ``matrix``, rounded to ``x``'s dtype, then quantised to FP8.
 
     ``full``: the unquantised result is kept too.
     """
     rows = Fp8Rows.empty(x.shape[0], matrix, torch.empty_like(x) if full else None)
-    _launch_norm(x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first, addends, barrier)
+    _launch_norm(x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first, addends)
     return rows
 
 
@@ -158,13 +145,10 @@ def _launch_norm(
     centred: bool,
     rounded_first: bool,
     addends: torch.Tensor | None,
-    barrier: RankBarrier | None,
 ) -> None:
     size = x.shape[1]
     if weight.shape != (size,) or (rows is not None and rows.shape != x.shape):
         raise ValueError(f"x is {tuple(x.shape)}, but weight {tuple(weight.shape)} is for another width")
-    if barrier is not None and (addends is None or len(addends) != barrier.ranks):
-        raise ValueError(f"a barrier of {barrier.ranks} ranks needs as many addends, one of each rank")
     target = residual if residual is not None else x
     block = triton.next_power_of_2(size)
     quantised: dict[str, int | bool] = {"BLOCK_SIZE": block, "GROUPS": 0, "GROUP": 0, "STATIC": False}
@@ -181,9 +165,6 @@ def _launch_norm(
         x if rows is None else rows.scale,
         x if matrix is None else static_scale(matrix),
         x if addends is None else addends,
-        x if barrier is None else barrier.flags,
-        x if barrier is None else barrier.places,
-        x if barrier is None else barrier.passed,
         x.stride(0),
         target.stride(0),
         0 if out is None else out.stride(0),
@@ -191,7 +172,6 @@ def _launch_norm(
         scale,
         SIZE=size,
         ADDENDS=0 if addends is None else len(addends),
-        BARRIER=barrier is not None,
         FULL=out is not None,
         QUANTISED=rows is not None,
         HAS_RESIDUAL=residual is not None,

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +51,6 @@ class TwoRanks:
     buffers: tuple[torch.Tensor, torch.Tensor]
     barriers: int = 0
     world_size: int = 2
-    rank: int = 0
 
     def barrier(self) -> None:
         self.barriers += 1
@@ -80,23 +79,6 @@ def test_sums_before_norms_use_two_buffers_by_turns() -> None:
         assert isinstance(partial, PartialSum) and partial.addend is place
         assert partial.addresses.tolist() == [buffer.data_ptr() for buffer in handles[turn].buffers]
     assert [handle.barriers for handle in handles] == [2, 1]
-
-
-def test_norms_of_few_rows_wait_for_the_other_ranks_themselves() -> None:
-    buffers, handles = two_buffers(64)
-    of_flags = TwoRanks((torch.full((4,), 255, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)))
-    barrier = symmetric_sums._rank_barrier(of_flags.buffers[0].view(torch.int32), cast(Any, of_flags))
-    assert barrier.flags.data_ptr() == of_flags.buffers[0].data_ptr() and barrier.flags.tolist() == [0]
-    assert barrier.places.tolist() == [of_flags.buffers[1].data_ptr()], "where rank 0 writes"
-    assert of_flags.barriers == 1 and barrier.passed.tolist() == [0, 0]
-    assert barrier.memory is of_flags, "without it, the other rank's flags would be unmapped"
-    parallel = Parallel(0, 2, shared=SymmetricAddends(buffers, handles, barrier, barrier_rows=2))
-    for rows, waits in ((2, True), (3, False)):
-        place = parallel.addend(rows, 4, torch.float32)
-        assert place is not None
-        partial = parallel.sum(place)
-        assert isinstance(partial, PartialSum) and (partial.barrier is barrier) == waits
-    assert [handle.barriers for handle in handles] == [0, 1]
 
 
 def test_only_sums_that_fit_are_left_to_norms(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from lora_engine.tensor_parallel import group
 pytestmark = pytest.mark.gpu
 
 SUMS, REPLAYS, SIZE, EPS = 14, 60, 1024, 1e-5
-ROWS = (1, 64, 192, 512, 600)  # the last with a barrier of its own
+ROWS = (1, 64, 192, 600)
 LATE_CYCLES = 30_000
 
 
@@ -29,7 +29,7 @@ def test_every_sum_has_both_addends_whoever_is_late(tmp_path: Path) -> None:
 
 
 def _sum_on_rank(rank: int, place: Path, folder: Path) -> None:
-    config = EngineConfig(model=Path("random"), device="cuda", tensor_parallel=2, norm_barrier_rows=512)
+    config = EngineConfig(model=Path("random"), device="cuda", tensor_parallel=2)
     meeting = group.Meeting(place)
     rank_config = group.config_of(config, rank, meeting)
     torch.cuda.set_device(rank)
@@ -67,10 +67,8 @@ def _wrong_sums(parallel: Parallel, rows: int) -> int:
             addend.fill_(float("nan"))
             addend.copy_(addends[index, parallel.rank])
             total = parallel.sum(addend)
-            assert isinstance(total, PartialSum) and (total.barrier is not None) == (rows <= 512)
-            add_norm(
-                addend, residual[index], weight, EPS, out[index], addends=total.addresses, barrier=total.barrier
-            )  # fmt: skip
+            assert isinstance(total, PartialSum)
+            add_norm(addend, residual[index], weight, EPS, out[index], addends=total.addresses)
         far = (residual.double() - want).abs() > 0.01 * want.abs() + 0.01
         far |= ~((out.double() - normed).abs() <= 0.03 * normed.abs() + 0.03)
         wrong.add_(far.flatten(1).any(1).sum())

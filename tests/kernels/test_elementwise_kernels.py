@@ -7,7 +7,6 @@ import torch
 
 from lora_kernels import reference
 from lora_kernels.elementwise import add_norm, gated_activation, rope_and_write_kv, sum_rows
-from lora_kernels.rank_barrier import RankBarrier
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float32, torch.float16]
@@ -50,50 +49,6 @@ def test_add_rms_norm_of_a_sum_over_ranks(dtype: torch.dtype, ranks: int, size: 
         add_norm(parts[-1], got_residual, weight, 1e-5, got, scale=0.5, addends=addends)
         assert torch.equal(got, want)
     assert torch.equal(of_addends, of_residual)
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_norm_that_waits_for_the_other_ranks(ranks: int) -> None:
-    """The ranks of one process run one after the other, each with the flags of those that come later set."""
-    rows, size, device = 3, 64, DEVICE
-    flags = torch.full((ranks, ranks - 1), 2**31 - 2, dtype=torch.int32, device=device)
-    passed = torch.tensor([[2**31 - 2, 0]] * ranks, dtype=torch.int32, device=device)
-    others = [[other for other in range(ranks) if other != rank] for rank in range(ranks)]
-
-    def addresses(places: list[torch.Tensor]) -> torch.Tensor:
-        return torch.tensor([place.data_ptr() for place in places], device=device)
-
-    barriers = [
-        RankBarrier(
-            flags[rank],
-            addresses([flags[other, (rank - other - 1) % ranks] for other in others[rank]]),
-            passed[rank],
-        )
-        for rank in range(ranks)
-    ]
-    weight = random(size, dtype=torch.float32)
-    for number in (2**31 - 1, -(2**31), 1 - 2**31):  # which wraps around
-        parts = [random(rows, size, dtype=torch.float32) for _ in range(ranks)]
-        residual = random(rows, size, dtype=torch.float32)
-        want, of_one = torch.empty_like(residual), residual.clone()
-        add_norm(parts[0], of_one, weight, 1e-5, want, addends=addresses(parts))
-        for rank in range(ranks):
-            for other in range(rank + 1, ranks):
-                flags[rank, (other - rank - 1) % ranks] = number
-            got, of_rank = torch.full_like(want, float("nan")), residual.clone()
-            add_norm(parts[rank], of_rank, weight, 1e-5, got, addends=addresses(parts), barrier=barriers[rank])
-            assert torch.equal(got, want) and torch.equal(of_rank, of_one)
-            assert passed[rank].tolist() == [number, 0]
-            assert all(int(flags[other, (rank - other - 1) % ranks]) == number for other in others[rank])
-
-
-def test_a_barrier_has_as_many_ranks_as_there_are_addends() -> None:
-    x, addends = torch.zeros(2, 64, device=DEVICE), torch.zeros(3, dtype=torch.int64, device=DEVICE)
-    flags = torch.zeros(2, dtype=torch.int32, device=DEVICE)
-    barrier = RankBarrier(flags[:1], addends[:1], flags)
-    for wrong in (None, addends):
-        with pytest.raises(ValueError, match="a barrier of 2 ranks needs as many addends"):
-            add_norm(x, None, x[0], 1e-5, x, addends=wrong, barrier=barrier)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -42,7 +42,6 @@ from lora_engine.model.warm_up import prefill_steps
 from lora_engine.model.weights import load_weights
 from lora_kernels.elementwise import sum_rows
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
-from lora_kernels.rank_barrier import RankBarrier
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,6 @@ _PAGES = 4096
 _SETTINGS = (
     "dtype", "quantization", "kv_cache_dtype", "adapter_dtype", "expert_residency", "deterministic", "max_context",
     "max_running", "page_tokens", "max_lora_rank", "tensor_parallel", "lora_sharding", "fused_sum_mb",
-    "norm_barrier_rows",
     "speculation", "speculation_tokens",
 )  # fmt: skip
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
@@ -213,7 +211,6 @@ class RecordedAddends:
     """A ``SharedAddends`` without memory, so that norms are recorded as several ranks launch them."""
 
     ranks: int
-    barrier_rows: int = 0  # up to which norms wait for all ranks
 
     def addend(self, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(rows, columns, dtype=dtype, device="meta")
@@ -224,13 +221,9 @@ class RecordedAddends:
     def sum(self, addend: torch.Tensor) -> PartialSum | torch.Tensor:
         addresses = torch.empty(self.ranks, dtype=torch.int64, device="meta")
         if not in_two_parts(addend.nbytes, self.ranks):
-            return PartialSum(addend, addresses, self._barrier() if len(addend) <= self.barrier_rows else None)
+            return PartialSum(addend, addresses)
         sum_rows(addend, addresses, 0)
         return addend
-
-    def _barrier(self) -> RankBarrier:
-        flags, places = (torch.empty(self.ranks - 1, dtype=t, device="meta") for t in (torch.int32, torch.int64))
-        return RankBarrier(flags, places, torch.empty(2, dtype=torch.int32, device="meta"))
 
 
 @torch.inference_mode()
@@ -241,9 +234,8 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
     """
     model_config = ModelConfig.load(config.model)
     dtype, device = choose_dtype(config.dtype, torch.device("cuda")), torch.device("meta")
-    addends = RecordedAddends(config.tensor_parallel, config.norm_barrier_rows)
     several = config.tensor_parallel > 1 and config.fused_sum_mb > 0
-    parallel = Parallel(0, config.tensor_parallel, shared=addends if several else None)
+    parallel = Parallel(0, config.tensor_parallel, shared=RecordedAddends(config.tensor_parallel) if several else None)
     weights = load_weights(config.model, model_config, device, dtype, parallel, quantises(config))
     max_context = min(config.max_context or model_config.max_position, model_config.max_position)
     without = replace(config, device="meta", backend="triton", mode="unmerged")

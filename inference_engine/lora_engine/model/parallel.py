@@ -7,13 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
-
-if TYPE_CHECKING:
-    from lora_kernels.rank_barrier import RankBarrier  # imports triton, which an engine on CPUs does not have
 
 # torch 2.13 deprecates the name that the function has up to 2.12.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -40,7 +37,6 @@ class PartialSum:
 
     addend: torch.Tensor  # this rank's
     addresses: torch.Tensor  # [ranks] int64 on the device: of each rank's addend in this rank's address space
-    barrier: RankBarrier | None = None  # in which the one kernel that reads the sum waits; None: all are written
 
 
 def in_two_parts(num_bytes: int, ranks: int) -> bool:
@@ -58,10 +54,7 @@ class SharedAddends(Protocol):
         """Return whether ``x`` is such a place."""
 
     def sum(self, addend: torch.Tensor) -> PartialSum | torch.Tensor:
-        """Wait, in the order of the stream, until every rank has written its addend, or until ``addend`` is the sum.
-
-        A sum with a barrier leaves the wait to its reader.
-        """
+        """Wait, in the order of the stream, until every rank has written its addend, or until ``addend`` is the sum."""
 
 
 @dataclass(slots=True)

@@ -98,9 +98,8 @@ def _addend_of(x: Addable) -> torch.Tensor:
     return x.addend if isinstance(x, PartialSum) else x
 
 
-def _parts_of(x: Addable) -> dict[str, Any]:
-    """Return the arguments of a norm's kernel that adds up a sum over the ranks."""
-    return {"addends": x.addresses, "barrier": x.barrier} if isinstance(x, PartialSum) else {}
+def _addresses_of(x: Addable) -> torch.Tensor | None:
+    return x.addresses if isinstance(x, PartialSum) else None
 
 
 class TritonOps:
@@ -218,7 +217,7 @@ class TritonOps:
             scale=s.residual_scale,
             centred=s.norm.centred,
             rounded_first=s.norm.rounded_first,
-            **_parts_of(x),
+            addends=_addresses_of(x),
         )
 
     def _norm(self, x: Addable, residual: torch.Tensor | None, weight: torch.Tensor, out: torch.Tensor) -> None:
@@ -232,7 +231,7 @@ class TritonOps:
             scale=s.residual_scale,
             centred=s.norm.centred,
             rounded_first=s.norm.rounded_first,
-            **_parts_of(x),
+            addends=_addresses_of(x),
         )
 
     def project(

@@ -36,7 +36,6 @@ _HELP = {
     "exchanges) or auto (outer so far)",
     "fused_sum_mb": "MiB up to which the kernels of norms add up these GPUs' outputs of layers; NCCL does that for "
     "larger ones; 0 is none",
-    "norm_barrier_rows": "rows of such a sum up to which the norm's kernel waits for the other GPUs itself; 0 is none",
     "small_sum_kb": "KiB up to which their other sums go through symmetric memory instead of NCCL; 0 is none",
     "dtype": "float32, bfloat16, float16 or auto",
     "quantization": "auto (weights as the checkpoint has them) or fp8 (quantise plain weights when they are loaded)",
@@ -115,7 +114,7 @@ _CHOICES = {
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
     | {"adapter_price", "fused_sum_mb", "small_sum_kb", "step_tokens", "fair_slack", "guaranteed_share", "starvation_s"}
-    | {"tenant_max_running", "norm_barrier_rows"}
+    | {"tenant_max_running"}
 )
 
 

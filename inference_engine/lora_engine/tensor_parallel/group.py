@@ -111,7 +111,6 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
         (config.small_sum_kb << 10) if nccl else 0,
         fused_bytes(config.fused_sum_mb, config.tensor_parallel) if nccl else 0,
         {meeting.index_of_gpu(other - rank, device.index or 0) for other in range(config.tensor_parallel)},
-        config.norm_barrier_rows,
     )
     log.info(
         "rank %d opened its device in %.1f s, and met the others in %.1f s; shared memory took %.1f s",

@@ -3,10 +3,8 @@
 NCCL's all-reduce is a chain of steps, whose latency exceeds the transfer time for the activations of a decode step.
 
 - ``SymmetricAddends``: the products before a norm write to symmetric memory, and the norm's kernel reads the addends of
-  all N GPUs. No kernel copies or adds anything else; only a barrier lies between them. Up to a number of rows the
-  norm's kernel waits for the other GPUs itself instead, so that it starts beside the product before it, and the product
-  behind it reads weights meanwhile. Larger sums of more than two GPUs take two parts: each GPU adds up its share of the
-  rows, and writes the sums to all GPUs.
+  all N GPUs. No kernel copies or adds anything else; only a barrier lies between them. Larger sums of more than two
+  GPUs take two parts: each GPU adds up its share of the rows, and writes the sums to all GPUs.
 - ``SymmetricSums``, for other small sums: every GPU copies its part into symmetric memory, waits for the others, and
   adds up all parts in the order of the ranks.
 
@@ -28,8 +26,6 @@ from lora_engine.model.parallel import Parallel, PartialSum, in_two_parts
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import _SymmetricMemory
-
-    from lora_kernels.rank_barrier import RankBarrier
 
 log = logging.getLogger(__name__)
 
@@ -64,26 +60,16 @@ class SymmetricSums:
 class SymmetricAddends:
     """The ``SharedAddends`` in two buffers of symmetric memory, which sums use by turns.
 
-    One barrier for each part of a sum suffices, within the norm's kernel or before it. A rank overwrites a buffer only
-    behind the barriers of the next sum, and another rank reaches them only when its norm has read the buffer. Within a
-    sum of two parts, a rank overwrites only the rows that it alone adds up. From one step to the next, in which a
-    buffer may be used twice in a row, the sum of the embeddings has the effect of a barrier.
+    One barrier for each part of a sum suffices. A rank overwrites a buffer only behind the barriers of the next sum,
+    and another rank reaches them only when its norm has read the buffer. Within a sum of two parts, a rank overwrites
+    only the rows that it alone adds up. From one step to the next, in which a buffer may be used twice in a row, the
+    sum of the embeddings has the effect of a barrier.
     """
 
-    def __init__(
-        self,
-        buffers: Sequence[torch.Tensor],
-        handles: Sequence[_SymmetricMemory],
-        barrier: RankBarrier | None = None,
-        barrier_rows: int = 0,
-    ) -> None:
-        """Create the addends on two byte buffers of the same size, each with its handle.
-
-        ``barrier``: for norms of up to ``barrier_rows`` rows, which wait in it themselves.
-        """
+    def __init__(self, buffers: Sequence[torch.Tensor], handles: Sequence[_SymmetricMemory]) -> None:
+        """Create the addends on two byte buffers of the same size, each with its handle."""
         device = buffers[0].device
-        self._buffers, self._handles, self._barrier, self._next = buffers, handles, barrier, 0
-        self._barrier_rows = barrier_rows
+        self._buffers, self._handles, self._next = buffers, handles, 0
         self._addresses = [
             torch.tensor([_address(handle, rank) for rank in range(handle.world_size)], device=device)
             for handle in handles
@@ -103,30 +89,12 @@ class SymmetricAddends:
 
         handle, addresses = self._handles[self._next], self._addresses[self._next]
         self._next = 1 - self._next
-        one_part = not in_two_parts(addend.nbytes, handle.world_size)
-        if one_part and self._barrier is not None and len(addend) <= self._barrier_rows:
-            return PartialSum(addend, addresses, self._barrier)
         handle.barrier()
-        if one_part:
+        if not in_two_parts(addend.nbytes, handle.world_size):
             return PartialSum(addend, addresses)
         sum_rows(addend, addresses, handle.rank)
         handle.barrier()
         return addend
-
-
-def _rank_barrier(flags: torch.Tensor, handle: _SymmetricMemory) -> RankBarrier:
-    """Return a barrier whose flags are in symmetric memory."""
-    from lora_kernels.rank_barrier import RankBarrier  # imports triton, which an engine on CPUs does not have
-
-    flags.zero_()
-    handle.barrier()  # another rank may write its flag once they are zeros
-    world, rank = handle.world_size, handle.rank
-    # On each rank, the flag of the rank behind it comes first.
-    places = [
-        _address(handle, other) + (rank - other - 1) % world * flags.itemsize for other in range(world) if other != rank
-    ]
-    passed = torch.zeros(2, dtype=torch.int32, device=flags.device)
-    return RankBarrier(flags, torch.tensor(places, device=flags.device), passed, handle)
 
 
 def _address(handle: _SymmetricMemory, rank: int) -> int:
@@ -135,18 +103,12 @@ def _address(handle: _SymmetricMemory, rank: int) -> int:
 
 
 def with_symmetric_memory(
-    parallel: Parallel,
-    device: torch.device,
-    small_bytes: int,
-    fused_bytes: int,
-    peers: Collection[int],
-    barrier_rows: int = 0,
+    parallel: Parallel, device: torch.device, small_bytes: int, fused_bytes: int, peers: Collection[int]
 ) -> Parallel:
     """Return ``parallel`` with sums of up to ``small_bytes`` and ``fused_bytes`` (0: none) through symmetric memory.
 
-    The latter are sums that a norm's kernel reads, which waits for them itself up to ``barrier_rows`` rows. If not all
-    ranks support it, ``parallel`` is returned unchanged, and the log has the reason. All ranks call this. ``peers``:
-    indices of the GPUs of all ranks.
+    The latter are sums that a norm's kernel reads. If not all ranks support it, ``parallel`` is returned unchanged, and
+    the log has the reason. All ranks call this. ``peers``: indices of the GPUs of all ranks.
     """
     if not (small_bytes or fused_bytes) or parallel.world == 1:
         return parallel
@@ -155,7 +117,7 @@ def with_symmetric_memory(
     if parallel.smallest(not problem, device):
         exchanged = time.monotonic()
         try:
-            made = _allocate(parallel, device, small_bytes, fused_bytes, barrier_rows)
+            made = _allocate(parallel, device, small_bytes, fused_bytes)
         except (RuntimeError, AttributeError, ImportError) as error:  # torch's interface is not stable yet
             problem = str(error).splitlines()[0]
         if parallel.smallest(made is not None, device) and made is not None:
@@ -191,7 +153,7 @@ def _refused(device: torch.device, peers: Collection[int]) -> str:
     return f"{device} cannot read the memory of cuda:{alone[0]}" if alone else ""
 
 
-def _allocate(parallel: Parallel, device: torch.device, small_bytes: int, fused_bytes: int, barrier_rows: int) -> _Made:
+def _allocate(parallel: Parallel, device: torch.device, small_bytes: int, fused_bytes: int) -> _Made:
     import torch.distributed._symmetric_memory as symmetric
 
     group = parallel.group
@@ -207,11 +169,7 @@ def _allocate(parallel: Parallel, device: torch.device, small_bytes: int, fused_
         small = SymmetricSums(buffer.view(torch.bfloat16), group.group_name)
     if fused_bytes:
         buffers, handles = zip(*(shared_buffer(fused_bytes) for _ in range(2)), strict=True)
-        barrier = None
-        if barrier_rows:
-            flags, handle = shared_buffer((parallel.world - 1) * torch.int32.itemsize)
-            barrier = _rank_barrier(flags.view(torch.int32), handle)
-        shared = SymmetricAddends(buffers, handles, barrier, barrier_rows)
+        shared = SymmetricAddends(buffers, handles)
     return _Made(small, shared)
 
 
@@ -254,10 +212,6 @@ def _fused_difference(
     total, normed = torch.zeros_like(place), torch.empty_like(place)
     weight = torch.ones(columns, dtype=place.dtype, device=device)
     summed = shared.sum(place)
-    partial = summed if isinstance(summed, PartialSum) else None
-    add_norm(
-        place, total, weight, 1e-5, normed,
-        addends=None if partial is None else partial.addresses, barrier=None if partial is None else partial.barrier,
-    )  # fmt: skip
+    add_norm(place, total, weight, 1e-5, normed, addends=summed.addresses if isinstance(summed, PartialSum) else None)
     expected = torch.stack([addend(rank) for rank in range(parallel.world)]).sum(0)
     return (total - expected).abs().max()

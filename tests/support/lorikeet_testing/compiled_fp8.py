@@ -6,10 +6,8 @@ import json
 
 import torch
 
-from lora_kernels.elementwise import add_norm_and_quantise
 from lora_kernels.fp8 import fp8_linear, quantise_rows
 from lora_kernels.fp8_tensors import FP8, Fp8Matrix
-from lora_kernels.rank_barrier import RankBarrier
 from lora_kernels.skinny_linear import skinny_linear
 
 from .compiled import Launch, compiling
@@ -31,11 +29,6 @@ def main() -> None:
     with compiling(lambda launch: launches.__setitem__(launch.name, launch)):
         x = elements(16, 4096, dtype=torch.bfloat16)
         skinny_linear(x, elements(4096, 4096, dtype=torch.bfloat16), x)
-        addends, others = elements(2, dtype=torch.int64), elements(1, dtype=torch.int64)
-        flags = elements(2, dtype=torch.int32)
-        barrier = RankBarrier(flags[:1], others, flags)
-        rows, weight = elements(16, 4096, dtype=torch.bfloat16), elements(4096, dtype=torch.bfloat16)
-        add_norm_and_quantise(rows, rows, weight, 1e-5, matrix, full=False, addends=addends, barrier=barrier)
     print(json.dumps({name: launch.compile().asm["ptx"] for name, launch in launches.items()}))
 
 
