@@ -141,6 +141,23 @@ def test_standing_orders(acme: Any, queue: Any, committing: Any) -> None:
     assert list(actions) == ["export_schedule.create", "export.request", "export_schedule.delete"]
 
 
+def test_weeks_missed_by_an_outage(acme: Any, queue: Any, committing: Any) -> None:
+    acme.client().post(acme.path("export-schedules"), {"cadence": "week", "grain": "day"}, format="json")
+    schedule = ExportSchedule.objects.get()
+    monday = date(2026, 5, 4)
+    ExportSchedule.objects.update(created_at=datetime(2026, 1, 7, tzinfo=UTC))
+    first = Span(monday - timedelta(days=7), monday - timedelta(days=1))
+    Export.objects.create(tenant=schedule.tenant, schedule=schedule, first=first.first, last=first.last, grain="day")
+    _read_to(monday + timedelta(days=14), timedelta(hours=1))
+    with committing():
+        assert exports.run_schedules(monday + timedelta(days=23)) == 2, "a third week is not in the rollups yet"
+    weeks = Export.objects.order_by("first").values_list("first", flat=True)
+    assert list(weeks) == [first.first, monday, monday + timedelta(days=7)]
+    _read_to(monday + timedelta(days=371), timedelta(hours=1))
+    with committing():
+        assert exports.run_schedules(monday + timedelta(days=371)) == 13, "older files would be deleted at once"
+
+
 def test_not_too_many(acme: Any, queue: Any, committing: Any) -> None:
     for _ in range(exports.MAX_WAITING):
         order(acme, committing)

@@ -89,13 +89,26 @@ def run_schedules(now: date | None = None) -> int:
     Raises DeletionPausedError while the clock is not trusted: a month that is not over would be exported for good.
     """
     now = now or clocks.deletion_time().date()
-    return sum(_request_due(schedule, now) for schedule in ExportSchedule.objects.select_related("tenant"))
+    schedules = ExportSchedule.objects.select_related("tenant")
+    return sum(_request_due(schedule, span) for schedule in schedules for span in _missing(schedule, now))
 
 
-def _request_due(schedule: ExportSchedule, now: date) -> bool:
-    span = last_whole(Cadence(schedule.cadence), now)
-    if span.last < schedule.created_at.date():
-        return False  # the period ended before the schedule was made
+def _missing(schedule: ExportSchedule, now: date) -> Iterator[Span]:
+    """Yield the periods that ended since the schedule was made or last requested an export, latest first.
+
+    They are several after an outage of the workers. Periods that ended longer ago than `KEPT` are left out.
+    """
+    cadence = Cadence(schedule.cadence)
+    requested = Export.objects.for_tenant(schedule.tenant).filter(schedule=schedule)
+    span = last_whole(cadence, now)
+    while span.last >= max(schedule.created_at.date(), now - KEPT):
+        if requested.filter(first=span.first).exists():
+            return
+        yield span
+        span = last_whole(cadence, span.first)
+
+
+def _request_due(schedule: ExportSchedule, span: Span) -> bool:
     if not is_settled(span.last):
         return False  # the file is written once: it would lack what is not in the rollups yet
     with transaction.atomic():
