@@ -374,10 +374,12 @@ def report(kind: str, results: dict[str, Any], installation: str, dry: bool) -> 
 
 def main() -> None:
     parser = parser_of(__doc__, dry=True)
-    parser.add_argument("--seconds", type=float, default=30, help="of each measurement, alone and beside")
+    parser.add_argument("--seconds", type=float, default=30, help="seconds of each measurement, alone and beside")
     parser.add_argument("--only", choices=[*BY_THREADS, *BY_JOBS], action="append")
     parser.add_argument("--machine-of-its-own", action="store_true", help="the abuser gets a processor for itself")
-    parser.add_argument("--production", action="store_true", help="on PostgreSQL and Redis, with workers of their own")
+    parser.add_argument(
+        "--production", action="store_true", help="measure on PostgreSQL and Redis, with separate workers"
+    )
     parser.add_argument("--abuse", choices=[*BY_THREADS, *BY_JOBS], help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--engine", help=argparse.SUPPRESS)

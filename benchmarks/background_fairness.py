@@ -241,7 +241,9 @@ def report(flood: str, results: dict[str, Any], dry: bool) -> None:
 
 def main() -> None:
     parser = parser_of(__doc__, dry=True)
-    parser.add_argument("--uploads", type=int, default=15, help="of the well-behaved tenant, alone and beside")
+    parser.add_argument(
+        "--uploads", type=int, default=15, help="uploads of the well-behaved tenant, alone and beside the other"
+    )
     parser.add_argument("--promotions", type=int, default=50)
     parser.add_argument("--only", choices=sorted(FLOODS), action="append")
     args = parser.parse_args()

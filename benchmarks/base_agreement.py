@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--adapters", type=Path, default=DEMO / "adapters", help="a folder of adapters' folders")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--quantization", default="fp8")
-    parser.add_argument("--tokens", type=int, default=400, help="of each request that runs beside")
+    parser.add_argument("--tokens", type=int, default=400, help="tokens of each request that runs beside")
     parser.add_argument("--beside", type=int, default=None, help="how many adapters are compared beside requests")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -141,7 +141,9 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, nargs="*", default=[2, 10, 100, 1000])
     parser.add_argument("--adapters", type=int, default=200)
     parser.add_argument("--tenants", type=int, default=50)
-    parser.add_argument("--changed", type=float, default=0.05, help="of the adapters, from one heartbeat to the next")
+    parser.add_argument(
+        "--changed", type=float, default=0.05, help="share of the adapters that change from one heartbeat to the next"
+    )
     args = parser.parse_args()
     rows = []
     for hosts in args.hosts:

@@ -379,13 +379,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--adapters", type=int, default=64)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 64, 256])
-    parser.add_argument("--seconds", type=float, default=12, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=12, help="seconds of each measurement")
     parser.add_argument("--warm-s", type=float, default=3)
     parser.add_argument(
         "--restart", action="store_true", help="start the engine twice: its second start is the warm one"
     )
     parser.add_argument("--folder", type=Path, help="for the checkpoint and all state (default: a temporary one)")
-    parser.add_argument("engine_options", nargs="*", help="after --, handed to the engine's command line")
+    parser.add_argument("engine_options", nargs="*", help="further options of the engine, after --")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="w9-", dir=options.folder) as name:
         rows = Rows(options.out, "W9", options.shape, engine_options=options.engine_options)

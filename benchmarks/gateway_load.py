@@ -308,7 +308,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--streams", type=int, default=256)
     parser.add_argument("--steps", type=float, default=25.0, help="tokens per second of each stream")
-    parser.add_argument("--tokens", type=int, default=200, help="of each stream")
+    parser.add_argument("--tokens", type=int, default=200, help="tokens of each stream")
     parser.add_argument("--latency-rate", type=float, default=2000.0, help="tokens per second over all streams")
     parser.add_argument("--latency-tokens", type=int, default=60)
     parser.add_argument("--sockets", type=int, default=2000)

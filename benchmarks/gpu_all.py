@@ -146,7 +146,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of results; rows are appended to what is there")
     parser.add_argument("--gpus", nargs="+", default=["0"], help="CUDA's numbers of the GPUs to use")
     parser.add_argument("--only", nargs="+", choices=JOBS, default=list(JOBS))
-    parser.add_argument("--commit", default="", help="what the rows name, where there is no git")
+    parser.add_argument("--commit", default="", help="commit named in the rows, where there is no git")
     chosen = parser.parse_args()
     run = Run(chosen.out.absolute(), chosen.commit)
     run.jobs([name for name in chosen.only if name not in ALONE], chosen.gpus)

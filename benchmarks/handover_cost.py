@@ -118,7 +118,7 @@ def main() -> int:
     parser = parser_of(__doc__, dry=True)
     parser.add_argument("--streams", type=int, default=256)
     parser.add_argument("--rate", type=float, default=10.0, help="frames a second of each stream")
-    parser.add_argument("--frames", type=int, default=100, help="of each stream")
+    parser.add_argument("--frames", type=int, default=100, help="frames of each stream")
     options = parser.parse_args()
     settings = {"cpu": cpu_name(), "cores": os.cpu_count(), "load_1m_before": round(os.getloadavg()[0], 2)}
     settings |= {"streams": options.streams, "frames_per_s": options.rate, "frames_each": options.frames}

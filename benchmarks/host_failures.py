@@ -413,13 +413,13 @@ def report(case: str, results: dict[str, Any], args: argparse.Namespace) -> None
 
 def main() -> None:
     parser = parser_of(__doc__, dry=True)
-    parser.add_argument("--rounds", type=int, default=3, help="of restarts of both hosts")
+    parser.add_argument("--rounds", type=int, default=3, help="restarts of both hosts")
     parser.add_argument("--hosts", type=int, choices=(1, 2, 4), default=2)
     parser.add_argument("--callers", type=int, default=8)
     parser.add_argument("--out", type=Path, help="file for the rows")
     parser.add_argument("--freeze-s", type=float, default=30)
     parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks of one engine, one of which is lost")
-    parser.add_argument("--device", default="cpu", help="of the first rank, or cuda: each host has a GPU")
+    parser.add_argument("--device", default="cpu", help="device of the first rank, or cuda: each host has a GPU")
     parser.add_argument("--only", choices=[*sorted(CASES), *RANK_CASES], action="append")
     args = parser.parse_args()
     if args.tensor_parallel > 1:

@@ -116,7 +116,7 @@ def main() -> None:
     parser = parser_of(__doc__, out=True)
     parser.add_argument("--model", default="llama-3.1-8b")
     parser.add_argument("--objective-ms", type=int, nargs="+", default=[30, 20, 8])
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each run")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds of each run")
     arguments = parser.parse_args()
     config = EngineConfig(
         model=Path("random"), device="cuda", max_context=4096, max_running=96, step_tokens=4096, prefix_cache=False,

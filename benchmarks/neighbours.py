@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--model", default="llama-3.1-8b")
     parser.add_argument("--floods", nargs="+", choices=FLOODS, default=[*FLOODS])
     parser.add_argument(
-        "--seconds", type=float, default=12.0, help="of each flood, besides the quiet tenant's requests"
+        "--seconds", type=float, default=12.0, help="seconds of each flood, besides the quiet tenant's requests"
     )
     parser.add_argument("--patience", type=float, default=3.0)
     arguments = parser.parse_args()

@@ -238,7 +238,7 @@ def main() -> None:
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--deterministic", action="store_true")
-    parser.add_argument("--expert-rank", type=int, default=0, help="of adapters on all experts, too; 0: none")
+    parser.add_argument("--expert-rank", type=int, default=0, help="rank of adapters on all experts, too; 0: none")
     parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
     arguments = parser.parse_args()
     source = LoadedAdapters()

@@ -157,9 +157,9 @@ async def _request_over_http(web: WebProcess, folder: Path, arguments: argparse.
 def main() -> int:
     parser = parser_of(__doc__, out=True)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--requests", type=int, default=1_000_000, help="of all cases together")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="after which no more requests begin")
-    parser.add_argument("--adapters", type=int, default=1000, help="of each case")
+    parser.add_argument("--requests", type=int, default=1_000_000, help="requests of all cases together")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="time after which no more requests begin")
+    parser.add_argument("--adapters", type=int, default=1000, help="adapters of each case")
     parser.add_argument("--disturb-every", type=int, default=40, help="requests between two changes of adapters")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--seed", type=int, default=0)

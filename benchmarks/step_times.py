@@ -125,7 +125,9 @@ def main() -> None:
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--tensor-parallel", type=int, default=1, help="GPUs; the floor is that of the first one")
-    parser.add_argument("--expert-rank", type=int, default=0, help="of adapters on all experts; 0: on attention only")
+    parser.add_argument(
+        "--expert-rank", type=int, default=0, help="rank of adapters on all experts; 0: on attention only"
+    )
     parser.add_argument("--capture-when-used", action="store_true", help="not at start: for few batches")
     arguments = parser.parse_args()
     source = LoadedAdapters()

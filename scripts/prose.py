@@ -1,4 +1,4 @@
-"""Check the English of docstrings and docblocks, and the words of identifiers; part of `make check`.
+"""Check the English of docstrings, docblocks and help texts, and the words of identifiers; part of `make check`.
 
     python -m scripts.prose                 print every finding with its line
     python -m scripts.prose --count         print the number of findings by package
@@ -82,6 +82,8 @@ FRAGMENTS = frozenset(
         "Without",
     ]
 )
+# First words that help texts, which are often phrases, may have all the same.
+PHRASES = frozenset(["At", "For", "From", "How", "If", "Not", "One", "Only", "When", "Whether", "With", "Without"])
 # Words that do not describe a value. The field has a noun for each.
 WORDS = frozenset(
     ["asked", "found", "own", "told", "said", "given", "held", "turn", "turns", "look", "looks", "looked"]
@@ -156,6 +158,16 @@ def docstring_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
                     yield Finding(path, after.lineno, "a constant's comment stands below it: write it above, with #")
 
 
+def help_text_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
+    """Yield help texts of columns, fields and options that need the name beside them to be understood."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "help_text" and isinstance(node.value, ast.Constant):
+            text = str(node.value.value)
+            first = re.split(r"[\s,.:;]", text)[0]
+            if first in (FRAGMENTS - PHRASES) | {"After", "Since"}:
+                yield Finding(path, node.value.lineno, f"a help text begins with a fragment: {text[:70]!r}")
+
+
 def api_fields(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield the names of serializers' fields: the API's JSON has them, so they are not free to choose."""
     for node in ast.walk(tree):
@@ -211,6 +223,7 @@ def findings(chosen: list[str]) -> Iterator[Finding]:
         if path.suffix == ".py":
             tree = ast.parse(path.read_text())
             yield from docstring_findings(path, tree)
+            yield from help_text_findings(path, tree)
             yield from word_findings(path, tree)
         else:
             yield from typescript_findings(path, path.read_text())

@@ -476,10 +476,12 @@ async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--rounds", type=int, default=4, help="in which each system takes its turn")
+    parser.add_argument("--rounds", type=int, default=4, help="measurements of each system, in alternation")
     parser.add_argument("--load", type=float, default=1.2)
     parser.add_argument("--skews", type=float, nargs="*", default=[1.0, 0.3, 0.1])
-    parser.add_argument("--tenants-seconds", type=float, default=8, help="of the two tenants; 0 leaves them out")
+    parser.add_argument(
+        "--tenants-seconds", type=float, default=8, help="seconds of the measurement of two tenants; 0 leaves it out"
+    )
     parser.add_argument("--gpus", action="store_true", help="Llama-3.1-8B's shape, each engine on a GPU")
     parser.add_argument("--running", type=int, default=4, help="sequences of an engine at once")
     parser.add_argument("--prompt", type=int, default=60, help="mean words of a prompt")

@@ -31,7 +31,13 @@ def add_commands(commands: Commands) -> None:
     )
     actions = Actions(verb, required=True)
     start = actions.add("start", start_canary, "give a version a share of the requests", ("version", VERSION))
-    start.add_argument("--percent", type=int, required=True, metavar="N", help="its share, 1 to 99; may be changed")
+    start.add_argument(
+        "--percent",
+        type=int,
+        required=True,
+        metavar="N",
+        help="share of the alias's requests in per cent, 1 to 99; may be changed",
+    )
     show = actions.add("show", show_canary, "compare it with the alias's own version", ("adapter", _ADAPTER))
     stop = actions.add("stop", stop_canary, "send all requests to the alias's own version", ("adapter", _ADAPTER))
     for action in (start, show, stop):

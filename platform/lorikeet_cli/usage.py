@@ -32,7 +32,7 @@ def add_commands(commands: Commands) -> None:
     verb.add_argument("--base", default="", help="only requests of this base model; not for a statement")
     verb.add_argument("--month", default="", help="the statement of a month, like 2026-05")
     verb.add_argument("--csv", default="", metavar="FILE", help=f"write CSV: {FILE}")
-    verb.add_argument("--grain", choices=("day", "hour"), default="day", help="what a row of CSV adds up")
+    verb.add_argument("--grain", choices=("day", "hour"), default="day", help="period that a row of CSV adds up")
     verb = commands.add(
         "tail",
         tail,

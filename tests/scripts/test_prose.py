@@ -1,12 +1,13 @@
-"""The checks of English in docstrings, docblocks and identifiers."""
+"""The checks of English in docstrings, docblocks, help texts and identifiers."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
-from scripts.prose import typescript_findings
+from scripts.prose import help_text_findings, typescript_findings
 
 PATH = Path("page.tsx")
 
@@ -35,3 +36,11 @@ def test_a_name_with_a_word_that_describes_no_value_is_found(declaration: str) -
 
 def test_turns_of_a_conversation_and_strings_are_no_faults() -> None:
     assert faults('export const turns = ["/** Of a string. */"];\nexport function NotFound() {') == []
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"), [("Of a key.", 1), ("Since then.", 1), ("Whether it runs.", 0), ("Days.", 0)]
+)
+def test_a_help_text_that_begins_with_a_fragment_is_found(text: str, faults: int) -> None:
+    tree = ast.parse(f"models.TextField(help_text={text!r})")
+    assert len(list(help_text_findings(PATH, tree))) == faults
