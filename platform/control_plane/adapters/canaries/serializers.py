@@ -8,7 +8,9 @@ from control_plane.adapters.registry.serializers import AliasTargetSerializer
 
 
 class CanaryTargetSerializer(AliasTargetSerializer):
-    percent = serializers.IntegerField(min_value=1, max_value=99, help_text="Of the alias's requests.")
+    percent = serializers.IntegerField(
+        min_value=1, max_value=99, help_text="Share of the alias's requests, in per cent."
+    )
 
 
 class VersionStatsSerializer(serializers.Serializer[Any]):
@@ -25,4 +27,4 @@ class CanaryComparisonSerializer(serializers.Serializer[Any]):
 
     canary = VersionStatsSerializer(allow_null=True)
     own = VersionStatsSerializer(allow_null=True)
-    least_requests = serializers.IntegerField(help_text="Requests of each version below which nothing is judged.")
+    least_requests = serializers.IntegerField(help_text="Number of requests of each version that a comparison needs.")

@@ -19,7 +19,7 @@ _METRICS = (
 class EvaluationSetSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     metric = serializers.ChoiceField(choices=EvaluationMetric.choices, help_text=_METRICS)
-    max_tokens = serializers.IntegerField(help_text="Of an answer.")
+    max_tokens = serializers.IntegerField(help_text="Maximum number of tokens of an answer.")
     items = serializers.IntegerField(source="count")
     created_at = serializers.DateTimeField()
 
@@ -30,7 +30,11 @@ class NewEvaluationSetSerializer(serializers.Serializer[Any]):
     name = NameField(max_length=64, validators=[NAME])
     metric = serializers.ChoiceField(choices=EvaluationMetric.choices, help_text=_METRICS)
     max_tokens = serializers.IntegerField(
-        min_value=1, max_value=MAX_TOKENS, required=False, default=64, help_text="Of an answer; none for logprob."
+        min_value=1,
+        max_value=MAX_TOKENS,
+        required=False,
+        default=64,
+        help_text="Maximum number of tokens of an answer; none for logprob.",
     )
     file = serializers.FileField(
         max_length=255, help_text='JSON lines of {"prompt" or "messages", "expected"}: all prompts, or all messages.'
@@ -43,9 +47,13 @@ class NewEvaluationSerializer(serializers.Serializer[Any]):
     set = NameField(max_length=64)
     adapter = NameField(max_length=64, required=False, default=None)
     version = serializers.IntegerField(min_value=1, max_value=2**31 - 1, required=False, default=None)
-    upload = serializers.UUIDField(required=False, default=None, help_text="Instead of adapter and version.")
+    upload = serializers.UUIDField(
+        required=False, default=None, help_text="Id of an upload to evaluate, instead of adapter and version."
+    )
     key = serializers.UUIDField(
-        required=False, default=None, help_text="The API key whose requests they are; for a key: always itself."
+        required=False,
+        default=None,
+        help_text="Id of the API key with which the requests are counted; an API key can name only itself.",
     )
 
     def validate(self, attrs: Any) -> Any:
@@ -63,10 +71,10 @@ class EvaluationSerializer(serializers.Serializer[Any]):
         source="version.number", default=None, allow_null=True, help_text="Null until its upload has become one."
     )
     upload = serializers.UUIDField(source="upload_id", allow_null=True)
-    key = serializers.CharField(source="api_key.name", help_text="Whose requests they are.")
-    batch = serializers.SerializerMethodField(help_text="That runs them; null before it began.")
+    key = serializers.CharField(source="api_key.name", help_text="API key with which the requests are counted.")
+    batch = serializers.SerializerMethodField(help_text="Batch that runs the requests; null before it began.")
     state = serializers.ChoiceField(choices=EvaluationState.choices)
-    problem = ProblemSerializer(allow_null=True, help_text="Why it waits or failed.")
+    problem = ProblemSerializer(allow_null=True, help_text="Reason why the evaluation waits or failed.")
     score = ScoreSerializer(allow_null=True)
     created_at = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
@@ -78,9 +86,16 @@ class EvaluationSerializer(serializers.Serializer[Any]):
 class NewPromotionRuleSerializer(serializers.Serializer[Any]):
     set = NameField(max_length=64)
     key = serializers.UUIDField(
-        required=False, default=None, help_text="Whose requests evaluations are; for a key: always itself."
+        required=False,
+        default=None,
+        help_text="Id of the API key with which evaluations' requests are counted; an API key can name only itself.",
     )
     minimum = serializers.FloatField(
-        required=False, allow_null=True, default=None, min_value=-1000, max_value=1, help_text="Of the score."
+        required=False,
+        allow_null=True,
+        default=None,
+        min_value=-1000,
+        max_value=1,
+        help_text="Lowest score with which a version is promoted.",
     )
     not_worse_than_live = serializers.BooleanField(required=False, default=True)

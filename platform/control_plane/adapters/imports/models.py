@@ -29,7 +29,9 @@ class BucketCredentials(models.Model):
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="bucket_credentials")
     bucket = models.CharField(max_length=63)
-    endpoint = models.CharField(max_length=300, blank=True, help_text="Of a server other than Amazon's.")
+    endpoint = models.CharField(
+        max_length=300, blank=True, help_text="Address of a server other than Amazon's; empty: Amazon S3."
+    )
     region = models.CharField(max_length=64)
     sealed = models.TextField(help_text="{access_key_id, secret_access_key}, encrypted under the sealing key.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
@@ -50,7 +52,9 @@ class HubModelPolicy(models.Model):
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="hub_model_policy")
     enabled = models.BooleanField(default=False)
-    organizations = models.JSONField(default=list, help_text="In lower case; empty = all.")
+    organizations = models.JSONField(
+        default=list, help_text="Organisations that are allowed, in lower case; empty = all."
+    )
 
     objects = TenantQuerySet["HubModelPolicy"].as_manager()
 
@@ -84,11 +88,13 @@ class HubFollow(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_follows")
     adapter_name = models.CharField(max_length=64, validators=[NAME])
     source = models.CharField(max_length=800, help_text="hub:org/name/folder@branch")
-    commit = models.CharField(max_length=40, blank=True, help_text="That was imported last.")
+    commit = models.CharField(max_length=40, blank=True, help_text="Commit that was imported last.")
     checked_at = models.DateTimeField(null=True)
     next_check_at = models.DateTimeField()
-    failures = models.PositiveIntegerField(default=0, help_text="In a row.")
-    problem = models.JSONField(null=True, help_text="{code, message, fix}: why it could not be looked at last.")
+    failures = models.PositiveIntegerField(default=0, help_text="Number of failed checks in a row.")
+    problem = models.JSONField(
+        null=True, help_text="{code, message, fix}: the reason why the last check of the branch failed."
+    )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

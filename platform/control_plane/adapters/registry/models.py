@@ -27,12 +27,18 @@ class Adapter(models.Model):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     archived_at = models.DateTimeField(null=True, blank=True)
-    deleted_at = models.DateTimeField(null=True, blank=True, help_text="After that it cannot be restored.")
+    deleted_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which the adapter was deleted for good; it cannot be restored."
+    )
     pinned_at = models.DateTimeField(
-        null=True, blank=True, help_text="Since when its live version is to stay in the device memory of its hosts."
+        null=True,
+        blank=True,
+        help_text="Time since which the live version is pinned in the device memory of its hosts; null: not pinned.",
     )
     promotion_rule = models.JSONField(
-        null=True, blank=True, help_text="What a version must score to be live, as `PromotionRuleSerializer` says."
+        null=True,
+        blank=True,
+        help_text="Score that a version needs to become live, with the fields of `PromotionRuleSerializer`.",
     )
 
     objects = TenantQuerySet["Adapter"].as_manager()
@@ -139,15 +145,23 @@ class AdapterVersion(models.Model):
     dtype = models.CharField(max_length=16)
     bytes = models.PositiveBigIntegerField(help_text="Size of both files.")
     num_parameters = models.PositiveBigIntegerField()
-    base_model = models.CharField(max_length=200, help_text="The model it was validated against.")
+    base_model = models.CharField(max_length=200, help_text="Base model for which the version was validated.")
     base_digest = models.CharField(max_length=71)
     named_base = models.CharField(
-        max_length=200, blank=True, db_default="", default="", help_text="The base it names, if that is another one."
+        max_length=200,
+        blank=True,
+        db_default="",
+        default="",
+        help_text="Base model that the adapter's configuration names, if it is another one.",
     )
-    base_confirmed_at = models.DateTimeField(null=True, blank=True, help_text="When somebody said that it fits.")
+    base_confirmed_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which a person confirmed that the base model fits."
+    )
     report = models.JSONField()
     chat_template = models.JSONField(
-        null=True, blank=True, help_text="Its own, as `ChatTemplateSerializer` says; null: the base model's."
+        null=True,
+        blank=True,
+        help_text="Chat template of the version, with the fields of `ChatTemplateSerializer`; null: the base model's.",
     )
     chat_template_digest = models.CharField(max_length=71, blank=True, db_default="", default="")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
@@ -155,20 +169,25 @@ class AdapterVersion(models.Model):
     ready_at = models.DateTimeField(null=True, blank=True)
     archived_at = models.DateTimeField(null=True, blank=True)
     overflowed_at = models.DateTimeField(
-        null=True, blank=True, help_text="When the model's numbers first overflowed with it."
+        null=True,
+        blank=True,
+        help_text="Time at which a request with the version first ended because numbers overflowed; null: never.",
     )
 
     effect = models.JSONField(
-        null=True, blank=True, help_text="What it did when a host tried it, as `VersionEffectSerializer` says."
+        null=True, blank=True, help_text="Effect that a host measured, with the fields of `VersionEffectSerializer`."
     )
     effect_confirmed_at = models.DateTimeField(
-        null=True, blank=True, help_text="When somebody said that it may be live although it is flagged."
+        null=True, blank=True, help_text="Time at which a person confirmed that the flagged version may become live."
     )
     adapter_dtype = models.CharField(
         max_length=8, choices=AdapterDtype.choices, default=AdapterDtype.AUTO, db_default=AdapterDtype.AUTO
     )
     evaluations = models.JSONField(
-        default=list, db_default=[], blank=True, help_text="The last result of each set, as `ScoreSerializer` says."
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Last result of each evaluation set, with the fields of `ScoreSerializer`.",
     )
 
     objects = TenantQuerySet["AdapterVersion"].as_manager()
@@ -247,15 +266,17 @@ class Alias(models.Model):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
-        help_text="What it was before.",
+        help_text="Version that the alias named before; a rollback leads there.",
     )
     canary = models.ForeignKey(
         AdapterVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="canary_of"
     )
-    canary_percent = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of the alias's requests.")
+    canary_percent = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="Share of the alias's requests that the canary answers, in per cent."
+    )
     canary_since = models.DateTimeField(null=True, blank=True)
     rolled_back = models.JSONField(
-        null=True, blank=True, help_text="{version, at, reason}: the last canary that was ended by its own figures."
+        null=True, blank=True, help_text="{version, at, reason}: the last canary that ended because of its figures."
     )
 
     objects = TenantQuerySet["Alias"].as_manager()

@@ -47,11 +47,11 @@ class DtypeReportSerializer(serializers.Serializer[Any]):
 
     outcome = serializers.ChoiceField(choices=DtypeOutcome.choices)
     reason = serializers.CharField(
-        allow_blank=True, help_text="Why it is not served in FP8 with `auto`, or was not measured."
+        allow_blank=True, help_text="Reason why it is not served in FP8 with `auto`, or was not measured."
     )
     tokens = serializers.IntegerField(help_text="Number of tokens of prompts and answers that were compared.")
     agreeing = serializers.IntegerField(help_text="Number of these after which the most likely token is the same.")
-    mean_distance = serializers.FloatField(help_text="Of log-probabilities, in nats.")
+    mean_distance = serializers.FloatField(help_text="Mean distance of log-probabilities, in nats.")
     largest_distance = serializers.FloatField()
     least_agreeing = serializers.FloatField(help_text="The least share of agreeing tokens with which FP8 is served.")
     most_distance = serializers.FloatField(help_text="The largest mean distance with which FP8 is served.")
@@ -67,7 +67,9 @@ class PlacementSerializer(serializers.Serializer[Any]):
     attempts = serializers.IntegerField()
     error = ProblemSerializer(allow_null=True)
     dtype = serializers.CharField(
-        allow_blank=True, help_text="In which the host serves it, such as fp8 or bfloat16; empty until it has said so."
+        allow_blank=True,
+        help_text="Number format in which the host serves the version, such as fp8 or bfloat16; empty "
+        "until the host reports it.",
     )
     dtype_report = DtypeReportSerializer(allow_null=True)
     updated_at = serializers.DateTimeField()
@@ -94,10 +96,10 @@ class AdapterManifestSerializer(serializers.Serializer[Any]):
     num_modules = serializers.IntegerField()
     layers = serializers.ListField(child=serializers.IntegerField())
     ranks = serializers.DictField(
-        child=serializers.ListField(child=serializers.IntegerField()), help_text="Target -> its ranks."
+        child=serializers.ListField(child=serializers.IntegerField()), help_text="Ranks by target."
     )
     scales = serializers.DictField(
-        child=serializers.ListField(child=serializers.FloatField()), help_text="Target -> its scales."
+        child=serializers.ListField(child=serializers.FloatField()), help_text="Scales by target."
     )
 
 
@@ -126,9 +128,11 @@ class ProbedPromptSerializer(serializers.Serializer[Any]):
 class AgreementFiguresSerializer(serializers.Serializer[Any]):
     """Served answers compared with those of the same model without its quantisation."""
 
-    tokens = serializers.IntegerField(help_text="How many were generated.")
-    agreeing = serializers.IntegerField(help_text="How many the unquantised model chooses too, behind the same text.")
-    mean_distance = serializers.FloatField(help_text="Of log-probabilities, on the prompts.")
+    tokens = serializers.IntegerField(help_text="Number of tokens that were generated.")
+    agreeing = serializers.IntegerField(
+        help_text="Number of tokens that the unquantised model chooses too, behind the same text."
+    )
+    mean_distance = serializers.FloatField(help_text="Mean distance of log-probabilities on the prompts, in nats.")
     largest_distance = serializers.FloatField()
 
 
@@ -146,17 +150,21 @@ class AgreementSerializer(serializers.Serializer[Any]):
 
     outcome = serializers.ChoiceField(choices=AgreementOutcome.choices)
     reason = serializers.CharField(
-        allow_blank=True, help_text="Why it differs, or why it was not measured and what to do."
+        allow_blank=True, help_text="Reason why it differs, or why it was not measured and what to do."
     )
     dequantised = serializers.BooleanField(
-        help_text="Compared with the dequantised weights: the checkpoint of the base is quantised and has no others."
+        help_text="Whether dequantised weights were compared: the base's checkpoint is quantised and has no others."
     )
-    base = AgreementFiguresSerializer(allow_null=True, help_text="Without the version; null until it is measured.")
-    adapter = AgreementFiguresSerializer(allow_null=True, help_text="With the version.")
-    prompts = PromptAgreementSerializer(many=True, help_text="In the order of the effect's prompts.")
+    base = AgreementFiguresSerializer(
+        allow_null=True, help_text="Figures without the version; null until they are measured."
+    )
+    adapter = AgreementFiguresSerializer(allow_null=True, help_text="Figures with the version.")
+    prompts = PromptAgreementSerializer(
+        many=True, help_text="Figures of each prompt, in the order of the effect's prompts."
+    )
     layer_changes = serializers.ListField(
         child=serializers.FloatField(),
-        help_text="Of each layer: the norm of what quantisation changes in its matrices, by the norm of those.",
+        help_text="For each layer, the norm of what quantisation changes in its matrices, divided by their norm.",
     )
     elapsed_ms = serializers.IntegerField()
 
@@ -165,16 +173,17 @@ class VersionEffectSerializer(serializers.Serializer[Any]):
     """The effect of a version on a few prompts when the first host tried it, before it was ready."""
 
     verdict = serializers.ChoiceField(choices=EffectVerdict.choices)
-    largest_change = serializers.FloatField(help_text="Of a log-probability, on all prompts.")
-    tokens = serializers.IntegerField(help_text="How many were generated with the version.")
-    differing_tokens = serializers.IntegerField(help_text="How many of them are not the base model's.")
+    largest_change = serializers.FloatField(help_text="Largest change of a log-probability on all prompts.")
+    tokens = serializers.IntegerField(help_text="Number of tokens that were generated with the version.")
+    differing_tokens = serializers.IntegerField(help_text="Number of tokens that the base model would not choose.")
     layer_changes = serializers.ListField(
         child=serializers.FloatField(),
-        help_text="Of each layer: the norm of what the version adds to its matrices, by the norm of those.",
+        help_text="For each layer, the norm of what the version adds to its matrices, divided by their norm.",
     )
     prompts = ProbedPromptSerializer(many=True)
     agreement = AgreementSerializer(
-        allow_null=True, help_text="With the unquantised base; null where the host's base is not quantised."
+        allow_null=True,
+        help_text="Agreement with the unquantised base model; null where the host's base model is not quantised.",
     )
     host = serializers.CharField()
     elapsed_ms = serializers.IntegerField()
@@ -189,13 +198,13 @@ class LiveScoreSerializer(serializers.Serializer[Any]):
 class AnsweredItemSerializer(serializers.Serializer[Any]):
     """An item of an evaluation set; answers are null where only probabilities were requested."""
 
-    line = serializers.IntegerField(help_text="Of the set, from 1.")
-    prompt = serializers.CharField(help_text="Its end, if it is long.")
+    line = serializers.IntegerField(help_text="Line of the item in the evaluation set, from 1.")
+    prompt = serializers.CharField(help_text="The prompt, or its end if it is long.")
     expected = serializers.CharField()
     base = serializers.CharField(allow_null=True)
     live = serializers.CharField(allow_null=True)
     version = serializers.CharField(allow_null=True)
-    score = serializers.FloatField(help_text="Of the version.")
+    score = serializers.FloatField(help_text="Score of the version's answer.")
 
 
 class ScoreSerializer(serializers.Serializer[Any]):
@@ -206,7 +215,9 @@ class ScoreSerializer(serializers.Serializer[Any]):
     metric = serializers.ChoiceField(choices=EvaluationMetric.choices)
     items = serializers.IntegerField()
     base = serializers.FloatField()
-    live = LiveScoreSerializer(allow_null=True, help_text="Null where nothing was live, or this version.")
+    live = LiveScoreSerializer(
+        allow_null=True, help_text="Score of the live version; null if none was live, or this one."
+    )
     score = serializers.FloatField(help_text="Mean score of the version over all items; higher is better.")
     worst = AnsweredItemSerializer(many=True, help_text="Items that the version answered worst, five at most.")
     at = serializers.DateTimeField()
@@ -215,8 +226,8 @@ class ScoreSerializer(serializers.Serializer[Any]):
 class PromotionRuleSerializer(serializers.Serializer[Any]):
     """The score that a version must reach before it becomes live, or a canary of it."""
 
-    set = serializers.CharField(help_text="The evaluation set; new versions are evaluated with it by themselves.")
-    key = serializers.UUIDField(help_text="The API key whose requests those are.")
+    set = serializers.CharField(help_text="Evaluation set with which new versions are evaluated automatically.")
+    key = serializers.UUIDField(help_text="API key with which the requests of these evaluations are counted.")
     minimum = serializers.FloatField(allow_null=True)
     not_worse_than_live = serializers.BooleanField()
 
@@ -225,7 +236,9 @@ class ChatTemplateSerializer(serializers.Serializer[Any]):
     """The chat template of an adapter, by which its chats are rendered."""
 
     source = serializers.CharField()  # type: ignore[assignment]  # DRF has an attribute of this name
-    tool_source = serializers.CharField(allow_blank=True, help_text="For requests with tools, if that is another.")
+    tool_source = serializers.CharField(
+        allow_blank=True, help_text="Template for requests with tools, if it is another one."
+    )
     special_tokens = serializers.DictField(child=serializers.CharField())
 
 
@@ -240,32 +253,39 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
     num_parameters = serializers.IntegerField()
     base_model = serializers.CharField()
     named_base = serializers.CharField(
-        allow_blank=True, help_text="The base that the adapter names, if that is another one than was served."
+        allow_blank=True, help_text="Base model that the adapter's configuration names, if it is not the one served."
     )
-    asks_for_base = serializers.BooleanField(help_text="Whether that has to be confirmed before it can be live.")
+    asks_for_base = serializers.BooleanField(
+        help_text="Whether a person has to confirm the base model before the version can become live."
+    )
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
     error = ProblemSerializer(allow_null=True)
     overflowed_at = serializers.DateTimeField(
-        allow_null=True, help_text="When a request first ended with adapter_overflow: its weights are too large."
+        allow_null=True,
+        help_text="Time at which a request first ended with adapter_overflow: the weights are too large. Null: never.",
     )
     verdict = serializers.ChoiceField(
-        choices=EffectVerdict.choices, allow_null=True, help_text="Whether it acts; null until a host has tried it."
+        choices=EffectVerdict.choices,
+        allow_null=True,
+        help_text="Whether the version changes answers; null until a host has measured it.",
     )
     agreement = serializers.ChoiceField(
         choices=AgreementOutcome.choices,
         allow_null=True,
-        help_text="With the unquantised base; null until a host has tried it, and where the base is not quantised.",
+        help_text="Agreement with the unquantised base model; null until a host has measured it, and where "
+        "the base model is not quantised.",
     )
     asks_for_effect = serializers.BooleanField(
-        help_text="Whether somebody has to say that it may be live as it is: it changes nothing, overflows, or differs "
-        "on the quantised base."
+        help_text="Whether a person has to confirm the version before it can become live: it changes "
+        "nothing, overflows, or differs on the quantised base model."
     )
     adapter_dtype = serializers.ChoiceField(
         choices=AdapterDtype.choices,
-        help_text="On hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never FP8) or fp8 (in any case).",
+        help_text="Number format on hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never "
+        "FP8) or fp8 (in any case).",
     )
-    kept_until = serializers.SerializerMethodField(help_text="An archived version can be restored until then.")
+    kept_until = serializers.SerializerMethodField(help_text="Time until which an archived version can be restored.")
 
     def get_kept_until(self, version: AdapterVersion) -> datetime | None:
         return kept_until(version.archived_at)
@@ -279,7 +299,9 @@ class VersionSerializer(VersionSummarySerializer):
     adapter = serializers.CharField(source="adapter.name")
     aliases = serializers.SerializerMethodField()
     report = ValidationReportSerializer()
-    chat_template = ChatTemplateSerializer(allow_null=True, help_text="Its own; null: the base model's.")
+    chat_template = ChatTemplateSerializer(
+        allow_null=True, help_text="Chat template of the version; null: the base model's."
+    )
     effect = VersionEffectSerializer(allow_null=True)
     evaluations = ScoreSerializer(many=True, help_text="The last score of each evaluation set.")
     placements = PlacementSerializer(many=True)
@@ -300,9 +322,11 @@ class CanaryRollbackSerializer(serializers.Serializer[Any]):
 class AliasSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     version = serializers.IntegerField(source="version.number")
-    updated_at = serializers.DateTimeField(help_text="Since when it points at this version, whatever canary it had.")
+    updated_at = serializers.DateTimeField(
+        help_text="Time since which the alias names this version, whatever canary it had."
+    )
     previous = serializers.IntegerField(
-        source="previous.number", default=None, allow_null=True, help_text="Where a rollback leads."
+        source="previous.number", default=None, allow_null=True, help_text="Version to which a rollback leads."
     )
     canary = serializers.IntegerField(source="canary.number", default=None, allow_null=True)
     canary_percent = serializers.IntegerField(allow_null=True)
@@ -357,7 +381,7 @@ class AdapterListQuerySerializer(ListQuerySerializer):
         required=False,
         default="",
         allow_blank=True,
-        help_text="Of the live version, else of the newest; staging: validated ones too.",
+        help_text="Status of the live version, else of the newest; staging includes validated ones.",
     )
     sort = serializers.ChoiceField(
         choices=[sign + column for column in AdapterSort.values for sign in ("", "-")],
@@ -387,17 +411,19 @@ class AdapterStorageSerializer(serializers.Serializer[Any]):
 class StorageSerializer(serializers.Serializer[Any]):
     """A tenant's storage. Content shared by several versions counts once, but for each adapter in the list."""
 
-    bytes = serializers.IntegerField(help_text="Of versions in use: what counts against the limit.")
+    bytes = serializers.IntegerField(help_text="Bytes of versions in use, which count against the limit.")
     limit_bytes = serializers.IntegerField(allow_null=True)
-    archived_bytes = serializers.IntegerField(help_text="Of versions that are archived and can be restored.")
-    adapters = AdapterStorageSerializer(many=True, help_text="Those that take most.")
-    adapter_count = serializers.IntegerField(help_text="How many there are.")
+    archived_bytes = serializers.IntegerField(help_text="Bytes of versions that are archived and can be restored.")
+    adapters = AdapterStorageSerializer(many=True, help_text="Adapters that take the most bytes.")
+    adapter_count = serializers.IntegerField(help_text="Number of adapters.")
 
 
 class UploadedFileSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     bytes = serializers.IntegerField()
-    sha256 = serializers.CharField(default=None, allow_null=True, help_text="What its sender announced, in hex.")
+    sha256 = serializers.CharField(
+        default=None, allow_null=True, help_text="SHA-256 that the client announced, in hex."
+    )
 
 
 class UploadSourceSerializer(serializers.Serializer[Any]):
@@ -405,7 +431,9 @@ class UploadSourceSerializer(serializers.Serializer[Any]):
 
     name = serializers.CharField()
     revision = serializers.CharField(allow_null=True)
-    commit = serializers.CharField(default=None, allow_null=True, help_text="What the revision meant when it began.")
+    commit = serializers.CharField(
+        default=None, allow_null=True, help_text="Commit to which the revision pointed when the import began."
+    )
 
 
 class UploadSerializer(serializers.Serializer[Any]):
@@ -413,7 +441,9 @@ class UploadSerializer(serializers.Serializer[Any]):
     adapter = serializers.CharField(source="adapter_name")
     description = serializers.CharField(allow_blank=True)
     state = serializers.ChoiceField(choices=UploadState.choices)
-    reason = ProblemSerializer(allow_null=True, help_text="Why it waits, was refused, or made no new version.")
+    reason = ProblemSerializer(
+        allow_null=True, help_text="Reason why the upload waits, was refused, or made no new version."
+    )
     bytes = serializers.IntegerField()
     files = UploadedFileSerializer(many=True)
     imported_from = UploadSourceSerializer(source="source", allow_null=True)
@@ -444,7 +474,9 @@ def _trained_for() -> NameField:
 class NewUploadSerializer(serializers.Serializer[Any]):
     """The multipart form of a new upload."""
 
-    name = NameField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
+    name = NameField(
+        max_length=64, validators=[NAME], help_text="Name of the adapter, which is created if there is none."
+    )
     description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
     files = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
@@ -455,13 +487,15 @@ class NewUploadSerializer(serializers.Serializer[Any]):
         required=False,
         allow_blank=True,
         default="",
-        help_text="What `sha256sum` prints of the files: an upload that arrived otherwise is refused.",
+        help_text="Output of `sha256sum` for the files: an upload with other content is refused.",
     )
     base_model = _trained_for()
 
 
 class NewImportSerializer(serializers.Serializer[Any]):
-    name = NameField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
+    name = NameField(
+        max_length=64, validators=[NAME], help_text="Name of the adapter, which is created if there is none."
+    )
     description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
     source = NameField(  # type: ignore[assignment]  # DRF has an attribute of this name
         max_length=4096,
@@ -483,10 +517,14 @@ class BucketCredentialsSerializer(serializers.Serializer[Any]):
         rf"^{BUCKET_FORM}\Z",
         form="3 to 63 lower-case letters, digits, dots and hyphens",
         max_length=63,
-        help_text="Its name. What was kept for it before is replaced.",
+        help_text="Name of the bucket. Credentials stored for it before are replaced.",
     )
     endpoint = serializers.CharField(
-        max_length=300, required=False, allow_blank=True, default="", help_text="Empty for Amazon S3."
+        max_length=300,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Address of the server; empty for Amazon S3.",
     )
     region = FormField(
         r"^[a-z0-9-]+\Z",
@@ -505,7 +543,7 @@ class BucketCredentialsSerializer(serializers.Serializer[Any]):
         allow_blank=True,
         default="",
         write_only=True,
-        help_text="Of temporary credentials, which end by themselves; empty for others.",
+        help_text="Session token of temporary credentials; empty for permanent ones.",
     )
     created_at = serializers.DateTimeField(read_only=True)
 
@@ -514,11 +552,15 @@ class HubFollowSerializer(serializers.Serializer[Any]):
     """A branch: whenever it moves, the adapter gets a new version."""
 
     id = serializers.UUIDField(read_only=True)
-    name = NameField(source="adapter_name", max_length=64, validators=[NAME], help_text="The adapter.")
+    name = NameField(source="adapter_name", max_length=64, validators=[NAME], help_text="Name of the adapter.")
     source = NameField(max_length=700, help_text="hub:org/name@branch or hub:org/name/folder@branch")  # type: ignore[assignment]
-    commit = serializers.CharField(read_only=True, help_text="That was imported last; empty before the first look.")
+    commit = serializers.CharField(
+        read_only=True, help_text="Commit that was imported last; empty before the first check."
+    )
     checked_at = serializers.DateTimeField(read_only=True, allow_null=True)
-    problem = ProblemSerializer(read_only=True, allow_null=True, help_text="Why the last look failed.")
+    problem = ProblemSerializer(
+        read_only=True, allow_null=True, help_text="Reason why the last check of the branch failed."
+    )
     created_at = serializers.DateTimeField(read_only=True)
 
 
@@ -544,9 +586,9 @@ class HubModelsSerializer(serializers.Serializer[Any]):
         max_length=100,
         required=False,
         default=list,
-        help_text="Only of these; empty = of all.",
+        help_text="Organisations that are allowed; empty = all.",
     )
-    models = HubModelSerializer(many=True, read_only=True, help_text="The latest.")
+    models = HubModelSerializer(many=True, read_only=True, help_text="Models that were imported last.")
 
 
 class ModelSerializer(serializers.Serializer[Any]):
@@ -560,5 +602,8 @@ class ModelSerializer(serializers.Serializer[Any]):
     aliases = serializers.ListField(child=serializers.CharField(), help_text="Further ids of the same adapter.")
     created_at = serializers.DateTimeField()
     base_model = serializers.CharField(
-        source="base.name", default=None, allow_null=True, help_text="On which it runs; itself for a base model."
+        source="base.name",
+        default=None,
+        allow_null=True,
+        help_text="Base model on which the model runs; a base model names itself.",
     )

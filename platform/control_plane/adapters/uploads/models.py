@@ -30,24 +30,34 @@ class Upload(Claimable):
     adapter_name = models.CharField(max_length=64, validators=[NAME])
     description = models.CharField(max_length=500, blank=True)
     state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVED)
-    reason = models.JSONField(null=True, blank=True, help_text="{code, message, fix}: why it waits or was refused.")
+    reason = models.JSONField(
+        null=True, blank=True, help_text="{code, message, fix}: the reason why it waits or was refused."
+    )
     bytes = models.PositiveBigIntegerField()
     files = models.JSONField(help_text="[{name, bytes}] as the client named them.")
     source = models.JSONField(
-        null=True, blank=True, help_text="{name, revision, commit, sealed}: where it is imported from."
+        null=True, blank=True, help_text="{name, revision, commit, sealed}: the source of an import."
     )
     base_digest = models.CharField(
-        max_length=71, blank=True, db_default="", default="", help_text="Of the base model that it is for, if named."
+        max_length=71,
+        blank=True,
+        db_default="",
+        default="",
+        help_text="Digest of the base model, if the client named one; else empty.",
     )
-    folder = models.CharField(max_length=500, help_text="Where the files lie until the upload is decided.")
+    folder = models.CharField(max_length=500, help_text="Folder of the files until the upload is accepted or refused.")
     report = models.JSONField(null=True, blank=True)
     digest = models.CharField(
-        max_length=71, blank=True, db_default="", default="", help_text="Of its content, from before that is stored."
+        max_length=71,
+        blank=True,
+        db_default="",
+        default="",
+        help_text="Digest of the content, computed before the content is stored.",
     )
     version = models.ForeignKey(
         AdapterVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="uploads"
     )
-    reused_version = models.BooleanField(default=False, help_text="The same content was there already.")
+    reused_version = models.BooleanField(default=False, help_text="Existing version with the same content.")
     attempts = models.PositiveIntegerField(default=0)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -15,15 +15,17 @@ class ArchivePart(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     table = models.CharField(max_length=16)
-    month = models.DateField(help_text="Its first day.")
-    number = models.PositiveIntegerField(help_text="1, 2, … within the month.")
-    name = models.CharField(max_length=200, help_text="Of the file in the store.")
+    month = models.DateField(help_text="First day of the month.")
+    number = models.PositiveIntegerField(help_text="Number of the part within the month, from 1.")
+    name = models.CharField(max_length=200, help_text="Name of the file in the store.")
     digest = models.CharField(max_length=71)
     bytes = models.BigIntegerField()
     rows = models.BigIntegerField()
-    sums = models.JSONField(help_text="Of columns, over the rows; with the lowest and highest id.")
+    sums = models.JSONField(help_text="Sums of columns over the rows, and the lowest and highest id.")
     created_at = models.DateTimeField()
-    deleted_at = models.DateTimeField(null=True, help_text="When the last of its rows left the table.")
+    deleted_at = models.DateTimeField(
+        null=True, help_text="Time at which the last of the rows was deleted from the table."
+    )
 
     class Meta:
         ordering = ["table", "month", "number"]
@@ -46,10 +48,10 @@ class ArchiveRun(Claimable):
 
     table = models.CharField(max_length=16, unique=True)
     finished_at = models.DateTimeField(
-        null=True, help_text="When a run last ended without a failure, or the first one began."
+        null=True, help_text="Time at which a run last ended without a failure, or the first one began."
     )
     failed_at = models.DateTimeField(null=True)
-    failure = models.TextField(default="", blank=True, help_text="Of the last run; empty after one without.")
+    failure = models.TextField(default="", blank=True, help_text="Failure of the last run; empty if it had none.")
 
     def __str__(self) -> str:
         return self.table

@@ -18,22 +18,32 @@ class PriceVersion(AppendOnlyModel):
 
     number = models.PositiveIntegerField(unique=True)
     base_model = models.ForeignKey(
-        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", help_text="Whose it is; null = all others'."
+        BaseModel,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Base model whose prices these are; null = those of all base models without prices of their own.",
     )
     inherits = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="From its day on the base model has no list; the amounts say nothing.",
+        help_text="Whether the base model has no prices of its own from this day on; the amounts mean nothing then.",
     )
-    effective_on = models.DateField(help_text="From midnight UTC on. Of two for one day the later number counts.")
+    effective_on = models.DateField(
+        help_text="Day from whose midnight (UTC) the prices apply; of two for one day, the later number does."
+    )
     currency = models.CharField(max_length=3, validators=[MinLengthValidator(3)])
     input_per_million = models.PositiveBigIntegerField()
-    cached_input_per_million = models.PositiveBigIntegerField(help_text="Prompt tokens found in the prefix cache.")
+    cached_input_per_million = models.PositiveBigIntegerField(
+        help_text="Price of a million prompt tokens that were read from the prefix cache."
+    )
     output_per_million = models.PositiveBigIntegerField()
     storage_per_gb_month = models.PositiveBigIntegerField(
-        help_text="Adapters: a month of 10^9 bytes. That of the installation's list counts, whatever the base model."
+        help_text="Price of 10^9 bytes of adapters for a month; only that of the installation's list applies."
     )
-    batch_input_per_million = models.PositiveBigIntegerField(null=True, help_text="Of batches; null = as of others.")
+    batch_input_per_million = models.PositiveBigIntegerField(
+        null=True, help_text="Price of a million prompt tokens of batches; null = as for other requests."
+    )
     batch_cached_input_per_million = models.PositiveBigIntegerField(null=True)
     batch_output_per_million = models.PositiveBigIntegerField(null=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -15,27 +15,34 @@ class AmountField(serializers.IntegerField):
 
 class _BatchAmountsSerializer(serializers.Serializer[Any]):
     batch_input_per_million = AmountField(
-        required=False, allow_null=True, default=None, help_text="Of batches; null = as of other requests."
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Price of a million prompt tokens of batches; null = as for other requests.",
     )
     batch_cached_input_per_million = AmountField(required=False, allow_null=True, default=None)
     batch_output_per_million = AmountField(required=False, allow_null=True, default=None)
 
 
 class NewPricesSerializer(_BatchAmountsSerializer):
-    effective_on = serializers.DateField(help_text="From midnight UTC on.")
+    effective_on = serializers.DateField(help_text="Day from whose midnight (UTC) the prices apply.")
     base_model_digest = NameField(
         max_length=71,
         required=False,
         allow_null=True,
         default=None,
-        help_text="Of the base model that is to have this list of its own; null = the installation's list.",
+        help_text="Digest of the base model to which these prices apply; null = the installation's list.",
     )
-    currency = FormField(r"^[A-Z]{3}\Z", form="three capital letters, such as USD", help_text="ISO 4217, like USD.")
+    currency = FormField(
+        r"^[A-Z]{3}\Z", form="three capital letters, such as USD", help_text="Currency by ISO 4217, such as USD."
+    )
     input_per_million = AmountField(help_text="Millionths of the currency for a million prompt tokens.")
-    cached_input_per_million = AmountField(help_text="Of those that were found in the prefix cache.")
+    cached_input_per_million = AmountField(
+        help_text="Millionths of the currency for a million prompt tokens that were read from the prefix cache."
+    )
     output_per_million = AmountField()
     storage_per_gb_month = AmountField(
-        required=False, allow_null=True, default=None, help_text="Of the installation's list, and only of that."
+        required=False, allow_null=True, default=None, help_text="Price of storage, only in the installation's list."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -50,8 +57,10 @@ class NewPricesSerializer(_BatchAmountsSerializer):
 
 
 class EndPricesSerializer(serializers.Serializer[Any]):
-    base_model_digest = NameField(max_length=71, help_text="Of the base model whose own prices end.")
-    effective_on = serializers.DateField(help_text="From midnight UTC on the installation's list counts for it.")
+    base_model_digest = NameField(max_length=71, help_text="Digest of the base model whose own prices end.")
+    effective_on = serializers.DateField(
+        help_text="Day from whose midnight (UTC) the installation's list applies to the base model."
+    )
 
 
 class PriceVersionSerializer(_BatchAmountsSerializer):
@@ -63,18 +72,18 @@ class PriceVersionSerializer(_BatchAmountsSerializer):
         source="base_model.name",
         default=None,
         allow_null=True,
-        help_text="Whose list it is, by its name now; null = the installation's.",
+        help_text="Base model whose list it is, by its present name; null = the installation's.",
     )
     base_model_digest = serializers.CharField(source="base_model.digest", default=None, allow_null=True)
     inherits = serializers.BooleanField(
-        help_text="The base model has no list of its own from this day on; every amount is 0."
+        help_text="Whether the base model has no list of its own from this day on; every amount is 0 then."
     )
-    effective_on = serializers.DateField(help_text="From midnight UTC on.")
+    effective_on = serializers.DateField(help_text="Day from whose midnight (UTC) the prices apply.")
     currency = serializers.CharField()
     input_per_million = serializers.IntegerField()
     cached_input_per_million = serializers.IntegerField()
     output_per_million = serializers.IntegerField()
-    storage_per_gb_month = serializers.SerializerMethodField(help_text="Null in a base model's list.")
+    storage_per_gb_month = serializers.SerializerMethodField(help_text="Price of storage; null in a base model's list.")
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
 

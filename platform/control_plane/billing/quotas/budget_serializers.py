@@ -13,13 +13,15 @@ class BudgetSerializer(serializers.Serializer[Any]):
         min_value=1, max_value=MAX_MICROS, help_text="Millionths of the currency of the price list."
     )
     at_limit = serializers.ChoiceField(
-        choices=AtLimit.choices, default=AtLimit.REFUSE, help_text="refuse: 402 `budget_exceeded`; warn: only tell."
+        choices=AtLimit.choices,
+        default=AtLimit.REFUSE,
+        help_text="Action at the limit: refuse answers 402 `budget_exceeded`, warn only notifies.",
     )
     alerts = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=1000),
         max_length=8,
         default=lambda: [50, 80, 100],
-        help_text="Per cent of the amount at which webhooks and the console tell.",
+        help_text="Percentages of the amount at which webhooks and the console notify.",
     )
 
 
@@ -31,7 +33,9 @@ class BudgetsSerializer(serializers.Serializer[Any]):
 
 
 class BudgetStateSerializer(BudgetSerializer):
-    spent_micros = serializers.IntegerField(help_text="By the ledger; what runs is not in it.")
+    spent_micros = serializers.IntegerField(
+        help_text="Millionths of the currency in the ledger; running requests are not included."
+    )
     reached = serializers.IntegerField(allow_null=True, help_text="The highest threshold that is passed, in per cent.")
 
 
@@ -47,8 +51,10 @@ class KeyBudgetsSerializer(BudgetStatesSerializer):
 
 
 class BudgetReportSerializer(serializers.Serializer[Any]):
-    currency = serializers.CharField(allow_null=True, help_text="Null: there are no prices, so no budget can be set.")
-    granted = BudgetStatesSerializer(help_text="By the operator.")
-    own = BudgetStatesSerializer(help_text="By the tenant itself; all hold.")
-    keys = KeyBudgetsSerializer(many=True, help_text="Of the keys that have one, the 50 with the least left.")
-    keys_total = serializers.IntegerField(help_text="Keys that have one.")
+    currency = serializers.CharField(
+        allow_null=True, help_text="Currency of the prices; null: there are no prices, so no budget can be set."
+    )
+    granted = BudgetStatesSerializer(help_text="Budget that the operator set.")
+    own = BudgetStatesSerializer(help_text="Budget that the tenant set; both apply.")
+    keys = KeyBudgetsSerializer(many=True, help_text="Budgets of keys, the 50 with the least left.")
+    keys_total = serializers.IntegerField(help_text="Number of keys that have a budget.")

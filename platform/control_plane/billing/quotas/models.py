@@ -33,7 +33,9 @@ class Budget(models.Model):
     span = models.CharField(max_length=8, choices=BudgetSpan.choices)
     amount_micros = models.PositiveBigIntegerField(help_text="Millionths of the currency of the price list.")
     at_limit = models.CharField(max_length=8, choices=AtLimit.choices, default=AtLimit.REFUSE)
-    alerts = models.JSONField(default=list, help_text="Per cent of the amount at which it is told, rising.")
+    alerts = models.JSONField(
+        default=list, help_text="Percentages of the amount at which an alert is sent, in ascending order."
+    )
     updated_at = models.DateTimeField(auto_now=True)
 
     objects = TenantQuerySet["Budget"].as_manager()

@@ -40,7 +40,7 @@ class KeyLimitUsageSerializer(serializers.Serializer[Any]):
 
     requests_per_minute = serializers.IntegerField(allow_null=True)
     tokens_per_minute = serializers.IntegerField(
-        allow_null=True, help_text="Running requests count with all they may use."
+        allow_null=True, help_text="Tokens of the last minute; running requests count with all that they may use."
     )
     tokens_per_day = serializers.IntegerField()
     tokens_per_month = serializers.IntegerField()
@@ -68,4 +68,4 @@ class TenantUsageAgainstLimitsSerializer(serializers.Serializer[Any]):
 class UsageAgainstLimitsSerializer(serializers.Serializer[Any]):
     counters_reachable = serializers.BooleanField()
     tenant = TenantUsageAgainstLimitsSerializer()
-    keys = KeyUsageAgainstLimitsSerializer(many=True, help_text="Keys that can be used.")
+    keys = KeyUsageAgainstLimitsSerializer(many=True, help_text="Usage of keys that are neither revoked nor expired.")

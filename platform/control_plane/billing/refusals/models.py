@@ -19,9 +19,9 @@ class Refusal(models.Model):
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     status = models.PositiveSmallIntegerField()
     code = models.CharField(max_length=64)
-    limit = models.CharField(max_length=32, blank=True, help_text="Which limit, if it was one.")
-    model = models.CharField(max_length=200, blank=True, help_text="Asked for by the last of them.")
-    param = models.CharField(max_length=100, blank=True, help_text="At fault in the last of them.")
+    limit = models.CharField(max_length=32, blank=True, help_text="Name of the limit, if the request exceeded one.")
+    model = models.CharField(max_length=200, blank=True, help_text="Model that the last of these requests named.")
+    param = models.CharField(max_length=100, blank=True, help_text="Parameter at fault in the last of these requests.")
     minute = models.DateTimeField()
     count = models.PositiveBigIntegerField(default=0)
     last_at = models.DateTimeField()
@@ -47,7 +47,7 @@ class HourlyRefusals(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
-    start = models.PositiveIntegerField(help_text="Minutes since 1970.")
+    start = models.PositiveIntegerField(help_text="Start of the hour, in minutes since 1970.")
     status = models.PositiveSmallIntegerField()
     code = models.CharField(max_length=64)
     count = models.PositiveBigIntegerField(default=0)
@@ -69,10 +69,12 @@ class DailyRefusals(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
-    start = models.DateField(help_text="UTC.")
+    start = models.DateField(help_text="Day, in UTC.")
     count = models.PositiveBigIntegerField(default=0)
     failed = models.PositiveBigIntegerField(
-        default=0, db_default=0, help_text="Of these, the ones that were the platform's fault: answered with 5xx."
+        default=0,
+        db_default=0,
+        help_text="Number of these requests that failed by the platform's fault, with a status of 5xx.",
     )
 
     objects = TenantQuerySet["DailyRefusals"].as_manager()

@@ -13,13 +13,15 @@ class RefusalSerializer(serializers.Serializer[Any]):
     minute = serializers.DateTimeField()
     last_at = serializers.DateTimeField()
     count = serializers.IntegerField()
-    status = serializers.IntegerField(help_text="Of HTTP.")
+    status = serializers.IntegerField(help_text="Status of HTTP.")
     code = serializers.CharField()
-    limit = serializers.CharField(allow_blank=True, help_text="Which limit, if it was one.")
+    limit = serializers.CharField(allow_blank=True, help_text="Name of the limit, if the request exceeded one.")
     endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
-    key = serializers.CharField(source="api_key.name", default=None, allow_null=True, help_text="Null = the console.")
-    model = serializers.CharField(allow_blank=True, help_text="Asked for by the last of them.")
-    param = serializers.CharField(allow_blank=True, help_text="At fault in the last of them.")
+    key = serializers.CharField(
+        source="api_key.name", default=None, allow_null=True, help_text="API key; null = the console."
+    )
+    model = serializers.CharField(allow_blank=True, help_text="Model that the last of these requests named.")
+    param = serializers.CharField(allow_blank=True, help_text="Parameter at fault in the last of these requests.")
 
 
 class RefusalPageSerializer(serializers.Serializer[Any]):
@@ -29,13 +31,17 @@ class RefusalPageSerializer(serializers.Serializer[Any]):
 
 class RefusalSeriesQuerySerializer(TimeRangeSerializer):
     tenant = serializers.CharField(
-        max_length=64, required=False, default="", allow_blank=True, help_text="Its slug; left out: all."
+        max_length=64,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="Short name of a tenant; without it, all tenants.",
     )
 
 
 class RefusalsByCodeSerializer(serializers.Serializer[Any]):
     code = serializers.CharField(help_text="`others`: what is beyond the 20 most frequent.")
-    status = serializers.IntegerField(help_text="Of HTTP; 0 of `others`.")
+    status = serializers.IntegerField(help_text="Status of HTTP; 0 for `others`.")
     count = serializers.IntegerField()
     by_step = serializers.ListField(child=serializers.IntegerField())
 
@@ -46,7 +52,9 @@ class RefusalSeriesSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField(help_text="Everything before it is counted; the last step may not be over.")
     step_s = serializers.IntegerField()
-    starts = serializers.ListField(child=serializers.DateTimeField(), help_text="When each step begins.")
+    starts = serializers.ListField(child=serializers.DateTimeField(), help_text="Time at which each step begins.")
     total = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Of these, the ones that were the platform's fault: 5xx.")
+    failed = serializers.IntegerField(
+        help_text="Number of these requests that failed by the platform's fault, with a status of 5xx."
+    )
     by_code = RefusalsByCodeSerializer(many=True)

@@ -23,12 +23,16 @@ LINE_KINDS = [
 class StatementLineSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=LINE_KINDS)
     base_model = serializers.CharField(
-        allow_null=True, help_text="Which has these prices of its own, by its name now; null = all that have none."
+        allow_null=True,
+        help_text="Base model to which these prices apply alone, by its present name; null = all without "
+        "prices of their own.",
     )
     first = serializers.DateField()
     last = serializers.DateField()
     price_version = serializers.IntegerField()
-    unit_price_micros = serializers.IntegerField(help_text="For a million tokens; for storage, a month of 10^9 bytes.")
+    unit_price_micros = serializers.IntegerField(
+        help_text="Price of a million tokens or, for storage, of 10^9 bytes for a month, in millionths of the currency."
+    )
     quantity = serializers.IntegerField(help_text="Tokens; for storage, bytes x hours.")
     amount_micros = serializers.IntegerField()
 
@@ -37,9 +41,9 @@ class StatementSerializer(serializers.Serializer[Any]):
     """A statement of a month. Amounts are millionths of the currency."""
 
     month = serializers.CharField()
-    currency = serializers.CharField(allow_null=True, help_text="Null = there were no prices.")
+    currency = serializers.CharField(allow_null=True, help_text="Currency of the prices; null = there were none.")
     as_of = serializers.DateTimeField(allow_null=True)
-    complete = serializers.BooleanField(help_text="The month is over, and all its usage is in the sums.")
+    complete = serializers.BooleanField(help_text="Whether the month is over and all its usage is in the sums.")
     lines = StatementLineSerializer(many=True)
     total_micros = serializers.IntegerField()
 
@@ -47,15 +51,17 @@ class StatementSerializer(serializers.Serializer[Any]):
 class TenantUsageSerializer(UsageTotalsSerializer):
     tenant = serializers.CharField()
     name = serializers.CharField()
-    refused = serializers.IntegerField(help_text="By an engine, or before any engine had them.")
+    refused = serializers.IntegerField(
+        help_text="Number of requests that were refused, by an engine or before one had them."
+    )
     failed = serializers.IntegerField()
-    device_share = serializers.FloatField(help_text="Of the devices' time in this span, 0 to 1.")
+    device_share = serializers.FloatField(help_text="Share of the devices' time in this span, 0 to 1.")
     latency = LatencySerializer()
 
 
 class TopAdapterSerializer(UsageTotalsSerializer):
     tenant = serializers.CharField()
-    adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
+    adapter = serializers.CharField(allow_null=True, help_text="Name of the adapter; null = the base model.")
     device_share = serializers.FloatField()
 
 
@@ -70,12 +76,14 @@ class OperatorReportSerializer(serializers.Serializer[Any]):
     as_of = serializers.DateTimeField(allow_null=True)
     currency = serializers.CharField(allow_null=True)
     totals = UsageTotalsSerializer()
-    outcomes = OutcomeCountsSerializer(help_text="Of one base model: only those that an engine had.")
+    outcomes = OutcomeCountsSerializer(
+        help_text="Number of requests by outcome; for one base model only those that reached an engine."
+    )
     latency = LatencySerializer()
     by_day = DayUsageSerializer(many=True)
     by_base_model = BaseModelUsageSerializer(many=True)
-    tenants = serializers.IntegerField(help_text="How many used anything.")
-    by_tenant = TenantUsageSerializer(many=True, help_text="Those with most device time, at most a hundred.")
+    tenants = serializers.IntegerField(help_text="Number of tenants with usage.")
+    by_tenant = TenantUsageSerializer(many=True, help_text="Tenants with the most device time, at most a hundred.")
     top_adapters = TopAdapterSerializer(many=True)
 
 
@@ -87,11 +95,13 @@ class ExportSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=ExportState.choices)
     lines = serializers.IntegerField()
     bytes = serializers.IntegerField()
-    scheduled = serializers.BooleanField(help_text="Made by a schedule.")
+    scheduled = serializers.BooleanField(help_text="Whether a schedule requested the export.")
     created_at = serializers.DateTimeField()
     ready_at = serializers.DateTimeField(allow_null=True)
     file_name = serializers.CharField()
-    note = serializers.SerializerMethodField(help_text="Where the single requests of archived months are; else empty.")
+    note = serializers.SerializerMethodField(
+        help_text="Place of the single requests of archived months; empty if there are none."
+    )
 
     def get_note(self, export: Export) -> str:
         until = self._archived_until

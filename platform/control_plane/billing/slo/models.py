@@ -12,9 +12,13 @@ DEFAULT_TARGET = 0.99
 
 class Objective(models.Model):
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="objective")
-    first_token_ms = models.PositiveIntegerField(null=True, help_text="From the engine's queue to the first token.")
-    inter_token_ms = models.PositiveIntegerField(null=True, help_text="Between tokens, the mean of a request.")
-    target = models.FloatField(default=DEFAULT_TARGET, help_text="Share of requests that should meet each.")
+    first_token_ms = models.PositiveIntegerField(
+        null=True, help_text="Milliseconds from the engine's queue to the first token."
+    )
+    inter_token_ms = models.PositiveIntegerField(
+        null=True, help_text="Mean milliseconds between two tokens of a request."
+    )
+    target = models.FloatField(default=DEFAULT_TARGET, help_text="Share of requests that should meet each objective.")
     updated_at = models.DateTimeField(auto_now=True)
 
     objects = TenantQuerySet["Objective"].as_manager()

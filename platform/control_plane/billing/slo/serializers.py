@@ -16,27 +16,30 @@ class LatencyObjectivesSerializer(serializers.Serializer[Any]):
     first_token_ms = _milliseconds("Time to the first token. Null = no objective.")
     inter_token_ms = _milliseconds("Time between tokens, the mean of a request. Null = no objective.")
     target = serializers.FloatField(
-        min_value=0.5, max_value=0.99999, default=DEFAULT_TARGET, help_text="Share of requests that should meet each."
+        min_value=0.5,
+        max_value=0.99999,
+        default=DEFAULT_TARGET,
+        help_text="Share of requests that should meet each objective.",
     )
 
 
 class ErrorBudgetSerializer(serializers.Serializer[Any]):
-    allowed = serializers.FloatField(help_text="Requests that may miss the objective.")
+    allowed = serializers.FloatField(help_text="Number of requests that may miss the objective.")
     missed = serializers.IntegerField()
     left = serializers.FloatField(allow_null=True, help_text="Share of the budget; below 0 it is overdrawn.")
 
 
 class BurnRateSerializer(serializers.Serializer[Any]):
-    window = serializers.CharField(help_text="1h, 6h, 1d, 7d before now.")
+    window = serializers.CharField(help_text="Time before now: 1h, 6h, 1d or 7d.")
     measured = serializers.IntegerField()
     missed = serializers.IntegerField(allow_null=True)
     rate = serializers.FloatField(
-        allow_null=True, help_text="Misses / those that the target allows: 1 uses the budget up exactly."
+        allow_null=True, help_text="Misses divided by those that the target allows: 1 uses the budget up exactly."
     )
 
 
 class AttainmentDaySerializer(serializers.Serializer[Any]):
-    date = serializers.DateField(help_text="UTC.")
+    date = serializers.DateField(help_text="Day, in UTC.")
     measured = serializers.IntegerField()
     attainment = serializers.FloatField(allow_null=True)
 
@@ -48,7 +51,9 @@ class AttainmentSerializer(serializers.Serializer[Any]):
     objective_ms = serializers.IntegerField(allow_null=True)
     measured = serializers.IntegerField()
     met = serializers.IntegerField(allow_null=True)
-    attainment = serializers.FloatField(allow_null=True, help_text="met / measured.")
+    attainment = serializers.FloatField(
+        allow_null=True, help_text="Requests that met the objective, divided by those measured."
+    )
     budget = ErrorBudgetSerializer(allow_null=True)
     percentiles = PercentilesSerializer()
     burn = BurnRateSerializer(many=True)
@@ -56,11 +61,13 @@ class AttainmentSerializer(serializers.Serializer[Any]):
 
 
 class SloReportSerializer(LatencyObjectivesSerializer):
-    weight = serializers.FloatField(help_text="Share of the hosts when they are full, beside other tenants' weights.")
+    weight = serializers.FloatField(
+        help_text="Weight of the tenant beside others' weights in the division of hosts that are full."
+    )
     days = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)
     requests = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Requests that broke off or brought nothing.")
+    failed = serializers.IntegerField(help_text="Number of requests that broke off or returned nothing.")
     mean_queue_ms = serializers.FloatField(allow_null=True)
     first_token = AttainmentSerializer()
     inter_token = AttainmentSerializer()
@@ -73,17 +80,17 @@ class TenantWeightSerializer(serializers.Serializer[Any]):
 class ServiceGapSerializer(serializers.Serializer[Any]):
     """The gap in service between two tenants that waited and could have run: the widest of all pairs."""
 
-    gap = serializers.FloatField(help_text="Priced tokens per weight that the one has had more than the other.")
-    bound = serializers.FloatField(help_text="What the fair order keeps it below, over any time in which both wait.")
-    share = serializers.FloatField(help_text="gap / bound.")
-    ahead = serializers.CharField(help_text="A tenant's slug.")
+    gap = serializers.FloatField(help_text="Priced tokens per weight that one tenant received more than the other.")
+    bound = serializers.FloatField(help_text="Bound of the gap by the fair order, over any time in which both wait.")
+    share = serializers.FloatField(help_text="Gap divided by its bound.")
+    ahead = serializers.CharField(help_text="Short name of the tenant that received more.")
     behind = serializers.CharField()
 
 
 class ServiceGapPointSerializer(serializers.Serializer[Any]):
-    at = serializers.DateTimeField(help_text="When the step begins.")
+    at = serializers.DateTimeField(help_text="Time at which the step begins.")
     widest = ServiceGapSerializer(
-        allow_null=True, help_text="The nearest to its bound, of all heartbeats; null = no two tenants waited."
+        allow_null=True, help_text="Gap that was nearest to its bound in any heartbeat; null = no two tenants waited."
     )
 
 
@@ -97,4 +104,4 @@ class FairnessSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
     step_s = serializers.IntegerField()
-    hosts = HostFairnessSerializer(many=True, help_text="Those on which two tenants waited in this time.")
+    hosts = HostFairnessSerializer(many=True, help_text="Hosts on which two tenants waited in this time.")

@@ -43,13 +43,13 @@ class UsageEvent(AppendOnlyModel):
     # Base models are never deleted and no query filters by this column, so it needs neither an index nor a constraint.
     base_model = models.ForeignKey(
         BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False,
-        help_text="On which it ran; null in rows of before this was written down.",
+        help_text="Base model on which the request ran; null in rows older than this column.",
     )  # fmt: skip
     model = models.CharField(max_length=200, help_text="The model name as the client wrote it.")
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     streamed = models.BooleanField(default=False)
     batch = models.BooleanField(
-        default=False, db_default=False, help_text="A line of a batch, at the price of batches."
+        default=False, db_default=False, help_text="Whether it is a line of a batch, at the price of batches."
     )
     host = models.CharField(max_length=64, blank=True)
     prompt_tokens = models.PositiveIntegerField()
@@ -65,26 +65,29 @@ class UsageEvent(AppendOnlyModel):
     preemptions = models.PositiveIntegerField(default=0)
     preempted_ms = models.PositiveIntegerField(default=0, db_default=0)
     device_us = models.PositiveBigIntegerField(
-        default=0, db_default=0, help_text="Its share of the device's time, in microseconds."
+        default=0, db_default=0, help_text="Share of the device's time that the request took, in microseconds."
     )
     drafted_tokens = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="Drafts of speculation that were computed for it; never billed."
+        default=0,
+        db_default=0,
+        help_text="Number of tokens that speculation drafted for the request; they are never billed.",
     )
     accepted_tokens = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="Completion tokens that were drafted."
+        default=0, db_default=0, help_text="Number of completion tokens that were drafted."
     )
     auth_ms = models.PositiveIntegerField(default=0, db_default=0)
     quota_ms = models.PositiveIntegerField(default=0, db_default=0)
     finish_reason = models.CharField(max_length=32, blank=True, default="", db_default="")
     adapter_loaded_from = models.CharField(max_length=8, blank=True, default="", db_default="")
     preemption_spans = models.JSONField(
-        null=True, help_text="Null = none; else milliseconds since the engine had it, and how long, of the first ones."
+        null=True,
+        help_text="First pre-emptions: milliseconds since the engine had the request, and their length; null = none.",
     )
-    ignored = models.JSONField(null=True, help_text="Null = none; else the fields of the request that were left out.")
+    ignored = models.JSONField(null=True, help_text="Fields of the request that were left out; null = none.")
     schema_violations = models.JSONField(
-        null=True, help_text="Null = none; else the keywords of the request's schema that the answer violates."
+        null=True, help_text="Keywords of the request's schema that the answer violates; null = none."
     )
-    created_at = models.DateTimeField(help_text="When the request came in.")
+    created_at = models.DateTimeField(help_text="Time at which the request arrived.")
 
     # Set on rows that are shown; see `queries.recent_requests`.
     cost_micros: int | None
@@ -180,7 +183,7 @@ class HourlyUsage(TenantSums):
 class DailyUsage(TenantSums):
     id = models.BigAutoField(primary_key=True)
     series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
-    start = models.DateField(help_text="UTC.")
+    start = models.DateField(help_text="Day, in UTC.")
 
     objects = TenantQuerySet["DailyUsage"].as_manager()
 
@@ -202,8 +205,8 @@ class DailyTotals(TenantSums):
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
     # Not null, as a unique constraint would treat two rows without one as different.
-    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Of `BaseModel`; 0 = not known.")
-    start = models.DateField(help_text="UTC.")
+    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Id of the base model; 0 = not known.")
+    start = models.DateField(help_text="Day, in UTC.")
 
     objects = TenantQuerySet["DailyTotals"].as_manager()
 
@@ -232,9 +235,11 @@ class DailyActivity(models.Model):
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     # Not null, as a unique constraint would treat two rows without one as different.
-    adapter_id = models.UUIDField(default=BASE_MODEL_ITSELF, help_text="Of `Adapter`; zeros = the base model itself.")
+    adapter_id = models.UUIDField(
+        default=BASE_MODEL_ITSELF, help_text="Id of the adapter; zeros = the base model without an adapter."
+    )
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
-    start = models.DateField(help_text="UTC.")
+    start = models.DateField(help_text="Day, in UTC.")
     requests = models.BigIntegerField()
     device_us = models.BigIntegerField()
 
@@ -258,8 +263,8 @@ class OverallTotals(Sums):
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
     # Not null, as a unique constraint would treat two rows without one as different.
-    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Of `BaseModel`; 0 = not known.")
-    start = models.DateField(help_text="UTC.")
+    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Id of the base model; 0 = not known.")
+    start = models.DateField(help_text="Day, in UTC.")
 
     class Meta:
         constraints = [
@@ -282,7 +287,7 @@ class DailyLatency(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
-    start = models.DateField(help_text="UTC.")
+    start = models.DateField(help_text="Day, in UTC.")
     metric = models.CharField(max_length=16, choices=Metric.choices)
     bucket = models.PositiveSmallIntegerField()
     requests = models.BigIntegerField()
@@ -305,7 +310,7 @@ class OverallLatency(models.Model):
     """The number of all tenants' requests of a day in one bucket."""
 
     id = models.BigAutoField(primary_key=True)
-    start = models.DateField(help_text="UTC.")
+    start = models.DateField(help_text="Day, in UTC.")
     metric = models.CharField(max_length=16, choices=Metric.choices)
     bucket = models.PositiveSmallIntegerField()
     requests = models.BigIntegerField()
@@ -375,7 +380,7 @@ class SeriesSums(Sums):
     series = models.ForeignKey(
         TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
     )
-    start = models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")
+    start = models.PositiveIntegerField(help_text="Start of the step, in minutes since 1970-01-01 UTC.")
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
     latencies = models.JSONField(null=True)
@@ -422,13 +427,17 @@ class Watermark(models.Model):
 
     event_id = models.BigIntegerField(default=0)
     overall_event_id = models.BigIntegerField(
-        default=0, db_default=0, help_text="The same of all tenants' days; behind, they are not to be read."
+        default=0,
+        db_default=0,
+        help_text="Last event in the sums of all tenants' days; while it is behind, they are not read.",
     )
-    series_event_id = models.BigIntegerField(default=0, db_default=0, help_text="The same of the time series.")
+    series_event_id = models.BigIntegerField(
+        default=0, db_default=0, help_text="Last event in the sums of the time series."
+    )
     activity_event_id = models.BigIntegerField(
-        default=0, db_default=0, help_text="The same of `DailyActivity`; behind, it is not to be read."
+        default=0, db_default=0, help_text="Last event in `DailyActivity`; while it is behind, that table is not read."
     )
-    checked_at = models.DateTimeField(null=True, help_text="When the ledger was last read to its end.")
+    checked_at = models.DateTimeField(null=True, help_text="Time at which the ledger was last read to its end.")
 
     def __str__(self) -> str:
         return str(self.event_id)
@@ -439,10 +448,10 @@ class StorageDay(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
-    start = models.DateField(help_text="UTC.")
+    start = models.DateField(help_text="Day, in UTC.")
     byte_hours = models.BigIntegerField(default=0)
     measured_hours = models.PositiveSmallIntegerField(default=0)
-    last_hour = models.DateTimeField(help_text="The last hour that is in the sum.")
+    last_hour = models.DateTimeField(help_text="Last hour that is in the sum.")
 
     objects = TenantQuerySet["StorageDay"].as_manager()
 

@@ -28,8 +28,10 @@ def _counters(names: Iterable[str]) -> dict[str, serializers.IntegerField]:
 
 
 class PreemptionSpanSerializer(serializers.Serializer[Any]):
-    at_ms = serializers.IntegerField(help_text="Since an engine had the request.")
-    ms = serializers.IntegerField(help_text="Until it ran again.")
+    at_ms = serializers.IntegerField(
+        help_text="Milliseconds from the engine's receipt of the request to the pre-emption."
+    )
+    ms = serializers.IntegerField(help_text="Milliseconds until the request ran again.")
 
 
 class RequestRecordSerializer(serializers.Serializer[Any]):
@@ -37,34 +39,41 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField(source="request_id")
     created_at = serializers.DateTimeField()
-    model = serializers.CharField(help_text="As the client wrote it.")
+    model = serializers.CharField(help_text="Model name as the client wrote it.")
     adapter = serializers.CharField(source="adapter.name", default=None, allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     base_model = serializers.SerializerMethodField(
-        help_text="On which it ran, by its name now; null of several adapters as one, of before it was written down."
+        help_text="Base model on which the request ran, by its present name; null for several adapters as "
+        "one, and in rows older than this field."
     )
     endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
     streamed = serializers.BooleanField()
-    batch = serializers.BooleanField(help_text="A line of a batch.")
+    batch = serializers.BooleanField(help_text="Whether it is a line of a batch.")
     outcome = serializers.ChoiceField(choices=Outcome.choices)
     error_code = serializers.CharField(allow_blank=True)
     host = serializers.CharField(allow_blank=True)
-    key = serializers.CharField(source="api_key.name", default=None, allow_null=True, help_text="Null = the console.")
+    key = serializers.CharField(
+        source="api_key.name", default=None, allow_null=True, help_text="API key; null = the console."
+    )
 
     finish_reason = serializers.CharField(
-        allow_blank=True, help_text='Of its choices, by commas: "stop", "length", "tool_calls"; empty if unknown.'
+        allow_blank=True,
+        help_text='Finish reasons of the choices, separated by commas: "stop", "length", "tool_calls"; '
+        "empty if unknown.",
     )
     adapter_loaded_from = serializers.CharField(
-        allow_blank=True, help_text='The tier that its adapter was loaded from meanwhile: "disk" or "host".'
+        allow_blank=True, help_text='Tier from which the adapter was loaded while the request waited: "disk" or "host".'
     )
-    preemption_spans = serializers.SerializerMethodField(help_text="The first 16.")
+    preemption_spans = serializers.SerializerMethodField(help_text="First 16 pre-emptions.")
     ignored = serializers.SerializerMethodField(
         help_text="The first 16 fields of the request that were left out, as in its header X-Lorikeet-Ignored."
     )
     schema_violations = serializers.SerializerMethodField(
         help_text="The first 8 keywords of the request's schema that the answer violates, by their paths."
     )
-    cost_micros = serializers.IntegerField(allow_null=True, help_text="Millionths of the currency; null = no prices.")
+    cost_micros = serializers.IntegerField(
+        allow_null=True, help_text="Cost in millionths of the currency; null = there are no prices."
+    )
     currency = serializers.CharField(allow_null=True)
 
     def get_fields(self) -> dict[str, Any]:
@@ -109,7 +118,11 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
     adapter = _text(64, "Its name, whole.")
     adapter_contains = _text(64, "Part of its name.")
     version = serializers.IntegerField(
-        min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
+        min_value=1,
+        max_value=2_000_000_000,
+        required=False,
+        default=None,
+        help_text="Number of a version of the adapter.",
     )
     base_model = _text(200, "On which it ran, by its name now.")
     key = FormField(
@@ -126,8 +139,8 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
     min_ms = _least("All phases together took at least so many milliseconds.")
     min_first_token_ms = _least("So did the first token.")
     min_tokens = _least("Prompt and output together.")
-    since = MomentField(required=False, default=None, help_text="Then or later.")
-    until = MomentField(required=False, default=None, help_text="Before it.")
+    since = MomentField(required=False, default=None, help_text="Earliest time of the requests, included.")
+    until = MomentField(required=False, default=None, help_text="Time before which the requests lie.")
 
 
 class RequestPageSerializer(serializers.Serializer[Any]):
@@ -136,8 +149,8 @@ class RequestPageSerializer(serializers.Serializer[Any]):
     archived_before = serializers.DateField(
         required=False,
         allow_null=True,
-        help_text="On the last page: requests of months before this day are archived; reports and exports still count "
-        "them. Null if none are.",
+        help_text="Day before whose month requests are archived, on the last page; reports and exports "
+        "still count them. Null if none are.",
     )
 
 
@@ -162,28 +175,30 @@ class LatencySerializer(serializers.Serializer[Any]):
 
 
 class DayUsageSerializer(UsageTotalsSerializer):
-    date = serializers.DateField(help_text="UTC.")
+    date = serializers.DateField(help_text="Day, in UTC.")
 
 
 class AdapterUsageSerializer(UsageTotalsSerializer):
-    adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
+    adapter = serializers.CharField(allow_null=True, help_text="Name of the adapter; null = the base model.")
 
 
 class BaseModelUsageSerializer(UsageTotalsSerializer):
     base_model = serializers.CharField(
-        allow_null=True, help_text="By its name now; null of requests of before it was written down."
+        allow_null=True, help_text="Present name of the base model; null for requests older than this field."
     )
 
 
 class KeyUsageSerializer(UsageTotalsSerializer):
-    key = serializers.CharField(allow_null=True, help_text="Null = members in the console.")
+    key = serializers.CharField(allow_null=True, help_text="API key; null = members in the console.")
     prefix = serializers.CharField(allow_null=True)
 
 
 class UsageReportSerializer(serializers.Serializer[Any]):
     days = serializers.IntegerField()
-    as_of = serializers.DateTimeField(allow_null=True, help_text="Everything stored until then is in these sums.")
-    currency = serializers.CharField(allow_null=True, help_text="Null = no prices: every cost is 0.")
+    as_of = serializers.DateTimeField(allow_null=True, help_text="Time until which everything stored is in these sums.")
+    currency = serializers.CharField(
+        allow_null=True, help_text="Currency of the prices; null = there are none, and every cost is 0."
+    )
     totals = UsageTotalsSerializer()
     by_day = DayUsageSerializer(many=True)
     by_adapter = AdapterUsageSerializer(many=True)
@@ -205,12 +220,12 @@ class SeriesTotalsSerializer(UsageTotalsSerializer):
     mean_adapter_load_ms = serializers.FloatField(allow_null=True)
     drafted_tokens = serializers.IntegerField(help_text=HELP["drafted_tokens"])
     accepted_tokens = serializers.IntegerField(help_text=HELP["accepted_tokens"])
-    latency = LatencySerializer(help_text="Of answered requests, without batches.")
+    latency = LatencySerializer(help_text="Latencies of answered requests, without batches.")
 
 
 class SeriesPointSerializer(SeriesTotalsSerializer):
     at = serializers.DateTimeField(
-        help_text="Where the step begins; of the first and the last one only what lies in the window is counted."
+        help_text="Time at which the step begins; the first and the last step count only what lies in the window."
     )
 
 
@@ -219,19 +234,19 @@ _STEPS = "Of the ten parts with most device time; empty for others, and for adap
 
 class SeriesPartSerializer(SeriesTotalsSerializer):
     name = serializers.CharField(
-        required=False, allow_null=True, help_text="Null = the base model, or members in the console."
+        required=False, allow_null=True, help_text="Name; null = the base model, or members in the console."
     )
-    prefix = serializers.CharField(required=False, allow_null=True, help_text="Of a key.")
+    prefix = serializers.CharField(required=False, allow_null=True, help_text="Prefix of an API key.")
     version = serializers.IntegerField(required=False, allow_null=True)
     tenant = serializers.CharField(required=False, allow_null=True)
-    weight = serializers.FloatField(required=False, help_text="Of a tenant, as it is now.")
+    weight = serializers.FloatField(required=False, help_text="Present weight of a tenant.")
     device_us_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
     requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
 
 
 class UsagePartSerializer(UsageTotalsSerializer):
-    name = serializers.CharField(allow_null=True, help_text="Null = the base model, or members in the console.")
-    prefix = serializers.CharField(required=False, allow_null=True, help_text="Of a key.")
+    name = serializers.CharField(allow_null=True, help_text="Name; null = the base model, or members in the console.")
+    prefix = serializers.CharField(required=False, allow_null=True, help_text="Prefix of an API key.")
 
 
 class SeriesReportSerializer(serializers.Serializer[Any]):
@@ -244,13 +259,15 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
     currency = serializers.CharField(allow_null=True)
     totals = SeriesTotalsSerializer()
     points = SeriesPointSerializer(many=True)
-    by_adapter = SeriesPartSerializer(many=True, help_text="Of a tenant; without latencies, which `adapter` asks for.")
-    by_key = SeriesPartSerializer(many=True, help_text="Of a tenant; without latencies.")
-    by_version = SeriesPartSerializer(many=True, help_text="Of an adapter.")
-    by_tenant = SeriesPartSerializer(many=True, help_text="For operators.")
-    by_host = SeriesPartSerializer(many=True, help_text="Of a tenant, or of all.")
+    by_adapter = SeriesPartSerializer(
+        many=True, help_text="Parts by adapter, for a tenant; without latencies, which the filter `adapter` returns."
+    )
+    by_key = SeriesPartSerializer(many=True, help_text="Parts by API key, for a tenant; without latencies.")
+    by_version = SeriesPartSerializer(many=True, help_text="Parts by version, for an adapter.")
+    by_tenant = SeriesPartSerializer(many=True, help_text="Parts by tenant, for operators.")
+    by_host = SeriesPartSerializer(many=True, help_text="Parts by host, for a tenant or for all.")
     by_base_model = SeriesPartSerializer(
-        many=True, help_text="Null = requests of before it was written down; empty of an adapter."
+        many=True, help_text="Parts by base model; null = requests older than this field; empty for an adapter."
     )
 
 
@@ -258,29 +275,41 @@ class TimeRangeSerializer(serializers.Serializer[Any]):
     """A window of time: `since` and `until`, or `range` before `until`, or before now."""
 
     range = serializers.ChoiceField(
-        choices=list(RANGES), required=False, default="1h", help_text="Without `since`: so long before `until`."
+        choices=list(RANGES),
+        required=False,
+        default="1h",
+        help_text="Length of the window before `until`, instead of `since`.",
     )
     since = MomentField(
-        required=False, default=None, help_text="What happened then or later is counted, by the minute: see `until`."
+        required=False, default=None, help_text="Start of the window, included, by the minute: see `until`."
     )
     until = MomentField(
         required=False,
         default=None,
         help_text=(
-            "Only what happened before it is counted: windows that follow each other add up. Both ends move back to "
-            "the minute that they are in, or the hour if they are more than two days ago; the answer has both. They "
-            "need not be where a step begins. Left out: now, to the end of the present step."
+            "End of the window, excluded, so that windows that follow each other add up. Both ends "
+            "move back to their minute, or to their hour if they are more than two days ago; the "
+            "answer has both. Neither needs to be the start of a step. Without it: now, to the end "
+            "of the present step."
         ),
     )
     step = serializers.IntegerField(
-        min_value=60, max_value=86_400, required=False, default=None, help_text="Seconds; fitting, if left out."
+        min_value=60,
+        max_value=86_400,
+        required=False,
+        default=None,
+        help_text="Seconds of a step; without it, one that fits the window.",
     )
 
 
 class TenantSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
     adapter = _text(64, "Its name, whole: its versions side by side.")
     version = serializers.IntegerField(
-        min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
+        min_value=1,
+        max_value=2_000_000_000,
+        required=False,
+        default=None,
+        help_text="Number of a version of the adapter.",
     )
     host = _text(64, "Its name, whole.")
 
@@ -289,7 +318,10 @@ class UsagePartsQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
     by = serializers.ChoiceField(choices=["adapter", "key"])
     search = _text(120, "A part of the name, or of a key's prefix.")
     sort = serializers.ChoiceField(
-        choices=PartSort.choices, required=False, default=PartSort.REQUESTS.value, help_text="The largest come first."
+        choices=PartSort.choices,
+        required=False,
+        default=PartSort.REQUESTS.value,
+        help_text="Column of the order, largest first.",
     )
     offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
     limit = serializers.IntegerField(min_value=1, max_value=MAX_ROWS, required=False, default=50)

@@ -21,7 +21,11 @@ class PageQuerySerializer(serializers.Serializer[Any]):
 
 class TenantsQuerySerializer(PageQuerySerializer):
     state = serializers.ChoiceField(
-        choices=STATES, required=False, default="", allow_blank=True, help_text="Left out: all that are not deleted."
+        choices=STATES,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="State of the tenants; without it, all that are not deleted.",
     )
     sort = serializers.ChoiceField(choices=SORTS, required=False, default="name")
 
@@ -30,7 +34,9 @@ class RecentUsageSerializer(serializers.Serializer[Any]):
     """The usage of the last `days` (UTC)."""
 
     days = serializers.IntegerField()
-    requests = serializers.IntegerField(help_text="However they ended, also those that no engine had.")
+    requests = serializers.IntegerField(
+        help_text="Number of requests, however they ended, with those that reached no engine."
+    )
     failed = serializers.IntegerField()
     refused = serializers.IntegerField()
     tokens = serializers.IntegerField()
@@ -49,8 +55,8 @@ class TenantSerializer(serializers.Serializer[Any]):
 
 class TenantRowSerializer(TenantSerializer):
     members = serializers.IntegerField()
-    adapters = serializers.IntegerField(help_text="That are not archived.")
-    keys = serializers.IntegerField(help_text="That are not revoked.")
+    adapters = serializers.IntegerField(help_text="Number of adapters that are not archived.")
+    keys = serializers.IntegerField(help_text="Number of API keys that are not revoked.")
     usage = RecentUsageSerializer()
 
 
@@ -61,9 +67,9 @@ class TenantPageSerializer(serializers.Serializer[Any]):
 
 class TenantDetailSerializer(TenantRowSerializer):
     objectives = LatencyObjectivesSerializer()
-    invitations = InvitationSerializer(many=True, help_text="The newest that are open.")
-    invitation_count = serializers.IntegerField(help_text="How many are open.")
-    versions = serializers.DictField(child=serializers.IntegerField(), help_text="How many are in which state.")
+    invitations = InvitationSerializer(many=True, help_text="Open invitations, newest first.")
+    invitation_count = serializers.IntegerField(help_text="Number of open invitations.")
+    versions = serializers.DictField(child=serializers.IntegerField(), help_text="Number of versions in each state.")
 
 
 class TenantMemberPageSerializer(serializers.Serializer[Any]):
@@ -72,14 +78,16 @@ class TenantMemberPageSerializer(serializers.Serializer[Any]):
 
 
 class NewTenantSerializer(serializers.Serializer[Any]):
-    slug = serializers.CharField(max_length=48, validators=[SLUG], help_text="In addresses; it never changes.")
+    slug = serializers.CharField(
+        max_length=48, validators=[SLUG], help_text="Short name in addresses, which never changes."
+    )
     name = NameField(max_length=120)
-    owner = serializers.EmailField(max_length=254, help_text="Is invited as the first owner.")
+    owner = serializers.EmailField(max_length=254, help_text="Address of the person who is invited as the first owner.")
 
 
 class CreatedTenantSerializer(TenantSerializer):
-    link = serializers.CharField(help_text="The owner's invitation. It is shown this once.")
-    mailed = serializers.BooleanField(help_text="Whether it is mailed to them, which needs a mail server.")
+    link = serializers.CharField(help_text="Invitation link of the owner, shown only once.")
+    mailed = serializers.BooleanField(help_text="Whether the link is mailed to the owner, which needs a mail server.")
 
 
 class TenantNameSerializer(serializers.Serializer[Any]):
@@ -87,12 +95,16 @@ class TenantNameSerializer(serializers.Serializer[Any]):
 
 
 class SuspensionSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=500, help_text="Its members and callers are told.")
+    reason = serializers.CharField(max_length=500, help_text="Reason that members and callers of the tenant see.")
 
 
 class ConfirmationSerializer(serializers.Serializer[Any]):
     confirm = serializers.CharField(
-        max_length=48, required=False, default="", allow_blank=True, help_text="The tenant's short name."
+        max_length=48,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="Short name of the tenant, as a confirmation.",
     )
 
 
@@ -104,7 +116,7 @@ class OwnerInvitationSerializer(serializers.Serializer[Any]):
 class TenantAdapterSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     created_at = serializers.DateTimeField()
-    version = serializers.IntegerField(allow_null=True, help_text="The newest.")
+    version = serializers.IntegerField(allow_null=True, help_text="Number of the newest version.")
     state = serializers.ChoiceField(choices=VersionState.choices, allow_null=True)
     bytes = serializers.IntegerField()
     rank = serializers.IntegerField(allow_null=True)

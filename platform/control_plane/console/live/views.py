@@ -16,8 +16,8 @@ from control_plane.identity.tenants.roles import Capability
 
 
 class SocketTicketSerializer(serializers.Serializer[Any]):
-    ticket = serializers.CharField(help_text="Good once.")
-    expires_in = serializers.IntegerField(help_text="Seconds.")
+    ticket = serializers.CharField(help_text="Ticket for one connection.")
+    expires_in = serializers.IntegerField(help_text="Seconds until the ticket expires.")
 
 
 class TicketView(TenantView):

@@ -36,7 +36,7 @@ class FirstStepsSerializer(serializers.Serializer[Any]):
 
     uploaded = serializers.BooleanField()
     called = serializers.BooleanField()
-    limited = serializers.BooleanField(help_text="The tenant or a key has a limit or a budget.")
+    limited = serializers.BooleanField(help_text="Whether the tenant or a key has a limit or a budget.")
     invited = serializers.BooleanField()
 
 

@@ -34,13 +34,17 @@ class Endpoint(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="webhooks")
     url = models.CharField(max_length=500)
     description = models.CharField(max_length=200, blank=True)
-    events = models.JSONField(default=list, help_text="Types it asked for; empty = all.")
+    events = models.JSONField(default=list, help_text="Types of events to send; empty = all.")
     active = models.BooleanField(default=True)
     secret_version = models.PositiveIntegerField(default=1)
     rotated_at = models.DateTimeField(null=True)
-    failures = models.PositiveIntegerField(default=0, help_text="In a row, over all messages.")
-    rests_until = models.DateTimeField(null=True, help_text="Nothing is sent to it until then.")
-    tried_at = models.DateTimeField(null=True, help_text="When a message was last sent, whatever came of it.")
+    failures = models.PositiveIntegerField(
+        default=0, help_text="Number of failed attempts in a row, over all messages."
+    )
+    rests_until = models.DateTimeField(
+        null=True, help_text="Time until which nothing is sent to the endpoint, after failures."
+    )
+    tried_at = models.DateTimeField(null=True, help_text="Time of the last attempt, whatever its result.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -60,7 +64,11 @@ class Event(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     type = models.CharField(max_length=32, choices=EventType.choices)
     data = models.JSONField()
-    occasion = models.CharField(max_length=100, null=True, help_text="What is told once only says here what it is.")
+    occasion = models.CharField(
+        max_length=100,
+        null=True,
+        help_text="Key of the occurrence, so that an event is published once; empty: it may be repeated.",
+    )
     created_at = models.DateTimeField(default=database_time, editable=False)
 
     objects = TenantQuerySet["Event"].as_manager()
@@ -86,7 +94,9 @@ class Delivery(Claimable):
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="deliveries")
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="deliveries")
     state = models.CharField(max_length=16, choices=DeliveryState.choices, default=DeliveryState.PENDING)
-    attempts = models.PositiveIntegerField(default=0, help_text="Since it was made or sent again by hand.")
+    attempts = models.PositiveIntegerField(
+        default=0, help_text="Number of attempts since the message was created or sent again by a person."
+    )
     next_attempt_at = models.DateTimeField()
     delivered_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -6,28 +6,30 @@ from control_plane.console.webhooks.models import DeliveryState, EventType
 
 
 class WebhookSettingsSerializer(serializers.Serializer[Any]):
-    url = serializers.CharField(max_length=500, help_text="https only, at a public address.")
+    url = serializers.CharField(max_length=500, help_text="Address of the endpoint: https only, at a public address.")
     description = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
     events = serializers.ListField(
         child=serializers.ChoiceField(choices=EventType.choices),
         required=False,
         default=list,
         max_length=len(EventType.values),
-        help_text="Which types to send; empty = all.",
+        help_text="Types of events to send; empty = all.",
     )
     active = serializers.BooleanField(required=False, default=True)
 
 
 class WebhookSerializer(WebhookSettingsSerializer):
     id = serializers.UUIDField()
-    failures = serializers.IntegerField(help_text="In a row.")
-    rests_until = serializers.DateTimeField(allow_null=True, help_text="After failures nothing is sent until then.")
+    failures = serializers.IntegerField(help_text="Number of failed attempts in a row.")
+    rests_until = serializers.DateTimeField(
+        allow_null=True, help_text="Time until which nothing is sent, after failures."
+    )
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
 
 
 class WebhookWithSecretSerializer(WebhookSerializer):
-    secret = serializers.CharField(help_text="Signs the messages. It is shown this once.")
+    secret = serializers.CharField(help_text="Secret that signs the messages, shown only once.")
 
 
 class DeliveryAttemptSerializer(serializers.Serializer[Any]):

@@ -19,11 +19,15 @@ TOTAL = OpenApiParameter(
 
 class ListQuerySerializer(serializers.Serializer[Any]):
     search = serializers.CharField(
-        max_length=120, required=False, default="", allow_blank=True, help_text="A part of the name."
+        max_length=120, required=False, default="", allow_blank=True, help_text="Part of the name."
     )
     offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
     limit = serializers.IntegerField(
-        min_value=1, max_value=MAX_ROWS, required=False, default=None, help_text="Left out: all."
+        min_value=1,
+        max_value=MAX_ROWS,
+        required=False,
+        default=None,
+        help_text="Maximum number of rows; without it, all.",
     )
 
 

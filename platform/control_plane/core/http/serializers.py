@@ -13,8 +13,8 @@ from control_plane.core.names import name_problem
 
 class ErrorSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
-    message = serializers.CharField(help_text="What happened.")
-    fix = serializers.CharField(help_text="What to do about it.")
+    message = serializers.CharField(help_text="Sentence that says what happened.")
+    fix = serializers.CharField(help_text="Sentence that says what to do about it.")
     param = serializers.CharField(allow_null=True, help_text="The input at fault, if one is.")
     request_id = serializers.CharField()
 

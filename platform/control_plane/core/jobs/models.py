@@ -8,8 +8,12 @@ from control_plane.identity.tenants.models import Tenant
 class Claimable(models.Model):
     """A row that one worker at a time works on: see `claims.py`."""
 
-    claim = models.UUIDField(null=True, help_text="New with each claim: what an earlier one still writes is ignored.")
-    claimed_until = models.DateTimeField(null=True, help_text="Moved on while the worker lives.")
+    claim = models.UUIDField(
+        null=True, help_text="Random id of each claim, so that writes of an earlier claim are ignored."
+    )
+    claimed_until = models.DateTimeField(
+        null=True, help_text="Time until which the claim is valid; the worker extends it while it runs."
+    )
 
     class Meta:
         abstract = True
@@ -44,11 +48,13 @@ class ClockRecord(models.Model):
 
     ONLY = 1
 
-    read_at = models.DateTimeField(help_text="The database's time when a process last read it.")
-    settling_since = models.DateTimeField(null=True, help_text="When its clock last stepped; null once that is over.")
-    step = models.TextField(default="", help_text="How it stepped.")
-    problem = models.TextField(default="", help_text="Why nothing is deleted for its age.")
-    problem_at = models.DateTimeField(null=True, help_text="When a process last said so.")
+    read_at = models.DateTimeField(help_text="Time of the database when a process last read it.")
+    settling_since = models.DateTimeField(
+        null=True, help_text="Time at which the database's clock last stepped; null once the wait after it is over."
+    )
+    step = models.TextField(default="", help_text="Description of the clock's last step.")
+    problem = models.TextField(default="", help_text="Reason why nothing is deleted because of its age.")
+    problem_at = models.DateTimeField(null=True, help_text="Time at which a process last reported the problem.")
 
     def __str__(self) -> str:
         return f"read at {self.read_at}"

@@ -8,7 +8,9 @@ class SecretRecord(models.Model):
 
     name = models.CharField(max_length=32, primary_key=True)
     key_id = models.CharField(max_length=8)
-    next_id = models.CharField(max_length=8, blank=True, default="", help_text="Of the new value during a rotation.")
+    next_id = models.CharField(
+        max_length=8, blank=True, default="", help_text="Id of the new value during a rotation; empty otherwise."
+    )
     begun_at = models.DateTimeField(null=True, blank=True)
     switched_at = models.DateTimeField(null=True, blank=True)
 

@@ -94,12 +94,16 @@ class Batch(Claimable):
     # Public names of the files, kept after the files are deleted.
     file_names = models.JSONField(default=dict)
     state = models.CharField(max_length=16, choices=BatchState.choices, default=BatchState.VALIDATING)
-    errors = models.JSONField(default=list, help_text="Of lines that are no requests: code, message, param, line.")
+    errors = models.JSONField(
+        default=list, help_text="Errors of lines that are no requests, each with code, message, param and line."
+    )
     metadata = models.JSONField(null=True)
     total = models.PositiveIntegerField(default=0)
     completed = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
-    times = models.JSONField(default=dict, help_text="State: seconds since 1970 when it came to it.")
+    times = models.JSONField(
+        default=dict, help_text="Time at which the batch reached each state, in seconds since 1970."
+    )
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
 

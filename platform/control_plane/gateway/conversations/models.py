@@ -15,9 +15,9 @@ class StoredResponse(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="stored_responses")
-    name = models.CharField(max_length=64, unique=True, help_text="`resp_…`")
-    input_items = models.TextField(help_text="The items that it was generated from, with their ids, as JSON.")
-    body = models.TextField(help_text="The response as it was answered, as JSON.")
+    name = models.CharField(max_length=64, unique=True, help_text="Id of the response, `resp_…`.")
+    input_items = models.TextField(help_text="Items from which the response was generated, with their ids, as JSON.")
+    body = models.TextField(help_text="Body of the response, as JSON.")
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
 

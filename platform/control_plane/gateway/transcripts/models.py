@@ -19,7 +19,7 @@ class Recording(models.Model):
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="recording")
     enabled = models.BooleanField(default=False)
-    days = models.PositiveSmallIntegerField(default=7, help_text="How long each text is kept.")
+    days = models.PositiveSmallIntegerField(default=7, help_text="Days after which each text is deleted.")
     updated_at = models.DateTimeField(auto_now=True)
 
     objects = TenantQuerySet["Recording"].as_manager()
@@ -37,11 +37,13 @@ class Transcript(models.Model):
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     request_id = models.CharField(max_length=64, unique=True)
-    prompt = models.JSONField(help_text="Messages: role and content.")
+    prompt = models.JSONField(help_text="Messages of the prompt, each with role and content.")
     answers = models.JSONField(help_text="The text of each choice.")
-    settings = models.JSONField(null=True, help_text="Parameters as the API names them; null = not kept.")
-    cut = models.BooleanField(help_text="The text was longer than is kept.")
-    created_at = models.DateTimeField(help_text="When the request came in.")
+    settings = models.JSONField(
+        null=True, help_text="Parameters of the request, named as in the API; null = not stored."
+    )
+    cut = models.BooleanField(help_text="Whether the text was longer than is stored.")
+    created_at = models.DateTimeField(help_text="Time at which the request arrived.")
 
     objects = TenantQuerySet["Transcript"].as_manager()
 

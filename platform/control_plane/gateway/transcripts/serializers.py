@@ -21,7 +21,7 @@ class TranscriptMessageSerializer(serializers.Serializer[Any]):
 
 class TranscriptSerializer(serializers.Serializer[Any]):
     prompt = TranscriptMessageSerializer(many=True)
-    answers = serializers.ListField(child=serializers.CharField(allow_blank=True), help_text="One for each choice.")
+    answers = serializers.ListField(child=serializers.CharField(allow_blank=True), help_text="Text of each choice.")
     settings = serializers.DictField(
         allow_null=True,
         help_text="Parameters of the request: sampling, `response_format`, `tools`. "

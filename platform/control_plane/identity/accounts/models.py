@@ -31,11 +31,15 @@ class User(AbstractBaseUser):
     email = models.EmailField(max_length=254, unique=True)
     name = models.CharField(max_length=120, blank=True)
     is_active = models.BooleanField(default=True)
-    is_operator = models.BooleanField(default=False, help_text="Runs the installation; sees hosts across tenants.")
+    is_operator = models.BooleanField(
+        default=False, help_text="Whether the person runs the installation, and sees hosts and all tenants."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
-    email_verified_at = models.DateTimeField(null=True, help_text="When it was proven that the address is theirs.")
+    email_verified_at = models.DateTimeField(
+        null=True, help_text="Time at which it was proven that the address belongs to the person."
+    )
     second_factor_since = models.DateTimeField(
-        null=True, help_text="Since then every session of theirs began with a second factor."
+        null=True, help_text="Time since which every session of the person began with a second factor."
     )
 
     objects = UserManager()
@@ -89,10 +93,12 @@ class SignIn(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_ins")
     session_key = models.CharField(max_length=40, unique=True)
-    address = models.CharField(max_length=64, blank=True, help_text="Where it was last used from.")
+    address = models.CharField(
+        max_length=64, blank=True, help_text="Network address from which the session was last used."
+    )
     user_agent = models.CharField(max_length=300, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    last_seen_at = models.DateTimeField(help_text="To five minutes.")
+    last_seen_at = models.DateTimeField(help_text="Time of the last use, accurate to five minutes.")
 
     class Meta:
         indexes = [models.Index(fields=["user", "-last_seen_at"], name="sign_ins_of_a_person")]

@@ -14,7 +14,9 @@ class SessionUserSerializer(serializers.Serializer[Any]):
     second_factor = serializers.BooleanField(
         source="has_second_factor", help_text="Whether they sign in with a second factor."
     )
-    has_password = serializers.BooleanField(source="has_usable_password", help_text="Else they come in by provider.")
+    has_password = serializers.BooleanField(
+        source="has_usable_password", help_text="Whether the person has a password; others sign in by provider."
+    )
 
 
 class SessionTenantSerializer(serializers.Serializer[Any]):
@@ -28,7 +30,9 @@ class SessionTenantSerializer(serializers.Serializer[Any]):
     suspended_at = serializers.DateTimeField(
         allow_null=True, help_text="Time since which the tenant's keys are refused and its members can only read."
     )
-    suspended_for = serializers.CharField(allow_blank=True, help_text="Why, as the operator wrote it.")
+    suspended_for = serializers.CharField(
+        allow_blank=True, help_text="Reason of the suspension, in the operator's words."
+    )
 
 
 class SignInErrorSerializer(serializers.Serializer[Any]):
@@ -39,12 +43,12 @@ class SignInErrorSerializer(serializers.Serializer[Any]):
 
 class SessionSerializer(serializers.Serializer[Any]):
     authenticated = serializers.BooleanField()
-    csrf_token = serializers.CharField(help_text="Send as X-CSRFToken with every POST, PUT, PATCH and DELETE.")
-    password_login = serializers.BooleanField(help_text="Whether one can sign in with a password here.")
+    csrf_token = serializers.CharField(help_text="Token to send as X-CSRFToken with every POST, PUT, PATCH and DELETE.")
+    password_login = serializers.BooleanField(help_text="Whether signing in with a password is possible here.")
     provider = serializers.CharField(allow_null=True, help_text="Name of the provider to sign in with, if any.")
-    sends_mail = serializers.BooleanField(help_text="Whether a mail server is set up, so that links reach people.")
+    sends_mail = serializers.BooleanField(help_text="Whether a mail server is set up, so that links are mailed.")
     sign_in_error = SignInErrorSerializer(
-        allow_null=True, help_text="Why the last sign-in by provider failed. Told once."
+        allow_null=True, help_text="Reason why the last sign-in by provider failed; it is returned once."
     )
     second_factor_for = serializers.CharField(
         allow_null=True, help_text="Address of the person whose sign-in waits for its second factor, if any."
@@ -59,7 +63,7 @@ class LoginSerializer(serializers.Serializer[Any]):
 
 
 class ProfileSerializer(serializers.Serializer[Any]):
-    name = NameField(max_length=120, allow_blank=True, help_text="Shown to other members.")
+    name = NameField(max_length=120, allow_blank=True, help_text="Name that other members see.")
 
 
 class ChangePasswordSerializer(serializers.Serializer[Any]):
@@ -80,8 +84,10 @@ class DeviceSerializer(serializers.Serializer[Any]):
     """A session of the calling person. Its key is never sent."""
 
     id = serializers.UUIDField()
-    current = serializers.BooleanField(help_text="The one that asks.")
-    address = serializers.CharField(help_text="Where it was last used from; empty for one from before this was kept.")
-    user_agent = serializers.CharField(help_text="As the browser says it.")
+    current = serializers.BooleanField(help_text="Whether this session sent the request.")
+    address = serializers.CharField(
+        help_text="Network address from which the session was last used; empty if it is not recorded."
+    )
+    user_agent = serializers.CharField(help_text="User-Agent header of the browser.")
     created_at = serializers.DateTimeField()
-    last_seen_at = serializers.DateTimeField(help_text="To five minutes.")
+    last_seen_at = serializers.DateTimeField(help_text="Time of the last use, accurate to five minutes.")

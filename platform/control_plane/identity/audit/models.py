@@ -15,7 +15,7 @@ class AuditEvent(AppendOnlyModel):
     actor_kind = models.CharField(max_length=8, choices=ActorKind.choices)
     actor_id = models.CharField(max_length=64, blank=True)
     actor_label = models.CharField(max_length=254)
-    action = models.CharField(max_length=64, help_text='"noun.verb", e.g. "version.promote".')
+    action = models.CharField(max_length=64, help_text='Action as "noun.verb", e.g. "version.promote".')
     target_kind = models.CharField(max_length=32)
     target_id = models.CharField(max_length=64)
     target_label = models.CharField(max_length=200)

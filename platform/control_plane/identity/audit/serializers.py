@@ -23,7 +23,7 @@ class AuditTargetSerializer(serializers.Serializer[Any]):
 class AuditEventSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     tenant = serializers.CharField(source="tenant.slug", default=None, allow_null=True)
-    action = serializers.CharField(help_text='"noun.verb".')
+    action = serializers.CharField(help_text='Action as "noun.verb", e.g. "version.promote".')
     actor = AuditActorSerializer(source="*")
     target = AuditTargetSerializer(source="*")
     detail = serializers.DictField()
@@ -33,7 +33,7 @@ class AuditEventSerializer(serializers.Serializer[Any]):
 
 class AuditPageSerializer(serializers.Serializer[Any]):
     events = AuditEventSerializer(many=True)
-    next = serializers.IntegerField(allow_null=True, help_text="Pass it as `before` for older rows.")
+    next = serializers.IntegerField(allow_null=True, help_text="Value of `before` for the next, older page.")
 
 
 class AuditMatchSerializer(serializers.Serializer[Any]):
@@ -42,16 +42,20 @@ class AuditMatchSerializer(serializers.Serializer[Any]):
         max_length=64,
         allow_blank=True,
         default="",
-        help_text='"key.create", or "key" for all of that noun.',
+        help_text='Action such as "key.create", or "key" for all actions on keys.',
     )
     actor = serializers.CharField(
-        required=False, max_length=254, allow_blank=True, default="", help_text="Part of who did it."
+        required=False,
+        max_length=254,
+        allow_blank=True,
+        default="",
+        help_text="Part of the name or address of the person or key that acted.",
     )
     target = serializers.CharField(
         required=False, max_length=200, allow_blank=True, default="", help_text="Part of the subject's name, or its id."
     )
-    since = MomentField(required=False, default=None, help_text="Then or later.")
-    until = MomentField(required=False, default=None, help_text="Before it.")
+    since = MomentField(required=False, default=None, help_text="Earliest time of the events, included.")
+    until = MomentField(required=False, default=None, help_text="Time before which the events lie.")
 
 
 class _OfAnyTenant(serializers.Serializer[Any]):
@@ -60,7 +64,7 @@ class _OfAnyTenant(serializers.Serializer[Any]):
         max_length=48,
         allow_blank=True,
         default="",
-        help_text='A tenant\'s short name; "-" for what belongs to none.',
+        help_text='Short name of a tenant; "-" for events that belong to none.',
     )
 
 

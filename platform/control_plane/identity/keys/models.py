@@ -14,8 +14,12 @@ class ApiKey(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
     name = models.CharField(max_length=80)
-    prefix = models.CharField(max_length=16, unique=True, help_text="Public part; finds the row.")
-    secret_hash = models.CharField(max_length=80, help_text="Id of a pepper, then the secret's HMAC-SHA256 under it.")
+    prefix = models.CharField(
+        max_length=16, unique=True, help_text="Public part of the key, by which the row is found."
+    )
+    secret_hash = models.CharField(
+        max_length=80, help_text="Id of a pepper, then the HMAC-SHA256 of the secret under that pepper."
+    )
     # The secret before the last rotation, valid until the grace ends.
     previous_hash = models.CharField(max_length=80, blank=True, default="", db_default="")
     previous_until = models.DateTimeField(null=True, blank=True)
@@ -24,7 +28,9 @@ class ApiKey(models.Model):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
-    last_used_at = models.DateTimeField(null=True, blank=True, help_text="Written in batches, up to a minute late.")
+    last_used_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of the last request, written in batches up to a minute late."
+    )
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     objects = TenantQuerySet["ApiKey"].as_manager()

@@ -43,12 +43,12 @@ class ApiKeySerializer(serializers.Serializer[Any]):
     revoked_at = serializers.DateTimeField(allow_null=True)
     rotated_at = serializers.DateTimeField(allow_null=True)
     previous_until = serializers.DateTimeField(
-        allow_null=True, help_text="Until when the secret before the last rotation is accepted."
+        allow_null=True, help_text="Time until which the secret before the last rotation is accepted."
     )
 
 
 class CreatedApiKeySerializer(ApiKeySerializer):
-    secret = serializers.CharField(help_text="The whole key. It is shown this once and kept nowhere.")
+    secret = serializers.CharField(help_text="The whole key, which is shown only once and not stored.")
 
 
 class NewApiKeySerializer(serializers.Serializer[Any]):

@@ -31,7 +31,7 @@ class MemberListQuerySerializer(ListQuerySerializer):
         choices=[sign + column for column in MemberSort.values for sign in ("", "-")],
         required=False,
         default=MemberSort.EMAIL.value,
-        help_text="By role: who may do most comes first.",
+        help_text="Order of the rows; by role, the roles with the most rights come first.",
     )
 
 
@@ -49,9 +49,9 @@ class InvitationSerializer(serializers.Serializer[Any]):
 
 
 class CreatedInvitationSerializer(InvitationSerializer):
-    link = serializers.CharField(help_text="For the invited person alone. It is shown this once.")
+    link = serializers.CharField(help_text="Link for the invited person alone, shown only once.")
     mailed = serializers.BooleanField(
-        help_text="Whether the link is mailed to them. Without a mail server it is not: pass it on yourself."
+        help_text="Whether the link is mailed to the person; without a mail server, pass it on yourself."
     )
 
 
@@ -78,12 +78,14 @@ class InvitationDetailsSerializer(serializers.Serializer[Any]):
     role = serializers.ChoiceField(choices=Role.choices)
     invited_by = serializers.CharField(source="invited_by.email", default=None, allow_null=True)
     expires_at = serializers.DateTimeField()
-    has_account = serializers.BooleanField(help_text="Whether to sign in first, instead of choosing a password.")
+    has_account = serializers.BooleanField(
+        help_text="Whether the person has an account and signs in, instead of choosing a password."
+    )
 
 
 class AcceptInvitationSerializer(serializers.Serializer[Any]):
     token = serializers.CharField(max_length=200)
     name = NameField(max_length=120, required=False, default="", allow_blank=True)
     password = serializers.CharField(
-        max_length=1024, required=False, trim_whitespace=False, write_only=True, help_text="For a new account."
+        max_length=1024, required=False, trim_whitespace=False, write_only=True, help_text="Password of a new account."
     )

@@ -12,7 +12,7 @@ LONGEST_ORIGIN = 200
 class AllowedOrigin(models.Model):
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="allowed_origins")
-    origin = models.CharField(max_length=LONGEST_ORIGIN, help_text="Scheme, host and port, as browsers send it.")
+    origin = models.CharField(max_length=LONGEST_ORIGIN, help_text="Scheme, host and port, as browsers send them.")
 
     objects = TenantQuerySet["AllowedOrigin"].as_manager()
 

@@ -17,5 +17,5 @@ class AllowedOriginsSerializer(serializers.Serializer[Any]):
             error_messages={"invalid": "Write an origin as browsers send it: https://app.example.org, no path, no *."},
         ),
         max_length=MAX_ORIGINS,
-        help_text="Like https://app.example.org, without a path. None by default.",
+        help_text="Origins like https://app.example.org, without a path. None by default.",
     )

@@ -13,9 +13,13 @@ class AuthenticatorApp(models.Model):
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="authenticator_apps")
     sealed = models.TextField(help_text="The shared secret, encrypted under a key for the person.")
-    last_step = models.BigIntegerField(default=0, help_text="Period of the last accepted code; older ones are refused.")
+    last_step = models.BigIntegerField(
+        default=0, help_text="Period of the last accepted code; codes of earlier periods are refused."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
-    confirmed_at = models.DateTimeField(null=True, help_text="Empty while it is being set up.")
+    confirmed_at = models.DateTimeField(
+        null=True, help_text="Time at which the app was confirmed by a code; null while it is being set up."
+    )
     last_used_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -38,9 +42,9 @@ class Passkey(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="passkeys")
     name = models.CharField(max_length=60)
-    credential_id = models.CharField(max_length=1400, unique=True, help_text="In base64url.")
+    credential_id = models.CharField(max_length=1400, unique=True, help_text="Id of the credential, in base64url.")
     attested = models.TextField(help_text="AAGUID, id and public key as the authenticator sent them, in base64url.")
-    rp_id = models.CharField(max_length=255, help_text="The domain that it was made for.")
+    rp_id = models.CharField(max_length=255, help_text="Domain for which the passkey was created.")
     sign_count = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     last_used_at = models.DateTimeField(null=True)

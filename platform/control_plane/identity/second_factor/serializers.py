@@ -22,7 +22,7 @@ class SecondFactorsSerializer(serializers.Serializer[Any]):
 
     app = AppSerializer(allow_null=True, help_text="The authenticator app, if one is set up.")
     passkeys = PasskeySerializer(many=True)
-    recovery_codes_left = serializers.IntegerField(help_text="Unused recovery codes.")
+    recovery_codes_left = serializers.IntegerField(help_text="Number of unused recovery codes.")
     required_by = serializers.ListField(
         child=serializers.CharField(), help_text="Names of the person's tenants that require a second factor."
     )
@@ -36,7 +36,8 @@ class SecondFactorsSerializer(serializers.Serializer[Any]):
 
 class RecoveryCodesSerializer(serializers.Serializer[Any]):
     recovery_codes = serializers.ListField(
-        child=serializers.CharField(), help_text="Shown this once. Empty unless this was the first second factor."
+        child=serializers.CharField(),
+        help_text="Recovery codes, shown only once; empty unless this was the first second factor.",
     )
 
 
@@ -45,7 +46,7 @@ class AddedPasskeySerializer(RecoveryCodesSerializer):
 
 
 class AppSetupSerializer(serializers.Serializer[Any]):
-    secret = serializers.CharField(help_text="In base32, to type into an app that cannot scan.")
+    secret = serializers.CharField(help_text="Secret in base32, to type into an app that cannot scan.")
     uri = serializers.CharField(help_text="The otpauth:// URI that the QR code holds.")
     qr = serializers.ListField(child=serializers.CharField(), help_text="Rows of the QR code: 1 is a dark module.")
 
@@ -89,4 +90,4 @@ class RequirementSerializer(serializers.Serializer[Any]):
 
 
 class SecuritySerializer(RequirementSerializer):
-    members_without = serializers.IntegerField(help_text="Members that have no second factor.")
+    members_without = serializers.IntegerField(help_text="Number of members without a second factor.")

@@ -27,19 +27,25 @@ class Tenant(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     slug = models.CharField(max_length=48, unique=True, validators=[SLUG])
     name = models.CharField(max_length=120)
-    weight = models.FloatField(default=1.0, help_text="Share of the hosts when they are full.")
+    weight = models.FloatField(default=1.0, help_text="Weight of the tenant in the division of hosts that are full.")
     created_at = models.DateTimeField(auto_now_add=True)
     second_factor_required = models.BooleanField(
         default=False, db_default=False, help_text="Members without a second factor can only set one up."
     )
     suspended_at = models.DateTimeField(
-        null=True, blank=True, help_text="Since then its keys are refused; its members only read."
+        null=True, blank=True, help_text="Time since which the tenant's keys are refused and its members can only read."
     )
     suspended_for = models.CharField(
-        max_length=500, blank=True, default="", db_default="", help_text="Shown to its members."
+        max_length=500,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Reason of the suspension, shown to the members.",
     )
     deleted_at = models.DateTimeField(
-        null=True, blank=True, help_text="Then nobody is in it; its usage and its name stay."
+        null=True,
+        blank=True,
+        help_text="Time of the deletion: the tenant has no members since; its usage and name stay.",
     )
 
     class Meta:
@@ -86,7 +92,7 @@ class Invitation(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
-    email = models.EmailField(max_length=254, help_text="In lower case, as of accounts.")
+    email = models.EmailField(max_length=254, help_text="Address of the invited person, in lower case as in accounts.")
     role = models.CharField(max_length=16, choices=Role.choices)
     invited_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

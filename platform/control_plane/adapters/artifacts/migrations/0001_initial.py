@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("digest", models.CharField(max_length=71, unique=True)),
-                ("touched_at", models.DateTimeField(help_text="When an upload last brought it.")),
+                ("touched_at", models.DateTimeField(help_text="Time at which an upload last brought this content.")),
             ],
         ),
     ]

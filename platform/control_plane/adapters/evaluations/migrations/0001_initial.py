@@ -43,7 +43,7 @@ class Migration(migrations.Migration):
                         choices=[("exact", "Exact"), ("contains", "Contains"), ("logprob", "Logprob")], max_length=16
                     ),
                 ),
-                ("max_tokens", models.PositiveIntegerField(help_text="Of an answer.")),
+                ("max_tokens", models.PositiveIntegerField(help_text="Maximum number of tokens of an answer.")),
                 ("items", models.JSONField(help_text="[{line, prompt or messages, expected}]")),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
@@ -70,7 +70,10 @@ class Migration(migrations.Migration):
             name="Evaluation",
             fields=[
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ("set_name", models.CharField(help_text="Stays when the set is gone.", max_length=64)),
+                (
+                    "set_name",
+                    models.CharField(help_text="Name of the set; it stays when the set is deleted.", max_length=64),
+                ),
                 (
                     "state",
                     models.CharField(
@@ -85,14 +88,17 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("problem", models.JSONField(help_text="{code, message, fix}: why it waits or failed.", null=True)),
-                ("score", models.JSONField(help_text="As `ScoreSerializer` says.", null=True)),
+                (
+                    "problem",
+                    models.JSONField(help_text="{code, message, fix}: the reason why it waits or failed.", null=True),
+                ),
+                ("score", models.JSONField(help_text="Result, with the fields of `ScoreSerializer`.", null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("ended_at", models.DateTimeField(null=True)),
                 (
                     "api_key",
                     models.ForeignKey(
-                        help_text="Whose requests they are.",
+                        help_text="API key with which the requests are counted.",
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
                         to="keys.apikey",

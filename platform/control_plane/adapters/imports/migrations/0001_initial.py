@@ -23,7 +23,12 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("enabled", models.BooleanField(default=False)),
-                ("organizations", models.JSONField(default=list, help_text="In lower case; empty = all.")),
+                (
+                    "organizations",
+                    models.JSONField(
+                        default=list, help_text="Organisations that are allowed, in lower case; empty = all."
+                    ),
+                ),
                 (
                     "tenant",
                     models.OneToOneField(
@@ -64,7 +69,11 @@ class Migration(migrations.Migration):
                 ("bucket", models.CharField(max_length=63)),
                 (
                     "endpoint",
-                    models.CharField(blank=True, help_text="Of a server other than Amazon's.", max_length=300),
+                    models.CharField(
+                        blank=True,
+                        help_text="Address of a server other than Amazon's; empty: Amazon S3.",
+                        max_length=300,
+                    ),
                 ),
                 ("region", models.CharField(max_length=64)),
                 (
@@ -112,13 +121,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("source", models.CharField(help_text="hub:org/name/folder@branch", max_length=800)),
-                ("commit", models.CharField(blank=True, help_text="That was imported last.", max_length=40)),
+                ("commit", models.CharField(blank=True, help_text="Commit that was imported last.", max_length=40)),
                 ("checked_at", models.DateTimeField(null=True)),
                 ("next_check_at", models.DateTimeField()),
-                ("failures", models.PositiveIntegerField(default=0, help_text="In a row.")),
+                ("failures", models.PositiveIntegerField(default=0, help_text="Number of failed checks in a row.")),
                 (
                     "problem",
-                    models.JSONField(help_text="{code, message, fix}: why it could not be looked at last.", null=True),
+                    models.JSONField(
+                        help_text="{code, message, fix}: the reason why the last check of the branch failed.", null=True
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (

@@ -38,13 +38,18 @@ class Migration(migrations.Migration):
                 ("archived_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "deleted_at",
-                    models.DateTimeField(blank=True, help_text="After that it cannot be restored.", null=True),
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Time at which the adapter was deleted for good; it cannot be restored.",
+                        null=True,
+                    ),
                 ),
                 (
                     "pinned_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Since when its live version is to stay in the device memory of its hosts.",
+                        help_text="Time since which the live version is pinned in the device memory of its hosts; null: "
+                        "not pinned.",
                         null=True,
                     ),
                 ),
@@ -52,7 +57,8 @@ class Migration(migrations.Migration):
                     "promotion_rule",
                     models.JSONField(
                         blank=True,
-                        help_text="What a version must score to be live, as `PromotionRuleSerializer` says.",
+                        help_text="Score that a version needs to become live, with the fields of "
+                        "`PromotionRuleSerializer`.",
                         null=True,
                     ),
                 ),
@@ -114,7 +120,10 @@ class Migration(migrations.Migration):
                 ("dtype", models.CharField(max_length=16)),
                 ("bytes", models.PositiveBigIntegerField(help_text="Size of both files.")),
                 ("num_parameters", models.PositiveBigIntegerField()),
-                ("base_model", models.CharField(help_text="The model it was validated against.", max_length=200)),
+                (
+                    "base_model",
+                    models.CharField(help_text="Base model for which the version was validated.", max_length=200),
+                ),
                 ("base_digest", models.CharField(max_length=71)),
                 (
                     "named_base",
@@ -122,20 +131,23 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="The base it names, if that is another one.",
+                        help_text="Base model that the adapter's configuration names, if it is another one.",
                         max_length=200,
                     ),
                 ),
                 (
                     "base_confirmed_at",
-                    models.DateTimeField(blank=True, help_text="When somebody said that it fits.", null=True),
+                    models.DateTimeField(
+                        blank=True, help_text="Time at which a person confirmed that the base model fits.", null=True
+                    ),
                 ),
                 ("report", models.JSONField()),
                 (
                     "chat_template",
                     models.JSONField(
                         blank=True,
-                        help_text="Its own, as `ChatTemplateSerializer` says; null: the base model's.",
+                        help_text="Chat template of the version, with the fields of `ChatTemplateSerializer`; null: the "
+                        "base model's.",
                         null=True,
                     ),
                 ),
@@ -146,14 +158,17 @@ class Migration(migrations.Migration):
                 (
                     "overflowed_at",
                     models.DateTimeField(
-                        blank=True, help_text="When the model's numbers first overflowed with it.", null=True
+                        blank=True,
+                        help_text="Time at which a request with the version first ended because numbers overflowed; null: "
+                        "never.",
+                        null=True,
                     ),
                 ),
                 (
                     "effect",
                     models.JSONField(
                         blank=True,
-                        help_text="What it did when a host tried it, as `VersionEffectSerializer` says.",
+                        help_text="Effect that a host measured, with the fields of `VersionEffectSerializer`.",
                         null=True,
                     ),
                 ),
@@ -161,7 +176,7 @@ class Migration(migrations.Migration):
                     "effect_confirmed_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When somebody said that it may be live although it is flagged.",
+                        help_text="Time at which a person confirmed that the flagged version may become live.",
                         null=True,
                     ),
                 ),
@@ -180,7 +195,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default=[],
                         default=list,
-                        help_text="The last result of each set, as `ScoreSerializer` says.",
+                        help_text="Last result of each evaluation set, with the fields of `ScoreSerializer`.",
                     ),
                 ),
                 (
@@ -230,14 +245,18 @@ class Migration(migrations.Migration):
                 ("updated_at", models.DateTimeField(auto_now=True)),
                 (
                     "canary_percent",
-                    models.PositiveSmallIntegerField(blank=True, help_text="Of the alias's requests.", null=True),
+                    models.PositiveSmallIntegerField(
+                        blank=True,
+                        help_text="Share of the alias's requests that the canary answers, in per cent.",
+                        null=True,
+                    ),
                 ),
                 ("canary_since", models.DateTimeField(blank=True, null=True)),
                 (
                     "rolled_back",
                     models.JSONField(
                         blank=True,
-                        help_text="{version, at, reason}: the last canary that was ended by its own figures.",
+                        help_text="{version, at, reason}: the last canary that ended because of its figures.",
                         null=True,
                     ),
                 ),
@@ -261,7 +280,7 @@ class Migration(migrations.Migration):
                     "previous",
                     models.ForeignKey(
                         blank=True,
-                        help_text="What it was before.",
+                        help_text="Version that the alias named before; a rollback leads there.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",

@@ -27,10 +27,15 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
                     ),
                 ),
-                ("claimed_until", models.DateTimeField(help_text="Moved on while the worker lives.", null=True)),
+                (
+                    "claimed_until",
+                    models.DateTimeField(
+                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                    ),
+                ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 (
                     "adapter_name",
@@ -63,7 +68,7 @@ class Migration(migrations.Migration):
                 (
                     "reason",
                     models.JSONField(
-                        blank=True, help_text="{code, message, fix}: why it waits or was refused.", null=True
+                        blank=True, help_text="{code, message, fix}: the reason why it waits or was refused.", null=True
                     ),
                 ),
                 ("bytes", models.PositiveBigIntegerField()),
@@ -71,7 +76,7 @@ class Migration(migrations.Migration):
                 (
                     "source",
                     models.JSONField(
-                        blank=True, help_text="{name, revision, commit, sealed}: where it is imported from.", null=True
+                        blank=True, help_text="{name, revision, commit, sealed}: the source of an import.", null=True
                     ),
                 ),
                 (
@@ -80,13 +85,15 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Of the base model that it is for, if named.",
+                        help_text="Digest of the base model, if the client named one; else empty.",
                         max_length=71,
                     ),
                 ),
                 (
                     "folder",
-                    models.CharField(help_text="Where the files lie until the upload is decided.", max_length=500),
+                    models.CharField(
+                        help_text="Folder of the files until the upload is accepted or refused.", max_length=500
+                    ),
                 ),
                 ("report", models.JSONField(blank=True, null=True)),
                 (
@@ -95,11 +102,14 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Of its content, from before that is stored.",
+                        help_text="Digest of the content, computed before the content is stored.",
                         max_length=71,
                     ),
                 ),
-                ("reused_version", models.BooleanField(default=False, help_text="The same content was there already.")),
+                (
+                    "reused_version",
+                    models.BooleanField(default=False, help_text="Existing version with the same content."),
+                ),
                 ("attempts", models.PositiveIntegerField(default=0)),
                 (
                     "created_at",

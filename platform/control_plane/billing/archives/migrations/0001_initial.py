@@ -16,21 +16,28 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
                     ),
                 ),
-                ("claimed_until", models.DateTimeField(help_text="Moved on while the worker lives.", null=True)),
+                (
+                    "claimed_until",
+                    models.DateTimeField(
+                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                    ),
+                ),
                 ("table", models.CharField(max_length=16, unique=True)),
                 (
                     "finished_at",
                     models.DateTimeField(
-                        help_text="When a run last ended without a failure, or the first one began.", null=True
+                        help_text="Time at which a run last ended without a failure, or the first one began.", null=True
                     ),
                 ),
                 ("failed_at", models.DateTimeField(null=True)),
                 (
                     "failure",
-                    models.TextField(blank=True, default="", help_text="Of the last run; empty after one without."),
+                    models.TextField(
+                        blank=True, default="", help_text="Failure of the last run; empty if it had none."
+                    ),
                 ),
             ],
             options={
@@ -42,15 +49,20 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("table", models.CharField(max_length=16)),
-                ("month", models.DateField(help_text="Its first day.")),
-                ("number", models.PositiveIntegerField(help_text="1, 2, … within the month.")),
-                ("name", models.CharField(help_text="Of the file in the store.", max_length=200)),
+                ("month", models.DateField(help_text="First day of the month.")),
+                ("number", models.PositiveIntegerField(help_text="Number of the part within the month, from 1.")),
+                ("name", models.CharField(help_text="Name of the file in the store.", max_length=200)),
                 ("digest", models.CharField(max_length=71)),
                 ("bytes", models.BigIntegerField()),
                 ("rows", models.BigIntegerField()),
-                ("sums", models.JSONField(help_text="Of columns, over the rows; with the lowest and highest id.")),
+                ("sums", models.JSONField(help_text="Sums of columns over the rows, and the lowest and highest id.")),
                 ("created_at", models.DateTimeField()),
-                ("deleted_at", models.DateTimeField(help_text="When the last of its rows left the table.", null=True)),
+                (
+                    "deleted_at",
+                    models.DateTimeField(
+                        help_text="Time at which the last of the rows was deleted from the table.", null=True
+                    ),
+                ),
             ],
             options={
                 "ordering": ["table", "month", "number"],

@@ -25,29 +25,39 @@ class Migration(migrations.Migration):
                     models.BooleanField(
                         db_default=False,
                         default=False,
-                        help_text="From its day on the base model has no list; the amounts say nothing.",
+                        help_text="Whether the base model has no prices of its own from this day on; the amounts mean "
+                        "nothing then.",
                     ),
                 ),
                 (
                     "effective_on",
-                    models.DateField(help_text="From midnight UTC on. Of two for one day the later number counts."),
+                    models.DateField(
+                        help_text="Day from whose midnight (UTC) the prices apply; of two for one day, the later number "
+                        "does."
+                    ),
                 ),
                 ("currency", models.CharField(max_length=3, validators=[django.core.validators.MinLengthValidator(3)])),
                 ("input_per_million", models.PositiveBigIntegerField()),
                 (
                     "cached_input_per_million",
-                    models.PositiveBigIntegerField(help_text="Prompt tokens found in the prefix cache."),
+                    models.PositiveBigIntegerField(
+                        help_text="Price of a million prompt tokens that were read from the prefix cache."
+                    ),
                 ),
                 ("output_per_million", models.PositiveBigIntegerField()),
                 (
                     "storage_per_gb_month",
                     models.PositiveBigIntegerField(
-                        help_text="Adapters: a month of 10^9 bytes. That of the installation's list counts, whatever the base model."
+                        help_text="Price of 10^9 bytes of adapters for a month; only that of the installation's list "
+                        "applies."
                     ),
                 ),
                 (
                     "batch_input_per_million",
-                    models.PositiveBigIntegerField(help_text="Of batches; null = as of others.", null=True),
+                    models.PositiveBigIntegerField(
+                        help_text="Price of a million prompt tokens of batches; null = as for other requests.",
+                        null=True,
+                    ),
                 ),
                 ("batch_cached_input_per_million", models.PositiveBigIntegerField(null=True)),
                 ("batch_output_per_million", models.PositiveBigIntegerField(null=True)),
@@ -55,7 +65,8 @@ class Migration(migrations.Migration):
                 (
                     "base_model",
                     models.ForeignKey(
-                        help_text="Whose it is; null = all others'.",
+                        help_text="Base model whose prices these are; null = those of all base models without prices of "
+                        "their own.",
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",

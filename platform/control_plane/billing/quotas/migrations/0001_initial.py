@@ -29,7 +29,10 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "alerts",
-                    models.JSONField(default=list, help_text="Per cent of the amount at which it is told, rising."),
+                    models.JSONField(
+                        default=list,
+                        help_text="Percentages of the amount at which an alert is sent, in ascending order.",
+                    ),
                 ),
                 ("updated_at", models.DateTimeField(auto_now=True)),
                 (

@@ -17,14 +17,14 @@ class Migration(migrations.Migration):
             name="DailyRefusals",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="UTC.")),
+                ("start", models.DateField(help_text="Day, in UTC.")),
                 ("count", models.PositiveBigIntegerField(default=0)),
                 (
                     "failed",
                     models.PositiveBigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Of these, the ones that were the platform's fault: answered with 5xx.",
+                        help_text="Number of these requests that failed by the platform's fault, with a status of 5xx.",
                     ),
                 ),
                 (
@@ -45,7 +45,7 @@ class Migration(migrations.Migration):
             name="HourlyRefusals",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.PositiveIntegerField(help_text="Minutes since 1970.")),
+                ("start", models.PositiveIntegerField(help_text="Start of the hour, in minutes since 1970.")),
                 ("status", models.PositiveSmallIntegerField()),
                 ("code", models.CharField(max_length=64)),
                 ("count", models.PositiveBigIntegerField(default=0)),
@@ -80,9 +80,24 @@ class Migration(migrations.Migration):
                 ),
                 ("status", models.PositiveSmallIntegerField()),
                 ("code", models.CharField(max_length=64)),
-                ("limit", models.CharField(blank=True, help_text="Which limit, if it was one.", max_length=32)),
-                ("model", models.CharField(blank=True, help_text="Asked for by the last of them.", max_length=200)),
-                ("param", models.CharField(blank=True, help_text="At fault in the last of them.", max_length=100)),
+                (
+                    "limit",
+                    models.CharField(
+                        blank=True, help_text="Name of the limit, if the request exceeded one.", max_length=32
+                    ),
+                ),
+                (
+                    "model",
+                    models.CharField(
+                        blank=True, help_text="Model that the last of these requests named.", max_length=200
+                    ),
+                ),
+                (
+                    "param",
+                    models.CharField(
+                        blank=True, help_text="Parameter at fault in the last of these requests.", max_length=100
+                    ),
+                ),
                 ("minute", models.DateTimeField()),
                 ("count", models.PositiveBigIntegerField(default=0)),
                 ("last_at", models.DateTimeField()),

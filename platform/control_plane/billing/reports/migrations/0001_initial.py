@@ -54,10 +54,15 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
                     ),
                 ),
-                ("claimed_until", models.DateTimeField(help_text="Moved on while the worker lives.", null=True)),
+                (
+                    "claimed_until",
+                    models.DateTimeField(
+                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                    ),
+                ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ("first", models.DateField()),
                 ("last", models.DateField()),
@@ -76,8 +81,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("attempts", models.PositiveSmallIntegerField(default=0)),
-                ("lines", models.BigIntegerField(default=0, help_text="Without the heading.")),
-                ("bytes", models.BigIntegerField(default=0, help_text="Of the compressed file.")),
+                ("lines", models.BigIntegerField(default=0, help_text="Number of lines without the heading.")),
+                ("bytes", models.BigIntegerField(default=0, help_text="Size of the compressed file in bytes.")),
                 (
                     "created_at",
                     models.DateTimeField(default=control_plane.core.jobs.clocks.database_time, editable=False),

@@ -18,13 +18,20 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "first_token_ms",
-                    models.PositiveIntegerField(help_text="From the engine's queue to the first token.", null=True),
+                    models.PositiveIntegerField(
+                        help_text="Milliseconds from the engine's queue to the first token.", null=True
+                    ),
                 ),
                 (
                     "inter_token_ms",
-                    models.PositiveIntegerField(help_text="Between tokens, the mean of a request.", null=True),
+                    models.PositiveIntegerField(
+                        help_text="Mean milliseconds between two tokens of a request.", null=True
+                    ),
                 ),
-                ("target", models.FloatField(default=0.99, help_text="Share of requests that should meet each.")),
+                (
+                    "target",
+                    models.FloatField(default=0.99, help_text="Share of requests that should meet each objective."),
+                ),
                 ("updated_at", models.DateTimeField(auto_now=True)),
                 (
                     "tenant",

@@ -32,20 +32,27 @@ class Migration(migrations.Migration):
                     models.BigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="The same of all tenants' days; behind, they are not to be read.",
+                        help_text="Last event in the sums of all tenants' days; while it is behind, they are not read.",
                     ),
                 ),
                 (
                     "series_event_id",
-                    models.BigIntegerField(db_default=0, default=0, help_text="The same of the time series."),
+                    models.BigIntegerField(
+                        db_default=0, default=0, help_text="Last event in the sums of the time series."
+                    ),
                 ),
                 (
                     "activity_event_id",
                     models.BigIntegerField(
-                        db_default=0, default=0, help_text="The same of `DailyActivity`; behind, it is not to be read."
+                        db_default=0,
+                        default=0,
+                        help_text="Last event in `DailyActivity`; while it is behind, that table is not read.",
                     ),
                 ),
-                ("checked_at", models.DateTimeField(help_text="When the ledger was last read to its end.", null=True)),
+                (
+                    "checked_at",
+                    models.DateTimeField(help_text="Time at which the ledger was last read to its end.", null=True),
+                ),
             ],
         ),
         migrations.CreateModel(
@@ -65,7 +72,7 @@ class Migration(migrations.Migration):
             name="OverallLatency",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="UTC.")),
+                ("start", models.DateField(help_text="Day, in UTC.")),
                 (
                     "metric",
                     models.CharField(
@@ -111,9 +118,11 @@ class Migration(migrations.Migration):
                 ("batch", models.BooleanField(db_default=False, default=False)),
                 (
                     "base_id",
-                    models.PositiveBigIntegerField(db_default=0, default=0, help_text="Of `BaseModel`; 0 = not known."),
+                    models.PositiveBigIntegerField(
+                        db_default=0, default=0, help_text="Id of the base model; 0 = not known."
+                    ),
                 ),
-                ("start", models.DateField(help_text="UTC.")),
+                ("start", models.DateField(help_text="Day, in UTC.")),
             ],
             options={
                 "constraints": [
@@ -254,7 +263,7 @@ class Migration(migrations.Migration):
                 ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")),
+                ("start", models.PositiveIntegerField(help_text="Start of the step, in minutes since 1970-01-01 UTC.")),
                 (
                     "outcome",
                     models.CharField(
@@ -294,7 +303,7 @@ class Migration(migrations.Migration):
                 ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")),
+                ("start", models.PositiveIntegerField(help_text="Start of the step, in minutes since 1970-01-01 UTC.")),
                 (
                     "outcome",
                     models.CharField(
@@ -334,7 +343,7 @@ class Migration(migrations.Migration):
                 ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")),
+                ("start", models.PositiveIntegerField(help_text="Start of the step, in minutes since 1970-01-01 UTC.")),
                 (
                     "outcome",
                     models.CharField(
@@ -382,7 +391,9 @@ class Migration(migrations.Migration):
                 (
                     "batch",
                     models.BooleanField(
-                        db_default=False, default=False, help_text="A line of a batch, at the price of batches."
+                        db_default=False,
+                        default=False,
+                        help_text="Whether it is a line of a batch, at the price of batches.",
                     ),
                 ),
                 ("host", models.CharField(blank=True, max_length=64)),
@@ -412,7 +423,9 @@ class Migration(migrations.Migration):
                 (
                     "device_us",
                     models.PositiveBigIntegerField(
-                        db_default=0, default=0, help_text="Its share of the device's time, in microseconds."
+                        db_default=0,
+                        default=0,
+                        help_text="Share of the device's time that the request took, in microseconds.",
                     ),
                 ),
                 (
@@ -420,13 +433,13 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Drafts of speculation that were computed for it; never billed.",
+                        help_text="Number of tokens that speculation drafted for the request; they are never billed.",
                     ),
                 ),
                 (
                     "accepted_tokens",
                     models.PositiveIntegerField(
-                        db_default=0, default=0, help_text="Completion tokens that were drafted."
+                        db_default=0, default=0, help_text="Number of completion tokens that were drafted."
                     ),
                 ),
                 ("auth_ms", models.PositiveIntegerField(db_default=0, default=0)),
@@ -436,24 +449,23 @@ class Migration(migrations.Migration):
                 (
                     "preemption_spans",
                     models.JSONField(
-                        help_text="Null = none; else milliseconds since the engine had it, and how long, of the first ones.",
+                        help_text="First pre-emptions: milliseconds since the engine had the request, and their length; "
+                        "null = none.",
                         null=True,
                     ),
                 ),
                 (
                     "ignored",
-                    models.JSONField(
-                        help_text="Null = none; else the fields of the request that were left out.", null=True
-                    ),
+                    models.JSONField(help_text="Fields of the request that were left out; null = none.", null=True),
                 ),
                 (
                     "schema_violations",
                     models.JSONField(
-                        help_text="Null = none; else the keywords of the request's schema that the answer violates.",
+                        help_text="Keywords of the request's schema that the answer violates; null = none.",
                         null=True,
                     ),
                 ),
-                ("created_at", models.DateTimeField(help_text="When the request came in.")),
+                ("created_at", models.DateTimeField(help_text="Time at which the request arrived.")),
                 (
                     "adapter",
                     models.ForeignKey(
@@ -471,7 +483,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         db_constraint=False,
                         db_index=False,
-                        help_text="On which it ran; null in rows of before this was written down.",
+                        help_text="Base model on which the request ran; null in rows older than this column.",
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
@@ -515,7 +527,7 @@ class Migration(migrations.Migration):
                     "adapter_id",
                     models.UUIDField(
                         default=uuid.UUID("00000000-0000-0000-0000-000000000000"),
-                        help_text="Of `Adapter`; zeros = the base model itself.",
+                        help_text="Id of the adapter; zeros = the base model without an adapter.",
                     ),
                 ),
                 (
@@ -530,7 +542,7 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("start", models.DateField(help_text="UTC.")),
+                ("start", models.DateField(help_text="Day, in UTC.")),
                 ("requests", models.BigIntegerField()),
                 ("device_us", models.BigIntegerField()),
                 (
@@ -557,7 +569,7 @@ class Migration(migrations.Migration):
             name="DailyLatency",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="UTC.")),
+                ("start", models.DateField(help_text="Day, in UTC.")),
                 (
                     "metric",
                     models.CharField(
@@ -614,9 +626,11 @@ class Migration(migrations.Migration):
                 ("batch", models.BooleanField(db_default=False, default=False)),
                 (
                     "base_id",
-                    models.PositiveBigIntegerField(db_default=0, default=0, help_text="Of `BaseModel`; 0 = not known."),
+                    models.PositiveBigIntegerField(
+                        db_default=0, default=0, help_text="Id of the base model; 0 = not known."
+                    ),
                 ),
-                ("start", models.DateField(help_text="UTC.")),
+                ("start", models.DateField(help_text="Day, in UTC.")),
                 (
                     "tenant",
                     models.ForeignKey(
@@ -694,7 +708,7 @@ class Migration(migrations.Migration):
                 ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="UTC.")),
+                ("start", models.DateField(help_text="Day, in UTC.")),
                 (
                     "tenant",
                     models.ForeignKey(
@@ -728,10 +742,10 @@ class Migration(migrations.Migration):
             name="StorageDay",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="UTC.")),
+                ("start", models.DateField(help_text="Day, in UTC.")),
                 ("byte_hours", models.BigIntegerField(default=0)),
                 ("measured_hours", models.PositiveSmallIntegerField(default=0)),
-                ("last_hour", models.DateTimeField(help_text="The last hour that is in the sum.")),
+                ("last_hour", models.DateTimeField(help_text="Last hour that is in the sum.")),
                 (
                     "tenant",
                     models.ForeignKey(

@@ -24,10 +24,15 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
                     ),
                 ),
-                ("claimed_until", models.DateTimeField(help_text="Moved on while the worker lives.", null=True)),
+                (
+                    "claimed_until",
+                    models.DateTimeField(
+                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                    ),
+                ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 (
                     "state",
@@ -39,7 +44,10 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "attempts",
-                    models.PositiveIntegerField(default=0, help_text="Since it was made or sent again by hand."),
+                    models.PositiveIntegerField(
+                        default=0,
+                        help_text="Number of attempts since the message was created or sent again by a person.",
+                    ),
                 ),
                 ("next_attempt_at", models.DateTimeField()),
                 ("delivered_at", models.DateTimeField(null=True)),
@@ -80,15 +88,25 @@ class Migration(migrations.Migration):
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ("url", models.CharField(max_length=500)),
                 ("description", models.CharField(blank=True, max_length=200)),
-                ("events", models.JSONField(default=list, help_text="Types it asked for; empty = all.")),
+                ("events", models.JSONField(default=list, help_text="Types of events to send; empty = all.")),
                 ("active", models.BooleanField(default=True)),
                 ("secret_version", models.PositiveIntegerField(default=1)),
                 ("rotated_at", models.DateTimeField(null=True)),
-                ("failures", models.PositiveIntegerField(default=0, help_text="In a row, over all messages.")),
-                ("rests_until", models.DateTimeField(help_text="Nothing is sent to it until then.", null=True)),
+                (
+                    "failures",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Number of failed attempts in a row, over all messages."
+                    ),
+                ),
+                (
+                    "rests_until",
+                    models.DateTimeField(
+                        help_text="Time until which nothing is sent to the endpoint, after failures.", null=True
+                    ),
+                ),
                 (
                     "tried_at",
-                    models.DateTimeField(help_text="When a message was last sent, whatever came of it.", null=True),
+                    models.DateTimeField(help_text="Time of the last attempt, whatever its result.", null=True),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
@@ -147,7 +165,9 @@ class Migration(migrations.Migration):
                 (
                     "occasion",
                     models.CharField(
-                        help_text="What is told once only says here what it is.", max_length=100, null=True
+                        help_text="Key of the occurrence, so that an event is published once; empty: it may be repeated.",
+                        max_length=100,
+                        null=True,
                     ),
                 ),
                 (

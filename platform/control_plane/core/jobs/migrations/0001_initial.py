@@ -16,14 +16,23 @@ class Migration(migrations.Migration):
             name="ClockRecord",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("read_at", models.DateTimeField(help_text="The database's time when a process last read it.")),
+                ("read_at", models.DateTimeField(help_text="Time of the database when a process last read it.")),
                 (
                     "settling_since",
-                    models.DateTimeField(help_text="When its clock last stepped; null once that is over.", null=True),
+                    models.DateTimeField(
+                        help_text="Time at which the database's clock last stepped; null once the wait after it is over.",
+                        null=True,
+                    ),
                 ),
-                ("step", models.TextField(default="", help_text="How it stepped.")),
-                ("problem", models.TextField(default="", help_text="Why nothing is deleted for its age.")),
-                ("problem_at", models.DateTimeField(help_text="When a process last said so.", null=True)),
+                ("step", models.TextField(default="", help_text="Description of the clock's last step.")),
+                (
+                    "problem",
+                    models.TextField(default="", help_text="Reason why nothing is deleted because of its age."),
+                ),
+                (
+                    "problem_at",
+                    models.DateTimeField(help_text="Time at which a process last reported the problem.", null=True),
+                ),
             ],
         ),
         migrations.CreateModel(

@@ -17,7 +17,10 @@ class Migration(migrations.Migration):
                 (
                     "next_id",
                     models.CharField(
-                        blank=True, default="", help_text="Of the new value during a rotation.", max_length=8
+                        blank=True,
+                        default="",
+                        help_text="Id of the new value during a rotation; empty otherwise.",
+                        max_length=8,
                     ),
                 ),
                 ("begun_at", models.DateTimeField(blank=True, null=True)),

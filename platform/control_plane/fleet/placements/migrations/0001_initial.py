@@ -76,10 +76,15 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
                     ),
                 ),
-                ("claimed_until", models.DateTimeField(help_text="Moved on while the worker lives.", null=True)),
+                (
+                    "claimed_until",
+                    models.DateTimeField(
+                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                    ),
+                ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 (
                     "phase",

@@ -61,10 +61,15 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="New with each claim: what an earlier one still writes is ignored.", null=True
+                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
                     ),
                 ),
-                ("claimed_until", models.DateTimeField(help_text="Moved on while the worker lives.", null=True)),
+                (
+                    "claimed_until",
+                    models.DateTimeField(
+                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                    ),
+                ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 (
                     "endpoint",
@@ -98,14 +103,20 @@ class Migration(migrations.Migration):
                 (
                     "errors",
                     models.JSONField(
-                        default=list, help_text="Of lines that are no requests: code, message, param, line."
+                        default=list,
+                        help_text="Errors of lines that are no requests, each with code, message, param and line.",
                     ),
                 ),
                 ("metadata", models.JSONField(null=True)),
                 ("total", models.PositiveIntegerField(default=0)),
                 ("completed", models.PositiveIntegerField(default=0)),
                 ("failed", models.PositiveIntegerField(default=0)),
-                ("times", models.JSONField(default=dict, help_text="State: seconds since 1970 when it came to it.")),
+                (
+                    "times",
+                    models.JSONField(
+                        default=dict, help_text="Time at which the batch reached each state, in seconds since 1970."
+                    ),
+                ),
                 ("created_at", models.DateTimeField()),
                 ("expires_at", models.DateTimeField()),
                 (

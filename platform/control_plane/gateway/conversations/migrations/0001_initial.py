@@ -16,12 +16,12 @@ class Migration(migrations.Migration):
             name="StoredResponse",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", models.CharField(help_text="`resp_…`", max_length=64, unique=True)),
+                ("name", models.CharField(help_text="Id of the response, `resp_…`.", max_length=64, unique=True)),
                 (
                     "input_items",
-                    models.TextField(help_text="The items that it was generated from, with their ids, as JSON."),
+                    models.TextField(help_text="Items from which the response was generated, with their ids, as JSON."),
                 ),
-                ("body", models.TextField(help_text="The response as it was answered, as JSON.")),
+                ("body", models.TextField(help_text="Body of the response, as JSON.")),
                 ("created_at", models.DateTimeField()),
                 ("expires_at", models.DateTimeField()),
                 (

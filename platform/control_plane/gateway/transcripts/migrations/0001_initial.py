@@ -17,7 +17,10 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("enabled", models.BooleanField(default=False)),
-                ("days", models.PositiveSmallIntegerField(default=7, help_text="How long each text is kept.")),
+                (
+                    "days",
+                    models.PositiveSmallIntegerField(default=7, help_text="Days after which each text is deleted."),
+                ),
                 ("updated_at", models.DateTimeField(auto_now=True)),
                 (
                     "tenant",
@@ -39,14 +42,16 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("request_id", models.CharField(max_length=64, unique=True)),
-                ("prompt", models.JSONField(help_text="Messages: role and content.")),
+                ("prompt", models.JSONField(help_text="Messages of the prompt, each with role and content.")),
                 ("answers", models.JSONField(help_text="The text of each choice.")),
                 (
                     "settings",
-                    models.JSONField(help_text="Parameters as the API names them; null = not kept.", null=True),
+                    models.JSONField(
+                        help_text="Parameters of the request, named as in the API; null = not stored.", null=True
+                    ),
                 ),
-                ("cut", models.BooleanField(help_text="The text was longer than is kept.")),
-                ("created_at", models.DateTimeField(help_text="When the request came in.")),
+                ("cut", models.BooleanField(help_text="Whether the text was longer than is stored.")),
+                ("created_at", models.DateTimeField(help_text="Time at which the request arrived.")),
                 (
                     "tenant",
                     models.ForeignKey(

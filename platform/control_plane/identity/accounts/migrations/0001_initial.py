@@ -25,17 +25,22 @@ class Migration(migrations.Migration):
                 ("is_active", models.BooleanField(default=True)),
                 (
                     "is_operator",
-                    models.BooleanField(default=False, help_text="Runs the installation; sees hosts across tenants."),
+                    models.BooleanField(
+                        default=False,
+                        help_text="Whether the person runs the installation, and sees hosts and all tenants.",
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "email_verified_at",
-                    models.DateTimeField(help_text="When it was proven that the address is theirs.", null=True),
+                    models.DateTimeField(
+                        help_text="Time at which it was proven that the address belongs to the person.", null=True
+                    ),
                 ),
                 (
                     "second_factor_since",
                     models.DateTimeField(
-                        help_text="Since then every session of theirs began with a second factor.", null=True
+                        help_text="Time since which every session of the person began with a second factor.", null=True
                     ),
                 ),
             ],
@@ -70,10 +75,15 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ("session_key", models.CharField(max_length=40, unique=True)),
-                ("address", models.CharField(blank=True, help_text="Where it was last used from.", max_length=64)),
+                (
+                    "address",
+                    models.CharField(
+                        blank=True, help_text="Network address from which the session was last used.", max_length=64
+                    ),
+                ),
                 ("user_agent", models.CharField(blank=True, max_length=300)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("last_seen_at", models.DateTimeField(help_text="To five minutes.")),
+                ("last_seen_at", models.DateTimeField(help_text="Time of the last use, accurate to five minutes.")),
                 (
                     "user",
                     models.ForeignKey(

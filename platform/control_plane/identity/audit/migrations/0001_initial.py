@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
                 ),
                 ("actor_id", models.CharField(blank=True, max_length=64)),
                 ("actor_label", models.CharField(max_length=254)),
-                ("action", models.CharField(help_text='"noun.verb", e.g. "version.promote".', max_length=64)),
+                ("action", models.CharField(help_text='Action as "noun.verb", e.g. "version.promote".', max_length=64)),
                 ("target_kind", models.CharField(max_length=32)),
                 ("target_id", models.CharField(max_length=64)),
                 ("target_label", models.CharField(max_length=200)),

@@ -21,11 +21,16 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=80)),
-                ("prefix", models.CharField(help_text="Public part; finds the row.", max_length=16, unique=True)),
+                (
+                    "prefix",
+                    models.CharField(
+                        help_text="Public part of the key, by which the row is found.", max_length=16, unique=True
+                    ),
+                ),
                 (
                     "secret_hash",
                     models.CharField(
-                        help_text="Id of a pepper, then the secret's HMAC-SHA256 under it.", max_length=80
+                        help_text="Id of a pepper, then the HMAC-SHA256 of the secret under that pepper.", max_length=80
                     ),
                 ),
                 ("previous_hash", models.CharField(blank=True, db_default="", default="", max_length=80)),
@@ -36,7 +41,11 @@ class Migration(migrations.Migration):
                 ("expires_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "last_used_at",
-                    models.DateTimeField(blank=True, help_text="Written in batches, up to a minute late.", null=True),
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Time of the last request, written in batches up to a minute late.",
+                        null=True,
+                    ),
                 ),
                 ("revoked_at", models.DateTimeField(blank=True, null=True)),
                 (

@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
             name="AllowedOrigin",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("origin", models.CharField(help_text="Scheme, host and port, as browsers send it.", max_length=200)),
+                ("origin", models.CharField(help_text="Scheme, host and port, as browsers send them.", max_length=200)),
                 (
                     "tenant",
                     models.ForeignKey(

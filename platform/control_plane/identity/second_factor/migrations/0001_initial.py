@@ -26,11 +26,17 @@ class Migration(migrations.Migration):
                 (
                     "last_step",
                     models.BigIntegerField(
-                        default=0, help_text="Period of the last accepted code; older ones are refused."
+                        default=0, help_text="Period of the last accepted code; codes of earlier periods are refused."
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("confirmed_at", models.DateTimeField(help_text="Empty while it is being set up.", null=True)),
+                (
+                    "confirmed_at",
+                    models.DateTimeField(
+                        help_text="Time at which the app was confirmed by a code; null while it is being set up.",
+                        null=True,
+                    ),
+                ),
                 ("last_used_at", models.DateTimeField(null=True)),
                 (
                     "user",
@@ -59,14 +65,17 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=60)),
-                ("credential_id", models.CharField(help_text="In base64url.", max_length=1400, unique=True)),
+                (
+                    "credential_id",
+                    models.CharField(help_text="Id of the credential, in base64url.", max_length=1400, unique=True),
+                ),
                 (
                     "attested",
                     models.TextField(
                         help_text="AAGUID, id and public key as the authenticator sent them, in base64url."
                     ),
                 ),
-                ("rp_id", models.CharField(help_text="The domain that it was made for.", max_length=255)),
+                ("rp_id", models.CharField(help_text="Domain for which the passkey was created.", max_length=255)),
                 ("sign_count", models.BigIntegerField(default=0)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("last_used_at", models.DateTimeField(null=True)),

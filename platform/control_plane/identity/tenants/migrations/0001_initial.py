@@ -34,24 +34,37 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("name", models.CharField(max_length=120)),
-                ("weight", models.FloatField(default=1.0, help_text="Share of the hosts when they are full.")),
+                (
+                    "weight",
+                    models.FloatField(
+                        default=1.0, help_text="Weight of the tenant in the division of hosts that are full."
+                    ),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "suspended_at",
                     models.DateTimeField(
-                        blank=True, help_text="Since then its keys are refused; its members only read.", null=True
+                        blank=True,
+                        help_text="Time since which the tenant's keys are refused and its members can only read.",
+                        null=True,
                     ),
                 ),
                 (
                     "suspended_for",
                     models.CharField(
-                        blank=True, db_default="", default="", help_text="Shown to its members.", max_length=500
+                        blank=True,
+                        db_default="",
+                        default="",
+                        help_text="Reason of the suspension, shown to the members.",
+                        max_length=500,
                     ),
                 ),
                 (
                     "deleted_at",
                     models.DateTimeField(
-                        blank=True, help_text="Then nobody is in it; its usage and its name stay.", null=True
+                        blank=True,
+                        help_text="Time of the deletion: the tenant has no members since; its usage and name stay.",
+                        null=True,
                     ),
                 ),
                 (
@@ -122,7 +135,12 @@ class Migration(migrations.Migration):
             name="Invitation",
             fields=[
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ("email", models.EmailField(help_text="In lower case, as of accounts.", max_length=254)),
+                (
+                    "email",
+                    models.EmailField(
+                        help_text="Address of the invited person, in lower case as in accounts.", max_length=254
+                    ),
+                ),
                 (
                     "role",
                     models.CharField(
