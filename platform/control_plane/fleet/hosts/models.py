@@ -23,40 +23,69 @@ class EngineHost(models.Model):
     """An engine process. Hosts belong to the installation and not to a tenant."""
 
     name = models.CharField(max_length=64, unique=True)
-    address = models.CharField(max_length=300, help_text='"unix:/path" or "host:port".')
-    boot_id = models.CharField(max_length=64, blank=True, help_text="New at every engine start; empty if never seen.")
-    description = models.JSONField(default=dict, help_text="EngineDescription as JSON, with its geometry.")
-    last_status = models.JSONField(default=dict, help_text="The last HostStatus as JSON, but for its adapters.")
+    address = models.CharField(max_length=300, help_text='Address of the engine: "unix:/path" or "host:port".')
+    boot_id = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="Id of the engine's latest start, new at every start; empty: the host was never seen.",
+    )
+    description = models.JSONField(
+        default=dict, help_text="EngineDescription as JSON, with the geometry of the base model."
+    )
+    last_status = models.JSONField(default=dict, help_text="The last HostStatus as JSON, without its adapters.")
     adapters_boot_id = models.CharField(
-        max_length=64, blank=True, default="", db_default="", help_text="The engine start that `adapters` are of."
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Boot id of the engine that reported the rows of `adapters`; empty: none did yet.",
     )
     last_seen = models.DateTimeField(null=True, blank=True)
     state = models.CharField(max_length=16, choices=HostState.choices, default=HostState.UNKNOWN)
-    active = models.BooleanField(default=True, help_text="Named in the settings; inactive hosts get no placements.")
+    active = models.BooleanField(
+        default=True,
+        help_text="Whether the host is named in the settings or has joined; inactive hosts get no placements.",
+    )
     service = models.CharField(
         max_length=16, choices=HostService.choices, default=HostService.SERVING, db_default="serving"
     )
     drained_boot_id = models.CharField(
-        max_length=64, blank=True, default="", db_default="", help_text="The engine start that was told to drain."
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Boot id of the engine that has received a drain; empty: none, or it was resumed.",
     )
     restart_boot_id = models.CharField(
-        max_length=64, blank=True, default="", db_default="", help_text="The engine start that is to end."
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Boot id of the engine that is to be restarted; empty: no restart was requested.",
     )
     restart_asked_at = models.DateTimeField(null=True, blank=True)
-    restart_wait_s = models.PositiveIntegerField(default=0, db_default=0, help_text="For requests to end before it.")
+    restart_wait_s = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Seconds that running requests have to end before the requested restart."
+    )
     credential = models.CharField(
-        max_length=32, blank=True, default="", db_default="", help_text="Of a host that joined; empty if revoked."
+        max_length=32,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Name in the certificate of a host that joined; empty: revoked, or a host of the settings.",
     )
     authorities = models.CharField(
         max_length=80,
         blank=True,
         default="",
         db_default="",
-        help_text="Ids: of its certificate's, then of others it trusts.",
+        help_text="Ids of the certificate authorities that the host trusts; the first one issued its certificate.",
     )
     joined_at = models.DateTimeField(null=True, blank=True)
     certificate_expires_at = models.DateTimeField(null=True, blank=True)
-    revoked_at = models.DateTimeField(null=True, blank=True, help_text="Its credential was taken back.")
+    revoked_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which the host's credential was revoked; null: it was not."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -80,13 +109,18 @@ class HostAdapter(models.Model):
 
     host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="adapters")
     digest = models.CharField(max_length=71)
-    tier = models.CharField(max_length=16, help_text="The nearest to the device: device, host or disk.")
-    running = models.PositiveIntegerField(help_text="Requests that use it.")
+    tier = models.CharField(
+        max_length=16,
+        help_text="The tier nearest to the device on which the host has the adapter: device, host or disk.",
+    )
+    running = models.PositiveIntegerField(help_text="Number of running requests that use the adapter.")
     bytes = models.PositiveBigIntegerField()
-    rank = models.PositiveIntegerField(help_text="0 where it was not looked at yet.")
-    experts_resident = models.PositiveIntegerField(default=0, help_text="Units of its experts in the pool.")
+    rank = models.PositiveIntegerField(help_text="LoRA rank of the adapter; 0: the host has not read it yet.")
+    experts_resident = models.PositiveIntegerField(
+        default=0, help_text="Number of units of the adapter's experts in the page pool."
+    )
     experts_total = models.PositiveIntegerField(
-        default=0, help_text="Units of its experts; 0 where none may lie outside the pool."
+        default=0, help_text="Number of units of the adapter's experts; 0: none can be outside the page pool."
     )
 
     class Meta:
@@ -101,13 +135,13 @@ class ServiceGap(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="+")
-    step = models.PositiveSmallIntegerField(help_text="Minutes.")
-    start = models.PositiveIntegerField(help_text="Minutes since 1970.")
-    gap = models.FloatField(help_text="Priced tokens per weight.")
-    bound = models.FloatField(help_text="What the order keeps it below.")
-    share = models.FloatField(help_text="gap / bound")
-    ahead = models.CharField(max_length=64, help_text="Id of a tenant.")
-    behind = models.CharField(max_length=64, help_text="Id of a tenant.")
+    step = models.PositiveSmallIntegerField(help_text="Length of the step in minutes.")
+    start = models.PositiveIntegerField(help_text="Start of the step in minutes since 1970.")
+    gap = models.FloatField(help_text="Largest gap in service of the step, in priced tokens per weight.")
+    bound = models.FloatField(help_text="Upper bound of the gap under the queue policy, in priced tokens per weight.")
+    share = models.FloatField(help_text="The gap divided by its bound.")
+    ahead = models.CharField(max_length=64, help_text="Id of the tenant with more service.")
+    behind = models.CharField(max_length=64, help_text="Id of the tenant with less service.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["host", "step", "start"], name="service_gap_once_per_step")]

@@ -12,13 +12,19 @@ class JoinToken(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     secret_hash = models.CharField(max_length=80, unique=True)
-    host_name = models.CharField(max_length=64, blank=True, help_text="The only name to join by; empty = the host's.")
+    host_name = models.CharField(
+        max_length=64, blank=True, help_text="Name under which the host joins; empty: the machine chooses a new name."
+    )
     created_by = models.CharField(max_length=300)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
     used_by = models.ForeignKey(EngineHost, on_delete=models.SET_NULL, null=True, related_name="+")
-    used_key = models.CharField(max_length=64, blank=True, help_text="Fingerprint of the key that joined with it.")
+    used_key = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="Fingerprint of the key that joined with the token; empty: the token is unused.",
+    )
     withdrawn_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

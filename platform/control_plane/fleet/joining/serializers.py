@@ -27,19 +27,26 @@ class NewJoinTokenSerializer(serializers.Serializer[Any]):
         "machine chooses a name, which must be new.",
     )
     expires_s = serializers.IntegerField(
-        min_value=60, max_value=LONGEST_TOKEN_S, default=3600, help_text="Seconds for which it can be used."
+        min_value=60, max_value=LONGEST_TOKEN_S, default=3600, help_text="Seconds for which the token can be used."
     )
 
 
 class JoinTokenSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
-    host = serializers.CharField(source="host_name", allow_blank=True, help_text="Empty: any new name.")
+    host = serializers.CharField(
+        source="host_name",
+        allow_blank=True,
+        help_text="Name under which the host joins; empty: the machine chooses a new name.",
+    )
     state = serializers.SerializerMethodField()
     created_by = serializers.CharField()
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
     used_by = serializers.CharField(
-        source="used_by.name", default=None, allow_null=True, help_text="The host that joined with it."
+        source="used_by.name",
+        default=None,
+        allow_null=True,
+        help_text="Name of the host that joined with the token; null: none.",
     )
 
     def get_state(self, token: JoinToken) -> str:
@@ -51,8 +58,8 @@ class JoinTokenSerializer(serializers.Serializer[Any]):
 
 
 class CreatedJoinTokenSerializer(JoinTokenSerializer):
-    token = serializers.CharField(help_text="Shown this once.")
-    join_url = serializers.CharField(help_text="What to give to `--join`.")
+    token = serializers.CharField(help_text="The token's secret text, which only this response contains.")
+    join_url = serializers.CharField(help_text="URL to pass to the engine's option `--join`.")
 
 
 class JoinSerializer(serializers.Serializer[Any]):
@@ -62,19 +69,23 @@ class JoinSerializer(serializers.Serializer[Any]):
         f"^{ADDRESS_FORM}$",
         form="host:port, such as gpu1.example.org:9000",
         max_length=300,
-        help_text="Where the control plane reaches the engine: host:port.",
+        help_text="Address at which the control plane reaches the engine: host:port.",
     )
     wire_version = serializers.IntegerField(
         min_value=0,
         max_value=1_000_000,
         default=0,
-        help_text="The version of the protocol between the control plane and engines that the engine speaks.",
+        help_text="Version of the protocol between control plane and engines that the engine supports.",
     )
-    certificate_request = serializers.CharField(max_length=8000, help_text="PKCS #10, PEM, of a key of P-256.")
+    certificate_request = serializers.CharField(
+        max_length=8000, help_text="Certificate request of a P-256 key: PKCS #10 in PEM."
+    )
 
 
 class JoinedSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
-    certificate = serializers.CharField(help_text="PEM.")
-    authority = serializers.CharField(help_text="PEM: who certifies the control plane.")
+    certificate = serializers.CharField(help_text="Certificate of the host, in PEM.")
+    authority = serializers.CharField(
+        help_text="Certificate of the authority that certifies the control plane, in PEM."
+    )
     expires_at = serializers.DateTimeField()

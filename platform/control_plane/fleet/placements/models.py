@@ -20,24 +20,55 @@ class Placement(Claimable):
     phase = models.CharField(max_length=16, choices=StagingPhase.choices, default=StagingPhase.QUEUED)
     bytes_done = models.PositiveBigIntegerField(default=0)
     bytes_total = models.PositiveBigIntegerField(default=0)
-    bytes_per_second = models.PositiveBigIntegerField(default=0, db_default=0, help_text="0 = not moving.")
-    pool_pages = models.PositiveIntegerField(default=0, help_text="Pages it takes on the device, once ready.")
+    bytes_per_second = models.PositiveBigIntegerField(
+        default=0, db_default=0, help_text="Current rate of the transfer in bytes per second; 0: no bytes are moving."
+    )
+    pool_pages = models.PositiveIntegerField(
+        default=0,
+        help_text="Number of pages of the device's pool that the adapter takes once it is ready; 0: not known.",
+    )
     dtype = models.CharField(
-        max_length=16, blank=True, default="", db_default="", help_text="In which the host serves it; empty: unknown."
+        max_length=16,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Dtype in which the host serves the adapter; empty: not known.",
     )
     dtype_report = models.JSONField(
-        null=True, blank=True, help_text="The host's comparison of dtypes, as `DtypeReportSerializer` says."
+        null=True,
+        blank=True,
+        help_text="Comparison of dtypes on the host, in the form of `DtypeReportSerializer`; null: none yet.",
     )
-    error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} with phase failed.")
-    attempts = models.PositiveIntegerField(default=0, help_text="Since it was queued.")
-    next_attempt_at = models.DateTimeField(null=True, help_text="After a failure it waits until then.")
-    boot_id = models.CharField(max_length=64, blank=True, help_text="The engine start on which it became ready.")
+    error = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="{code, message, fix} of the last failed attempt; null: none since it was last queued or tried.",
+    )
+    attempts = models.PositiveIntegerField(default=0, help_text="Number of attempts to stage it since it was queued.")
+    next_attempt_at = models.DateTimeField(
+        null=True, help_text="Time before which it is not staged again after a failure; null: at once."
+    )
+    boot_id = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="Boot id of the engine on which it became ready; empty: it is not ready on any.",
+    )
     failed_boot_id = models.CharField(
-        max_length=64, blank=True, default="", db_default="", help_text="The engine start on which it failed."
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Boot id of the engine on which staging failed; empty: it has not failed since it was ready.",
     )
-    failures = models.PositiveIntegerField(default=0, db_default=0, help_text="In a row.")
-    pinned = models.BooleanField(default=False, db_default=False, help_text="The host said that it keeps it loaded.")
-    unneeded_since = models.DateTimeField(null=True, blank=True, help_text="By demand: no copy is wanted here since.")
+    failures = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Number of failures in a row, each after all its attempts."
+    )
+    pinned = models.BooleanField(
+        default=False, db_default=False, help_text="Whether the host reported that it keeps the adapter loaded."
+    )
+    unneeded_since = models.DateTimeField(
+        null=True, blank=True, help_text="Time since which demand wants no copy on this host; null: a copy is wanted."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -63,15 +94,25 @@ class PinnedPrefix(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="pinned_prefixes")
     name = models.CharField(max_length=64, validators=[NAME])
     adapter = models.ForeignKey(
-        Adapter, null=True, on_delete=models.CASCADE, related_name="pinned_prefixes", help_text="Null: a base model."
+        Adapter,
+        null=True,
+        on_delete=models.CASCADE,
+        related_name="pinned_prefixes",
+        help_text="Adapter whose prompts begin with the prefix; null: it is for a base model.",
     )
-    base_digest = models.CharField(max_length=71, blank=True, help_text="Of the base model, if it is for one.")
+    base_digest = models.CharField(
+        max_length=71,
+        blank=True,
+        help_text="Digest of the base model whose prompts begin with the prefix; empty: it is for an adapter.",
+    )
     # Text, as a JSON column may put the members of objects in another order, and templates write them in theirs.
     prompt = models.TextField(
-        help_text="JSON, as `NewPrefixSerializer` says: a prompt, or messages and what goes with them."
+        help_text="The prefix as JSON, in the form of `NewPrefixSerializer`: a prompt, or messages with their options."
     )
     cache_salt = models.CharField(max_length=256, blank=True)
-    tokens = models.PositiveIntegerField(help_text="That all longer prompts have, by the last word of a host.")
+    tokens = models.PositiveIntegerField(
+        help_text="Number of tokens shared by all prompts that begin with the prefix, as last counted by a host."
+    )
     pinned_at = models.DateTimeField()
 
     objects = TenantQuerySet["PinnedPrefix"].as_manager()
@@ -104,13 +145,15 @@ class PrefixOnHost(models.Model):
         null=True,
         on_delete=models.SET_NULL,
         related_name="hosts",
-        help_text="Null: it is unpinned, and the host was not told yet.",
+        help_text="The pinned prefix; null: it was unpinned, and the host has not been notified yet.",
     )
     host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="+")
-    boot_id = models.CharField(max_length=64, help_text="The engine start that said so.")
+    boot_id = models.CharField(max_length=64, help_text="Boot id of the engine that sent the report.")
     state = models.CharField(max_length=16, choices=PrefixState.choices)
     tokens = models.PositiveIntegerField(default=0)
-    error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} with state failed.")
+    error = models.JSONField(
+        null=True, blank=True, help_text="{code, message, fix} with the state `failed`; null in the other states."
+    )
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:

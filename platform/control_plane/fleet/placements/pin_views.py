@@ -28,17 +28,26 @@ operation = partial(extend_schema, tags=["pins"])
 class HostPinSerializer(serializers.Serializer[Any]):
     host = serializers.CharField()
     bytes = serializers.IntegerField()
-    pinned = serializers.BooleanField(help_text="Whether the host keeps it loaded now.")
+    pinned = serializers.BooleanField(help_text="Whether the host keeps the live version loaded now.")
 
 
 class PinSerializer(serializers.Serializer[Any]):
     """The pin of an adapter's live version in the device memory of its hosts, and its size."""
 
-    pinned_at = serializers.DateTimeField(allow_null=True, help_text="Null = it is not pinned.")
-    bytes = serializers.IntegerField(allow_null=True, help_text="Of each host's device memory; null: nothing is live.")
-    used_bytes = serializers.IntegerField(help_text="Of all that the tenant has pinned, on the host where it is most.")
-    limit_bytes = serializers.IntegerField(allow_null=True, help_text="What that may take; null or 0 = nothing may.")
-    hosts = HostPinSerializer(many=True, help_text="Those that have the live version.")
+    pinned_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the adapter was pinned; null: it is not pinned."
+    )
+    bytes = serializers.IntegerField(
+        allow_null=True,
+        help_text="Bytes of device memory that the live version takes on one host; null: no version is live.",
+    )
+    used_bytes = serializers.IntegerField(
+        help_text="Bytes of device memory that all the tenant's pins take on the host where they take most."
+    )
+    limit_bytes = serializers.IntegerField(
+        allow_null=True, help_text="Bytes of each host's device memory that the tenant may pin; null or 0: none."
+    )
+    hosts = HostPinSerializer(many=True, help_text="Hosts on which the live version is ready.")
 
 
 class PinView(TenantView):

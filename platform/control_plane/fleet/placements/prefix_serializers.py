@@ -37,18 +37,31 @@ class NewPrefixSerializer(serializers.Serializer[Any]):
     """A `prompt`, for completions, or `messages`, for chats, with which the requests begin that are to share it."""
 
     name = NameField(max_length=64, validators=[NAME])
-    model = NameField(max_length=200, help_text="An adapter's name, and so what is live, or a base model.")
+    model = NameField(max_length=200, help_text="Name of an adapter, whose live version is used, or of a base model.")
     messages = serializers.ListField(
         child=PrefixMessageSerializer(), required=False, allow_empty=False, max_length=MAX_MESSAGES
     )
     tools = serializers.ListField(
-        child=serializers.DictField(), required=False, max_length=MAX_TOOLS, help_text="Of the requests, as in a chat."
+        child=serializers.DictField(),
+        required=False,
+        max_length=MAX_TOOLS,
+        help_text="Tools of the requests that are to share the prefix, as in a chat.",
     )
-    chat_template_kwargs = serializers.DictField(required=False, help_text="Of the requests, as in a chat.")
-    reasoning_effort = serializers.ChoiceField(choices=REASONING_EFFORTS, required=False, help_text="Of the requests.")
+    chat_template_kwargs = serializers.DictField(
+        required=False, help_text="Variables of the chat template in the requests that are to share the prefix."
+    )
+    reasoning_effort = serializers.ChoiceField(
+        choices=REASONING_EFFORTS,
+        required=False,
+        help_text="Reasoning effort of the requests that are to share the prefix.",
+    )
     prompt = serializers.CharField(required=False, trim_whitespace=False, max_length=MAX_TEXT)
     cache_salt = serializers.CharField(
-        required=False, default="", allow_blank=True, max_length=256, help_text="Of the requests, if they have one."
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=256,
+        help_text="Cache salt of the requests that are to share the prefix; empty: they have none.",
     )
 
     def validate_tools(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -92,23 +105,36 @@ class HostPrefixSerializer(serializers.Serializer[Any]):
     host = serializers.CharField()
     state = serializers.ChoiceField(
         choices=PrefixState.choices,
-        help_text="`computing`: or waiting for requests to leave it time and room. `no_room`, `over_quota`: older pins "
-        "take all that a host, or the tenant, may. `off`: the host keeps no prefixes. `waiting`: it was not told yet.",
+        help_text="`computing`: it is being computed, or waits until requests leave time and room. `no_room`: "
+        "older pins fill the host's share for pins. `over_quota`: older pins fill the tenant's "
+        "quota. `off`: the host keeps no prefixes. `waiting`: the host has not reported it yet.",
     )
-    bytes = serializers.IntegerField(help_text="Of its device memory.")
-    error = ProblemSerializer(allow_null=True, help_text="With `failed`.")
+    bytes = serializers.IntegerField(help_text="Bytes of the host's device memory that the prefix takes.")
+    error = ProblemSerializer(
+        allow_null=True, help_text="Why the prefix could not be computed; null unless the state is `failed`."
+    )
 
 
 class PrefixSerializer(serializers.Serializer[Any]):
     """A pinned prefix, and what the hosts that answer for its model do with it."""
 
     name = serializers.CharField()
-    model = serializers.CharField(allow_blank=True, help_text="Empty: a base model that is not served any more.")
+    model = serializers.CharField(
+        allow_blank=True, help_text="Name of the adapter or base model; empty: a base model that is no longer served."
+    )
     cache_salt = serializers.CharField(allow_blank=True)
-    tokens = serializers.IntegerField(help_text="That all longer prompts have; full pages of them are kept.")
-    bytes = serializers.IntegerField(help_text="Of each host's device memory, where it is most.")
+    tokens = serializers.IntegerField(
+        help_text="Number of tokens shared by all prompts that begin with the prefix; only full pages of them are kept."
+    )
+    bytes = serializers.IntegerField(
+        help_text="Bytes of device memory that the prefix takes on one host, the largest where hosts differ."
+    )
     pinned_at = serializers.DateTimeField()
-    hosts = HostPrefixSerializer(many=True, help_text="None: nothing is live, or no host has it.")
+    hosts = HostPrefixSerializer(
+        many=True,
+        help_text="Hosts that serve the prefix's model; empty: the adapter has no live version, or no host has "
+        "the model.",
+    )
 
 
 class PrefixContentSerializer(serializers.Serializer[Any]):
@@ -127,14 +153,21 @@ class PrefixTextSerializer(PrefixSerializer):
 
 class PinnedAdapterSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
-    bytes = serializers.IntegerField(help_text="Of each host's device memory; 0 = no host has a live version.")
+    bytes = serializers.IntegerField(
+        help_text="Bytes of device memory that the adapter takes on one host, the largest where hosts differ; "
+        "0: no host has a live version."
+    )
     pinned_at = serializers.DateTimeField()
 
 
 class TenantPinsSerializer(serializers.Serializer[Any]):
     """The adapters and prefixes that a tenant keeps in device memory."""
 
-    used_bytes = serializers.IntegerField(help_text="Of each host, where it is most.")
-    limit_bytes = serializers.IntegerField(allow_null=True, help_text="What it may take; null or 0 = nothing may.")
+    used_bytes = serializers.IntegerField(
+        help_text="Bytes of device memory that the tenant's pins take on the host where they take most."
+    )
+    limit_bytes = serializers.IntegerField(
+        allow_null=True, help_text="Bytes of each host's device memory that the tenant may pin; null or 0: none."
+    )
     adapters = PinnedAdapterSerializer(many=True)
     prefixes = PrefixSerializer(many=True)

@@ -20,7 +20,11 @@ from control_plane.identity.access.operator import OperatorView
 
 class StagingQuerySerializer(serializers.Serializer[Any]):
     phase = serializers.ChoiceField(
-        choices=StagingPhase.choices, required=False, default="", allow_blank=True, help_text="Left out: not ready."
+        choices=StagingPhase.choices,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="Phase of the placements to return; empty: all that are not ready.",
     )
     host = serializers.CharField(max_length=64, required=False, default="", allow_blank=True)
     search = serializers.CharField(max_length=120, required=False, default="", allow_blank=True)
@@ -36,23 +40,35 @@ class StagingRowSerializer(serializers.Serializer[Any]):
     host = serializers.CharField()
     phase = serializers.ChoiceField(choices=StagingPhase.choices)
     waits_for = serializers.ChoiceField(
-        choices=WAITS_FOR, allow_null=True, help_text="Why nothing happens with it now; null if something does."
+        choices=WAITS_FOR,
+        allow_null=True,
+        help_text="Why the staging makes no progress now; null: it progresses, or is ready.",
     )
     bytes_done = serializers.IntegerField()
     bytes_total = serializers.IntegerField()
-    bytes_per_second = serializers.IntegerField(help_text="0 = not moving.")
-    remaining_s = serializers.FloatField(allow_null=True, help_text="At that rate; null = not moving.")
-    attempts = serializers.IntegerField(help_text="Since it was queued.")
-    failures = serializers.IntegerField(help_text="In a row, each after all attempts.")
+    bytes_per_second = serializers.IntegerField(
+        help_text="Current rate of the transfer in bytes per second; 0: no bytes are moving."
+    )
+    remaining_s = serializers.FloatField(
+        allow_null=True,
+        help_text="Seconds until all bytes are transferred, at the current rate; null: no bytes are moving.",
+    )
+    attempts = serializers.IntegerField(help_text="Number of attempts to stage it since it was queued.")
+    failures = serializers.IntegerField(help_text="Number of failures in a row, each after all its attempts.")
     next_attempt_at = serializers.DateTimeField(allow_null=True)
-    error = ProblemSerializer(allow_null=True, help_text="Of the last attempt that failed.")
+    error = ProblemSerializer(
+        allow_null=True, help_text="Error of the last failed attempt; null: none since it was last queued or tried."
+    )
     updated_at = serializers.DateTimeField()
 
 
 class StagingPageSerializer(serializers.Serializer[Any]):
     results = StagingRowSerializer(many=True)
     total = serializers.IntegerField()
-    phases = serializers.DictField(child=serializers.IntegerField(), help_text="How many placements are in which.")
+    phases = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="Number of placements on active hosts in each phase, regardless of the filters.",
+    )
 
 
 class StagingView(OperatorView):

@@ -17,34 +17,50 @@ class BaseModelSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     digest = serializers.CharField()
     adapters_of = serializers.ListField(
-        child=serializers.CharField(), help_text="Digests of base models whose adapters it serves too."
+        child=serializers.CharField(),
+        help_text="Digests of other base models whose adapters this base model serves too.",
     )
-    sleeps_after_s = serializers.IntegerField(help_text="Without a request for so long it needs no host; 0 = never.")
+    sleeps_after_s = serializers.IntegerField(
+        help_text="Seconds without a request after which the base model needs no host; 0: it never sleeps."
+    )
     decided_by = serializers.CharField()
     decided_at = serializers.DateTimeField()
 
 
 class NewBaseModelSerializer(serializers.Serializer[Any]):
-    host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
+    host = NameField(max_length=64, help_text="Name of the host whose current base model is to be served.")
     keep_adapters = serializers.BooleanField(
-        default=False, help_text="Adapters of the base model so far are right for this one: the same, saved anew."
+        default=False,
+        help_text="Whether adapters of the replaced base models are kept, because the new one is the same "
+        "model, saved anew.",
     )
 
 
 class ListedBaseModelSerializer(serializers.Serializer[Any]):
     """A base model that is served, was, or could be."""
 
-    name = serializers.CharField(allow_blank=True, help_text="What callers put into `model`.")
+    name = serializers.CharField(allow_blank=True, help_text="Name that callers put into `model`.")
     digest = serializers.CharField()
     state = serializers.ChoiceField(
-        choices=STATES, help_text="`waiting`: hosts serve it, and no operator has approved it."
+        choices=STATES,
+        help_text="Whether the base model is served; `waiting`: hosts have it, and no operator has approved it.",
     )
-    hosts = serializers.ListField(child=serializers.CharField(), help_text="Active hosts that have it.")
-    adapters = serializers.IntegerField(help_text="Of all tenants, with versions in use.")
-    max_context = serializers.IntegerField(allow_null=True, help_text="Tokens; the least of its hosts.")
-    sleeps_after_s = serializers.IntegerField(help_text="Without a request for so long it needs no host; 0 = never.")
-    wanted = serializers.BooleanField(help_text="Whether it is to have a host now.")
-    hosts_online = serializers.IntegerField(help_text="Those that take its requests now.")
+    hosts = serializers.ListField(
+        child=serializers.CharField(), help_text="Names of the active hosts that have the base model."
+    )
+    adapters = serializers.IntegerField(
+        help_text="Number of adapters of all tenants that have versions in use for the base model."
+    )
+    max_context = serializers.IntegerField(
+        allow_null=True,
+        help_text="Tokens of prompt and output together, the lowest limit of its hosts; null: the base model "
+        "is not served.",
+    )
+    sleeps_after_s = serializers.IntegerField(
+        help_text="Seconds without a request after which the base model needs no host; 0: it never sleeps."
+    )
+    wanted = serializers.BooleanField(help_text="Whether the base model needs a host now.")
+    hosts_online = serializers.IntegerField(help_text="Number of hosts that take requests for the base model now.")
     decided_by = serializers.CharField(allow_null=True)
     decided_at = serializers.DateTimeField(allow_null=True)
     withdrawn_at = serializers.DateTimeField(allow_null=True)
@@ -68,11 +84,12 @@ class BaseModelChangeSerializer(serializers.Serializer[Any]):
 
 
 class ApprovedBaseModelSerializer(serializers.Serializer[Any]):
-    host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
+    host = NameField(max_length=64, help_text="Name of the host whose current base model is to be served.")
     name = NameField(
         max_length=200,
         required=False,
         allow_blank=True,
         default="",
-        help_text="What callers put into `model`; else the engine's name for it, or that by which it was served.",
+        help_text="Name that callers put into `model`; empty: its name when it was served before, or else the "
+        "engine's name for it.",
     )

@@ -13,36 +13,64 @@ class Migration(migrations.Migration):
             name="BaseModel",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(help_text="What callers put into `model`.", max_length=200)),
-                ("digest", models.CharField(help_text="Of its configuration and weights.", max_length=71, unique=True)),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="Name that callers put into `model`; unique among the served base models.",
+                        max_length=200,
+                    ),
+                ),
+                (
+                    "digest",
+                    models.CharField(
+                        help_text="Digest of the base model's configuration and weights.", max_length=71, unique=True
+                    ),
+                ),
                 (
                     "text_digest",
-                    models.CharField(blank=True, help_text="Of its tokeniser and chat template.", max_length=71),
+                    models.CharField(
+                        blank=True,
+                        help_text="Digest of the base model's tokeniser and chat template; empty: the engine reports none.",
+                        max_length=71,
+                    ),
                 ),
                 (
                     "adapters_of",
-                    models.JSONField(default=list, help_text="Digests of base models whose adapters it serves too."),
+                    models.JSONField(
+                        default=list,
+                        help_text="Digests of other base models whose adapters this base model serves too.",
+                    ),
                 ),
                 (
                     "description",
-                    models.JSONField(help_text="EngineDescription as JSON, of the host from which it was taken."),
+                    models.JSONField(
+                        help_text="EngineDescription as JSON, from the host whose base model was approved."
+                    ),
                 ),
                 ("decided_by", models.CharField(max_length=300)),
                 ("decided_at", models.DateTimeField()),
-                ("withdrawn_at", models.DateTimeField(blank=True, help_text="Since then it is not served.", null=True)),
+                (
+                    "withdrawn_at",
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Time from which the base model is not served; null: it is served.",
+                        null=True,
+                    ),
+                ),
                 (
                     "sleeps_after_s",
                     models.PositiveIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Seconds without a request after which it needs no host; 0 = it never sleeps.",
+                        help_text="Seconds without a request after which the base model needs no host; 0: it never sleeps.",
                     ),
                 ),
                 (
                     "asked_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Of one that may sleep: the last request for it, give or take seconds.",
+                        help_text="Time of the last request for a base model that may sleep, accurate to a few seconds; null: "
+                        "none.",
                         null=True,
                     ),
                 ),

@@ -54,37 +54,43 @@ class PoolSerializer(serializers.Serializer[Any]):
 class AdapterExpertsSerializer(serializers.Serializer[Any]):
     """Units of an adapter's experts on a host, each of one or a few adjacent experts of a layer."""
 
-    resident = serializers.IntegerField(help_text="In the page pool now; the others are read from host memory.")
+    resident = serializers.IntegerField(
+        help_text="Number of units in the page pool now; the others are read from host memory."
+    )
     total = serializers.IntegerField()
 
 
 def _experts() -> AdapterExpertsSerializer:
     return AdapterExpertsSerializer(
         allow_null=True,
-        help_text="null: it has no experts, is not on the device, or the host keeps all experts in its page pool.",
+        help_text="Units of the adapter's experts; null: it has none, is not on the device, or the host keeps "
+        "all in its page pool.",
     )
 
 
 class _ResidentSerializer(serializers.Serializer[Any]):
     digest = serializers.CharField()
     tier = serializers.ChoiceField(choices=TIERS)
-    running = serializers.IntegerField(help_text="Requests using it now.")
+    running = serializers.IntegerField(help_text="Number of running requests that use the adapter.")
     bytes = serializers.IntegerField()
     rank = serializers.IntegerField()
     experts = _experts()
     cold_start_ms = serializers.FloatField(
         required=False,
         allow_null=True,
-        help_text="How long a request would wait for it beside the queue, by what loads took here; null = not known.",
+        help_text="Milliseconds that a request would wait for the adapter, without the queue, by the loads "
+        "measured on the host; null: not known.",
     )
 
 
 class ResidentAdapterSerializer(_ResidentSerializer):
     """An adapter of the tenant on a host."""
 
-    name = serializers.CharField(help_text="The newest of `names`.")
+    name = serializers.CharField(help_text="Name of the newest version with this content, the first of `names`.")
     names = serializers.ListField(
-        child=serializers.CharField(), required=False, help_text="Every version with this content."
+        child=serializers.CharField(),
+        required=False,
+        help_text="Names of all the tenant's versions with this content, the newest first.",
     )
 
 
@@ -95,7 +101,7 @@ class AdapterReferenceSerializer(serializers.Serializer[Any]):
 
 class OperatorResidentAdapterSerializer(_ResidentSerializer):
     used_by = AdapterReferenceSerializer(
-        many=True, help_text="Versions with this content; none if the host has yet to forget it."
+        many=True, help_text="Versions with this content; empty: the host has not dropped it yet."
     )
 
 
@@ -103,14 +109,19 @@ class ShareSerializer(serializers.Serializer[Any]):
     """A tenant's share of an engine, as the engine last reported it."""
 
     weight = serializers.FloatField()
-    owed = serializers.FloatField(help_text="Its weight's share among the tenants in the engine now.")
-    received = serializers.FloatField(help_text="Its share of the service of the last 10 to 20 seconds.")
+    owed = serializers.FloatField(
+        help_text="Share of service, from 0 to 1, that the tenant's weight gives it among the tenants in the "
+        "engine now."
+    )
+    received = serializers.FloatField(
+        help_text="Share of service, from 0 to 1, that the tenant received in the last 10 to 20 seconds."
+    )
     running = serializers.IntegerField()
     waiting = serializers.IntegerField()
     reason = serializers.CharField(
         allow_blank=True,
-        help_text="Why its next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, "
-        "`own_quota`, `batch_full`, `queue`.",
+        help_text="Why the tenant's next request waits: `adapter_loading`, `no_room`, `background`, "
+        "`tenant_cap`, `own_queue`, `own_quota`, `batch_full`, `queue`; empty: none waits.",
     )
 
 
@@ -118,7 +129,7 @@ class TenantShareSerializer(ShareSerializer):
     tenant = serializers.CharField()
     name = serializers.CharField()
     ahead = serializers.FloatField(
-        help_text="Priced tokens per weight that it has had more than the tenant here that has had least."
+        help_text="Priced tokens per weight that the tenant has received beyond the tenant with the least on this host."
     )
 
 
@@ -130,34 +141,51 @@ class QuarantineSerializer(serializers.Serializer[Any]):
 
 class PageMapQuerySerializer(serializers.Serializer[Any]):
     ago_s = serializers.IntegerField(
-        min_value=0, max_value=600, required=False, default=0, help_text="Show what was kept so many seconds ago."
+        min_value=0,
+        max_value=600,
+        required=False,
+        default=0,
+        help_text="Age in seconds of the map to return; 0: the current map.",
     )
 
 
 class PageOwnerSerializer(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(choices=PAGE_KINDS, help_text="`others`: of another tenant.")
-    tenant = serializers.CharField(allow_null=True, help_text="For operators.")
-    adapters = serializers.ListField(child=serializers.CharField(), help_text="Every name of the adapter.")
-    age_s = serializers.FloatField(
-        allow_null=True, help_text="Since the request came in, or the adapter was last used."
+    kind = serializers.ChoiceField(
+        choices=PAGE_KINDS, help_text="Use of the pages; `others`: they belong to another tenant."
     )
-    pinned = serializers.BooleanField(help_text="A pinned adapter's, or a pinned prefix's: it is not evicted.")
+    tenant = serializers.CharField(
+        allow_null=True,
+        help_text="Slug of the tenant that owns the pages, for operators only; null: no tenant, or not an operator.",
+    )
+    adapters = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Names of the versions whose content the pages have or were computed with.",
+    )
+    age_s = serializers.FloatField(
+        allow_null=True,
+        help_text="Seconds since the arrival of the request or the last use of the adapter; null: neither applies.",
+    )
+    pinned = serializers.BooleanField(
+        help_text="Whether the pages belong to a pinned adapter or a pinned prefix, which is not evicted."
+    )
 
 
 class HostPagesSerializer(serializers.Serializer[Any]):
     """A map of a host's pool: the owner of each page."""
 
-    at = serializers.FloatField(help_text="Seconds since 1970.")
+    at = serializers.FloatField(help_text="Time of the map in seconds since 1970.")
     boot_id = serializers.CharField()
     total = serializers.IntegerField()
     page_bytes = serializers.IntegerField()
     owners = PageOwnerSerializer(many=True)
     runs = serializers.ListField(
         child=serializers.IntegerField(),
-        help_text="In turn: an index into `owners`, and how many pages in a row are its.",
+        help_text="Pairs of integers in one list: an index into `owners`, then the number of adjacent pages of "
+        "that owner.",
     )
     kept = serializers.ListField(
-        child=serializers.IntegerField(), help_text="From when there are others, for ten minutes: seconds since 1970."
+        child=serializers.IntegerField(),
+        help_text="Times of the maps cached in the last ten minutes, in seconds since 1970, the oldest first.",
     )
 
 
@@ -170,9 +198,12 @@ class LoadTimeSerializer(serializers.Serializer[Any]):
 
     step = serializers.ChoiceField(
         choices=LOADS,
-        help_text="`to_device` from host memory, `from_disk` to host memory, `download` from the artifact store.",
+        help_text="Kind of load: `to_device` from host memory, `from_disk` to host memory, `download` from the "
+        "artifact store.",
     )
-    loads = serializers.IntegerField(help_text="Since the engine started; 0 = not known.")
+    loads = serializers.IntegerField(
+        help_text="Number of such loads since the engine started; 0: the times are not known."
+    )
     fixed_ms = serializers.FloatField()
     bytes_per_second = serializers.IntegerField(allow_null=True)
 
@@ -190,9 +221,14 @@ class VersionTierSerializer(serializers.Serializer[Any]):
     """The tier of a version on a host, and how long a request would wait for it there."""
 
     host = serializers.CharField()
-    tier = serializers.ChoiceField(choices=PLACES, help_text="`store`: the host has no copy.")
+    tier = serializers.ChoiceField(
+        choices=PLACES, help_text="Tier on which the host has the version; `store`: the host has no copy."
+    )
     experts = _experts()
-    cold_start_ms = serializers.FloatField(allow_null=True, help_text="From where it is now.")
+    cold_start_ms = serializers.FloatField(
+        allow_null=True,
+        help_text="Milliseconds that a request would wait for the version from its current tier; null: not known.",
+    )
     by_tier = ColdStartsSerializer()
 
 
@@ -201,7 +237,7 @@ class RestartSerializer(serializers.Serializer[Any]):
         min_value=0,
         max_value=86_400,
         default=300,
-        help_text="So long requests that run there may go on. Asked again, the last word holds.",
+        help_text="Seconds that running requests have to end before the restart; a later request replaces the value.",
     )
 
 
@@ -210,7 +246,8 @@ class RestartStateSerializer(serializers.Serializer[Any]):
 
     phase = serializers.ChoiceField(
         choices=RESTART_PHASES,
-        help_text="`asked`: its engine was not told yet. `ending`: it waits for its requests. `starting`: it ended.",
+        help_text="`asked`: the engine has not received the request. `ending`: it waits for running requests. "
+        "`starting`: it has ended.",
     )
     asked_at = serializers.DateTimeField()
     wait_s = serializers.IntegerField()
@@ -220,19 +257,23 @@ class _HostSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = serializers.ChoiceField(choices=HostState.choices)
     service = serializers.ChoiceField(
-        choices=HostService.choices, help_text="What operators want of it. Cordoned and drained hosts get nothing new."
+        choices=HostService.choices,
+        help_text="Service that operators want of the host; cordoned and drained hosts get no new adapters or "
+        "requests.",
     )
     restart = RestartStateSerializer(allow_null=True, required=False)
     quarantine = QuarantineSerializer(
-        allow_null=True, help_text="Why it gets neither adapters nor requests; null if it does."
+        allow_null=True, help_text="Why the host gets neither adapters nor requests; null: it is not in quarantine."
     )
     boot_id = serializers.CharField(allow_blank=True)
     model = serializers.CharField(allow_blank=True)
     device = serializers.CharField(allow_blank=True)
     pool = PoolSerializer()
-    page_bytes = serializers.IntegerField(help_text="One page over all layers.")
+    page_bytes = serializers.IntegerField(help_text="Bytes of one page over all layers.")
     load_times = LoadTimeSerializer(many=True, required=False)
-    adapters_total = serializers.IntegerField(help_text="`adapters` shows at most 256, the busiest first.")
+    adapters_total = serializers.IntegerField(
+        help_text="Number of the adapters on the host; `adapters` has at most 256 of them, the busiest first."
+    )
     last_seen = serializers.DateTimeField(allow_null=True)
 
     def get_fields(self) -> dict[str, Any]:
@@ -243,7 +284,9 @@ class HostSerializer(_HostSerializer):
     """An engine host by its last heartbeat: its load as a whole, and the tenant's own adapters on it."""
 
     share = ShareSerializer(
-        allow_null=True, required=False, help_text="The tenant's own; null while it has nothing there."
+        allow_null=True,
+        required=False,
+        help_text="The tenant's share of the engine's service; null: the tenant has no requests there.",
     )
     adapters = ResidentAdapterSerializer(many=True)
 
@@ -260,30 +303,45 @@ class LastEndSerializer(serializers.Serializer[Any]):
     """The end of an engine that did not stop normally."""
 
     reason = serializers.CharField()
-    at = serializers.DateTimeField(allow_null=True, help_text="Null where nobody knows.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time at which the engine ended; null: not known.")
 
 
 class OperatorHostSerializer(_HostSerializer):
     """An engine host by its last heartbeat, with every tenant's adapters."""
 
     address = serializers.CharField()
-    zone = serializers.CharField(allow_blank=True, help_text="Where it says that it is (`--zone`).")
-    adapter_readers = serializers.IntegerField(help_text="Other hosts that read an adapter from this one now.")
+    zone = serializers.CharField(
+        allow_blank=True, help_text="Location that the engine reports (`--zone`); empty: not known."
+    )
+    adapter_readers = serializers.IntegerField(
+        help_text="Number of other hosts that read an adapter from this host now."
+    )
     engine_version = serializers.CharField(
-        allow_blank=True, required=False, help_text="The release of its engine, and the commit of the build."
+        allow_blank=True,
+        required=False,
+        help_text="Release of the host's engine and commit of the build; empty: not known.",
     )
     clock_ahead_s = serializers.FloatField(
         allow_null=True,
         required=False,
-        help_text="How far its clock is ahead of the database's; negative: behind; null while it does not answer.",
+        help_text="Seconds that the host's clock is ahead of the database's; negative: behind; null: the host "
+        "does not answer, or was not measured yet.",
     )
-    joined = JoinedHostSerializer(allow_null=True, help_text="Null of a host of the settings.")
-    only_here = serializers.IntegerField(help_text="Versions that can be called on no other serving host.")
+    joined = JoinedHostSerializer(
+        allow_null=True, help_text="Membership of a host that joined with a token; null: a host of the settings."
+    )
+    only_here = serializers.IntegerField(
+        help_text="Number of versions that can be called on this host and on no other serving host."
+    )
     last_end = LastEndSerializer(
         allow_null=True,
         required=False,
-        help_text="Why the engine before the one that runs ended; null if that was as it should be.",
+        help_text="Why the engine before the running one ended; null: it ended normally, or the host is offline.",
     )
     base_digest = serializers.CharField(allow_blank=True)
-    shares = TenantShareSerializer(many=True, required=False, help_text="The 100 tenants with the longest queues.")
+    shares = TenantShareSerializer(
+        many=True,
+        required=False,
+        help_text="Shares of the engine's service of the 100 tenants with the longest queues.",
+    )
     adapters = OperatorResidentAdapterSerializer(many=True)

@@ -15,20 +15,27 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("name", models.CharField(max_length=64, unique=True)),
-                ("address", models.CharField(help_text='"unix:/path" or "host:port".', max_length=300)),
+                (
+                    "address",
+                    models.CharField(help_text='Address of the engine: "unix:/path" or "host:port".', max_length=300),
+                ),
                 (
                     "boot_id",
                     models.CharField(
-                        blank=True, help_text="New at every engine start; empty if never seen.", max_length=64
+                        blank=True,
+                        help_text="Id of the engine's latest start, new at every start; empty: the host was never seen.",
+                        max_length=64,
                     ),
                 ),
                 (
                     "description",
-                    models.JSONField(default=dict, help_text="EngineDescription as JSON, with its geometry."),
+                    models.JSONField(
+                        default=dict, help_text="EngineDescription as JSON, with the geometry of the base model."
+                    ),
                 ),
                 (
                     "last_status",
-                    models.JSONField(default=dict, help_text="The last HostStatus as JSON, but for its adapters."),
+                    models.JSONField(default=dict, help_text="The last HostStatus as JSON, without its adapters."),
                 ),
                 (
                     "adapters_boot_id",
@@ -36,7 +43,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="The engine start that `adapters` are of.",
+                        help_text="Boot id of the engine that reported the rows of `adapters`; empty: none did yet.",
                         max_length=64,
                     ),
                 ),
@@ -57,7 +64,8 @@ class Migration(migrations.Migration):
                 (
                     "active",
                     models.BooleanField(
-                        default=True, help_text="Named in the settings; inactive hosts get no placements."
+                        default=True,
+                        help_text="Whether the host is named in the settings or has joined; inactive hosts get no placements.",
                     ),
                 ),
                 (
@@ -75,7 +83,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="The engine start that was told to drain.",
+                        help_text="Boot id of the engine that has received a drain; empty: none, or it was resumed.",
                         max_length=64,
                     ),
                 ),
@@ -85,14 +93,18 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="The engine start that is to end.",
+                        help_text="Boot id of the engine that is to be restarted; empty: no restart was requested.",
                         max_length=64,
                     ),
                 ),
                 ("restart_asked_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "restart_wait_s",
-                    models.PositiveIntegerField(db_default=0, default=0, help_text="For requests to end before it."),
+                    models.PositiveIntegerField(
+                        db_default=0,
+                        default=0,
+                        help_text="Seconds that running requests have to end before the requested restart.",
+                    ),
                 ),
                 (
                     "credential",
@@ -100,7 +112,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Of a host that joined; empty if revoked.",
+                        help_text="Name in the certificate of a host that joined; empty: revoked, or a host of the settings.",
                         max_length=32,
                     ),
                 ),
@@ -110,13 +122,21 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Ids: of its certificate's, then of others it trusts.",
+                        help_text="Ids of the certificate authorities that the host trusts; the first one issued its "
+                        "certificate.",
                         max_length=80,
                     ),
                 ),
                 ("joined_at", models.DateTimeField(blank=True, null=True)),
                 ("certificate_expires_at", models.DateTimeField(blank=True, null=True)),
-                ("revoked_at", models.DateTimeField(blank=True, help_text="Its credential was taken back.", null=True)),
+                (
+                    "revoked_at",
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Time at which the host's credential was revoked; null: it was not.",
+                        null=True,
+                    ),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
@@ -138,18 +158,30 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("digest", models.CharField(max_length=71)),
-                ("tier", models.CharField(help_text="The nearest to the device: device, host or disk.", max_length=16)),
-                ("running", models.PositiveIntegerField(help_text="Requests that use it.")),
+                (
+                    "tier",
+                    models.CharField(
+                        help_text="The tier nearest to the device on which the host has the adapter: device, host or disk.",
+                        max_length=16,
+                    ),
+                ),
+                ("running", models.PositiveIntegerField(help_text="Number of running requests that use the adapter.")),
                 ("bytes", models.PositiveBigIntegerField()),
-                ("rank", models.PositiveIntegerField(help_text="0 where it was not looked at yet.")),
+                (
+                    "rank",
+                    models.PositiveIntegerField(help_text="LoRA rank of the adapter; 0: the host has not read it yet."),
+                ),
                 (
                     "experts_resident",
-                    models.PositiveIntegerField(default=0, help_text="Units of its experts in the pool."),
+                    models.PositiveIntegerField(
+                        default=0, help_text="Number of units of the adapter's experts in the page pool."
+                    ),
                 ),
                 (
                     "experts_total",
                     models.PositiveIntegerField(
-                        default=0, help_text="Units of its experts; 0 where none may lie outside the pool."
+                        default=0,
+                        help_text="Number of units of the adapter's experts; 0: none can be outside the page pool.",
                     ),
                 ),
                 (
@@ -167,13 +199,21 @@ class Migration(migrations.Migration):
             name="ServiceGap",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("step", models.PositiveSmallIntegerField(help_text="Minutes.")),
-                ("start", models.PositiveIntegerField(help_text="Minutes since 1970.")),
-                ("gap", models.FloatField(help_text="Priced tokens per weight.")),
-                ("bound", models.FloatField(help_text="What the order keeps it below.")),
-                ("share", models.FloatField(help_text="gap / bound")),
-                ("ahead", models.CharField(help_text="Id of a tenant.", max_length=64)),
-                ("behind", models.CharField(help_text="Id of a tenant.", max_length=64)),
+                ("step", models.PositiveSmallIntegerField(help_text="Length of the step in minutes.")),
+                ("start", models.PositiveIntegerField(help_text="Start of the step in minutes since 1970.")),
+                (
+                    "gap",
+                    models.FloatField(help_text="Largest gap in service of the step, in priced tokens per weight."),
+                ),
+                (
+                    "bound",
+                    models.FloatField(
+                        help_text="Upper bound of the gap under the queue policy, in priced tokens per weight."
+                    ),
+                ),
+                ("share", models.FloatField(help_text="The gap divided by its bound.")),
+                ("ahead", models.CharField(help_text="Id of the tenant with more service.", max_length=64)),
+                ("behind", models.CharField(help_text="Id of the tenant with less service.", max_length=64)),
                 (
                     "host",
                     models.ForeignKey(

@@ -22,7 +22,9 @@ class Migration(migrations.Migration):
                 (
                     "host_name",
                     models.CharField(
-                        blank=True, help_text="The only name to join by; empty = the host's.", max_length=64
+                        blank=True,
+                        help_text="Name under which the host joins; empty: the machine chooses a new name.",
+                        max_length=64,
                     ),
                 ),
                 ("created_by", models.CharField(max_length=300)),
@@ -32,7 +34,9 @@ class Migration(migrations.Migration):
                 (
                     "used_key",
                     models.CharField(
-                        blank=True, help_text="Fingerprint of the key that joined with it.", max_length=64
+                        blank=True,
+                        help_text="Fingerprint of the key that joined with the token; empty: the token is unused.",
+                        max_length=64,
                     ),
                 ),
                 ("withdrawn_at", models.DateTimeField(blank=True, null=True)),

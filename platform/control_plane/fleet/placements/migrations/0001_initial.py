@@ -35,24 +35,32 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "base_digest",
-                    models.CharField(blank=True, help_text="Of the base model, if it is for one.", max_length=71),
+                    models.CharField(
+                        blank=True,
+                        help_text="Digest of the base model whose prompts begin with the prefix; empty: it is for an adapter.",
+                        max_length=71,
+                    ),
                 ),
                 (
                     "prompt",
                     models.TextField(
-                        help_text="JSON, as `NewPrefixSerializer` says: a prompt, or messages and what goes with them."
+                        help_text="The prefix as JSON, in the form of `NewPrefixSerializer`: a prompt, or messages with their "
+                        "options."
                     ),
                 ),
                 ("cache_salt", models.CharField(blank=True, max_length=256)),
                 (
                     "tokens",
-                    models.PositiveIntegerField(help_text="That all longer prompts have, by the last word of a host."),
+                    models.PositiveIntegerField(
+                        help_text="Number of tokens shared by all prompts that begin with the prefix, as last counted by a "
+                        "host."
+                    ),
                 ),
                 ("pinned_at", models.DateTimeField()),
                 (
                     "adapter",
                     models.ForeignKey(
-                        help_text="Null: a base model.",
+                        help_text="Adapter whose prompts begin with the prefix; null: it is for a base model.",
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="pinned_prefixes",
@@ -105,11 +113,18 @@ class Migration(migrations.Migration):
                 ("bytes_total", models.PositiveBigIntegerField(default=0)),
                 (
                     "bytes_per_second",
-                    models.PositiveBigIntegerField(db_default=0, default=0, help_text="0 = not moving."),
+                    models.PositiveBigIntegerField(
+                        db_default=0,
+                        default=0,
+                        help_text="Current rate of the transfer in bytes per second; 0: no bytes are moving.",
+                    ),
                 ),
                 (
                     "pool_pages",
-                    models.PositiveIntegerField(default=0, help_text="Pages it takes on the device, once ready."),
+                    models.PositiveIntegerField(
+                        default=0,
+                        help_text="Number of pages of the device's pool that the adapter takes once it is ready; 0: not known.",
+                    ),
                 ),
                 (
                     "dtype",
@@ -117,7 +132,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="In which the host serves it; empty: unknown.",
+                        help_text="Dtype in which the host serves the adapter; empty: not known.",
                         max_length=16,
                     ),
                 ),
@@ -125,16 +140,38 @@ class Migration(migrations.Migration):
                     "dtype_report",
                     models.JSONField(
                         blank=True,
-                        help_text="The host's comparison of dtypes, as `DtypeReportSerializer` says.",
+                        help_text="Comparison of dtypes on the host, in the form of `DtypeReportSerializer`; null: none yet.",
                         null=True,
                     ),
                 ),
-                ("error", models.JSONField(blank=True, help_text="{code, message, fix} with phase failed.", null=True)),
-                ("attempts", models.PositiveIntegerField(default=0, help_text="Since it was queued.")),
-                ("next_attempt_at", models.DateTimeField(help_text="After a failure it waits until then.", null=True)),
+                (
+                    "error",
+                    models.JSONField(
+                        blank=True,
+                        help_text="{code, message, fix} of the last failed attempt; null: none since it was last queued or "
+                        "tried.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "attempts",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Number of attempts to stage it since it was queued."
+                    ),
+                ),
+                (
+                    "next_attempt_at",
+                    models.DateTimeField(
+                        help_text="Time before which it is not staged again after a failure; null: at once.", null=True
+                    ),
+                ),
                 (
                     "boot_id",
-                    models.CharField(blank=True, help_text="The engine start on which it became ready.", max_length=64),
+                    models.CharField(
+                        blank=True,
+                        help_text="Boot id of the engine on which it became ready; empty: it is not ready on any.",
+                        max_length=64,
+                    ),
                 ),
                 (
                     "failed_boot_id",
@@ -142,20 +179,31 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="The engine start on which it failed.",
+                        help_text="Boot id of the engine on which staging failed; empty: it has not failed since it was ready.",
                         max_length=64,
                     ),
                 ),
-                ("failures", models.PositiveIntegerField(db_default=0, default=0, help_text="In a row.")),
+                (
+                    "failures",
+                    models.PositiveIntegerField(
+                        db_default=0, default=0, help_text="Number of failures in a row, each after all its attempts."
+                    ),
+                ),
                 (
                     "pinned",
                     models.BooleanField(
-                        db_default=False, default=False, help_text="The host said that it keeps it loaded."
+                        db_default=False,
+                        default=False,
+                        help_text="Whether the host reported that it keeps the adapter loaded.",
                     ),
                 ),
                 (
                     "unneeded_since",
-                    models.DateTimeField(blank=True, help_text="By demand: no copy is wanted here since.", null=True),
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Time since which demand wants no copy on this host; null: a copy is wanted.",
+                        null=True,
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("updated_at", models.DateTimeField(auto_now=True)),
@@ -182,7 +230,7 @@ class Migration(migrations.Migration):
             name="PrefixOnHost",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("boot_id", models.CharField(help_text="The engine start that said so.", max_length=64)),
+                ("boot_id", models.CharField(help_text="Boot id of the engine that sent the report.", max_length=64)),
                 (
                     "state",
                     models.CharField(
@@ -199,7 +247,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("tokens", models.PositiveIntegerField(default=0)),
-                ("error", models.JSONField(blank=True, help_text="{code, message, fix} with state failed.", null=True)),
+                (
+                    "error",
+                    models.JSONField(
+                        blank=True,
+                        help_text="{code, message, fix} with the state `failed`; null in the other states.",
+                        null=True,
+                    ),
+                ),
                 ("updated_at", models.DateTimeField(auto_now=True)),
                 (
                     "host",
@@ -210,7 +265,7 @@ class Migration(migrations.Migration):
                 (
                     "prefix",
                     models.ForeignKey(
-                        help_text="Null: it is unpinned, and the host was not told yet.",
+                        help_text="The pinned prefix; null: it was unpinned, and the host has not been notified yet.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="hosts",
