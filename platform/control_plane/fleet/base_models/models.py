@@ -16,7 +16,7 @@ class BaseModel(models.Model):
     text_digest = models.CharField(
         max_length=71,
         blank=True,
-        help_text="Digest of the base model's tokeniser and chat template; empty: the engine reports none.",
+        help_text="Digest of the base model's tokeniser and chat template; empty: not reported by its engine.",
     )
     adapters_of = models.JSONField(
         default=list, help_text="Digests of other base models whose adapters this base model serves too."

@@ -61,7 +61,7 @@ class EngineHost(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Boot id of the engine that is to be restarted; empty: no restart was requested.",
+        help_text="Boot id of the engine for which a restart was last requested; empty: none was.",
     )
     restart_asked_at = models.DateTimeField(null=True, blank=True)
     restart_wait_s = models.PositiveIntegerField(
@@ -72,14 +72,15 @@ class EngineHost(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Name in the certificate of a host that joined; empty: revoked, or a host of the settings.",
+        help_text="Id of the credential of a host that joined; empty: it was revoked, or the host is of the settings.",
     )
     authorities = models.CharField(
         max_length=80,
         blank=True,
         default="",
         db_default="",
-        help_text="Ids of the certificate authorities that the host trusts; the first one issued its certificate.",
+        help_text="Ids of the accepted certificate authorities, first the one that issued the host's "
+        "certificate; empty: none.",
     )
     joined_at = models.DateTimeField(null=True, blank=True)
     certificate_expires_at = models.DateTimeField(null=True, blank=True)
@@ -115,7 +116,9 @@ class HostAdapter(models.Model):
     )
     running = models.PositiveIntegerField(help_text="Number of running requests that use the adapter.")
     bytes = models.PositiveBigIntegerField()
-    rank = models.PositiveIntegerField(help_text="LoRA rank of the adapter; 0: the host has not read it yet.")
+    rank = models.PositiveIntegerField(
+        help_text="LoRA rank of the adapter; 0: not known, as the host has it on disk only."
+    )
     experts_resident = models.PositiveIntegerField(
         default=0, help_text="Number of units of the adapter's experts in the page pool."
     )
@@ -137,7 +140,9 @@ class ServiceGap(models.Model):
     host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="+")
     step = models.PositiveSmallIntegerField(help_text="Length of the step in minutes.")
     start = models.PositiveIntegerField(help_text="Start of the step in minutes since 1970.")
-    gap = models.FloatField(help_text="Largest gap in service of the step, in priced tokens per weight.")
+    gap = models.FloatField(
+        help_text="The step's gap in service that was nearest to its bound, in priced tokens per weight."
+    )
     bound = models.FloatField(help_text="Upper bound of the gap under the queue policy, in priced tokens per weight.")
     share = models.FloatField(help_text="The gap divided by its bound.")
     ahead = models.CharField(max_length=64, help_text="Id of the tenant with more service.")

@@ -42,26 +42,28 @@ class Placement(Claimable):
     error = models.JSONField(
         null=True,
         blank=True,
-        help_text="{code, message, fix} of the last failed attempt; null: none since it was last queued or tried.",
+        help_text="{code, message, fix} of the last failed attempt; null: none failed, or a new attempt has begun.",
     )
-    attempts = models.PositiveIntegerField(default=0, help_text="Number of attempts to stage it since it was queued.")
+    attempts = models.PositiveIntegerField(
+        default=0, help_text="Number of staging attempts since the placement was last queued."
+    )
     next_attempt_at = models.DateTimeField(
-        null=True, help_text="Time before which it is not staged again after a failure; null: at once."
+        null=True, help_text="Time before which staging is not tried again after a failure; null: no wait."
     )
     boot_id = models.CharField(
         max_length=64,
         blank=True,
-        help_text="Boot id of the engine on which it became ready; empty: it is not ready on any.",
+        help_text="Boot id of the engine on which the version last became ready; empty: none.",
     )
     failed_boot_id = models.CharField(
         max_length=64,
         blank=True,
         default="",
         db_default="",
-        help_text="Boot id of the engine on which staging failed; empty: it has not failed since it was ready.",
+        help_text="Boot id of the engine on which staging failed; empty: it has not failed since it last succeeded.",
     )
     failures = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="Number of failures in a row, each after all its attempts."
+        default=0, db_default=0, help_text="Number of stagings in a row that failed after their last attempt."
     )
     pinned = models.BooleanField(
         default=False, db_default=False, help_text="Whether the host reported that it keeps the adapter loaded."

@@ -70,7 +70,7 @@ class PinView(TenantView):
 
     @operation("unpin_adapter", responses={204: None}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str) -> Response:
-        """Let hosts evict it when others need the room."""
+        """Let hosts evict the adapter when others need the room."""
         pins.unpin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
         return Response(status=204)
 
@@ -117,7 +117,7 @@ class PrefixView(TenantView):
 
     @operation("unpin_prefix", responses={204: None})
     def delete(self, request: Request, tenant: str, prefix_name: str) -> Response:
-        """Let hosts evict it, and delete its text."""
+        """Let hosts evict a pinned prefix, and delete its text."""
         prefix = prefixes.get_prefix(self.principal.tenant, prefix_name)
         prefixes.unpin_prefix(acting=self.principal, prefix=prefix)
         return Response(status=204)

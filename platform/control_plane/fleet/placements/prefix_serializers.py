@@ -155,7 +155,7 @@ class PinnedAdapterSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     bytes = serializers.IntegerField(
         help_text="Bytes of device memory that the adapter takes on one host, the largest where hosts differ; "
-        "0: no host has a live version."
+        "0: no host has its live version."
     )
     pinned_at = serializers.DateTimeField()
 

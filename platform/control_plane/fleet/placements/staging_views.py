@@ -42,7 +42,7 @@ class StagingRowSerializer(serializers.Serializer[Any]):
     waits_for = serializers.ChoiceField(
         choices=WAITS_FOR,
         allow_null=True,
-        help_text="Why the staging makes no progress now; null: it progresses, or is ready.",
+        help_text="Why the staging makes no progress now; null: a worker stages it, or it is ready.",
     )
     bytes_done = serializers.IntegerField()
     bytes_total = serializers.IntegerField()
@@ -53,11 +53,11 @@ class StagingRowSerializer(serializers.Serializer[Any]):
         allow_null=True,
         help_text="Seconds until all bytes are transferred, at the current rate; null: no bytes are moving.",
     )
-    attempts = serializers.IntegerField(help_text="Number of attempts to stage it since it was queued.")
-    failures = serializers.IntegerField(help_text="Number of failures in a row, each after all its attempts.")
+    attempts = serializers.IntegerField(help_text="Number of staging attempts since the placement was last queued.")
+    failures = serializers.IntegerField(help_text="Number of stagings in a row that failed after their last attempt.")
     next_attempt_at = serializers.DateTimeField(allow_null=True)
     error = ProblemSerializer(
-        allow_null=True, help_text="Error of the last failed attempt; null: none since it was last queued or tried."
+        allow_null=True, help_text="Error of the last failed attempt; null: none failed, or a new attempt has begun."
     )
     updated_at = serializers.DateTimeField()
 

@@ -74,7 +74,8 @@ class BaseModelChangeSerializer(serializers.Serializer[Any]):
         min_value=0,
         max_value=LONGEST_SLEEP_S,
         required=False,
-        help_text=f"Without a request for so many seconds ({SHORTEST_SLEEP_S} or more) it needs no host; 0 = never.",
+        help_text=f"Seconds without a request after which the base model needs no host, {SHORTEST_SLEEP_S} or more; "
+        "0: it never sleeps.",
     )
 
     def validate_sleeps_after_s(self, value: int) -> int:

@@ -30,7 +30,8 @@ class Migration(migrations.Migration):
                     "text_digest",
                     models.CharField(
                         blank=True,
-                        help_text="Digest of the base model's tokeniser and chat template; empty: the engine reports none.",
+                        help_text="Digest of the base model's tokeniser and chat template; empty: not reported "
+                        "by its engine.",
                         max_length=71,
                     ),
                 ),
@@ -62,15 +63,16 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Seconds without a request after which the base model needs no host; 0: it never sleeps.",
+                        help_text="Seconds without a request after which the base model needs no host; 0: it "
+                        "never sleeps.",
                     ),
                 ),
                 (
                     "asked_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Time of the last request for a base model that may sleep, accurate to a few seconds; null: "
-                        "none.",
+                        help_text="Time of the last request for a base model that may sleep, accurate to a few "
+                        "seconds; null: none.",
                         null=True,
                     ),
                 ),

@@ -45,7 +45,7 @@ def _message_serializer(message: Any) -> type[serializers.Serializer[Any]]:
 
 
 class PoolSerializer(serializers.Serializer[Any]):
-    """Pages; ``free + kv + state + cached_prefix + adapter + reserved == total``."""
+    """Numbers of pages of a host's pool by use; ``free + kv + state + cached_prefix + adapter + reserved == total``."""
 
     def get_fields(self) -> dict[str, Any]:
         return fields_of(pb.PoolPages.DESCRIPTOR.fields)
@@ -145,7 +145,7 @@ class PageMapQuerySerializer(serializers.Serializer[Any]):
         max_value=600,
         required=False,
         default=0,
-        help_text="Age in seconds of the map to return; 0: the current map.",
+        help_text="Minimum age in seconds of the map to return; 0: the current map.",
     )
 
 
@@ -159,7 +159,7 @@ class PageOwnerSerializer(serializers.Serializer[Any]):
     )
     adapters = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Names of the versions whose content the pages have or were computed with.",
+        help_text="Names of the versions whose content the pages hold or were computed with.",
     )
     age_s = serializers.FloatField(
         allow_null=True,
@@ -209,7 +209,7 @@ class LoadTimeSerializer(serializers.Serializer[Any]):
 
 
 class ColdStartsSerializer(serializers.Serializer[Any]):
-    """Milliseconds; null while the host has not done such a load since it started."""
+    """Milliseconds that a request would wait for an adapter from each tier; null while the host has not measured it."""
 
     device = serializers.FloatField(allow_null=True)
     host = serializers.FloatField(allow_null=True)
@@ -242,7 +242,7 @@ class RestartSerializer(serializers.Serializer[Any]):
 
 
 class RestartStateSerializer(serializers.Serializer[Any]):
-    """A restart that operators asked for and that is not done."""
+    """A restart that an operator requested and that is not done."""
 
     phase = serializers.ChoiceField(
         choices=RESTART_PHASES,
@@ -286,7 +286,7 @@ class HostSerializer(_HostSerializer):
     share = ShareSerializer(
         allow_null=True,
         required=False,
-        help_text="The tenant's share of the engine's service; null: the tenant has no requests there.",
+        help_text="The tenant's share of the engine's service; null: the engine reports none for the tenant.",
     )
     adapters = ResidentAdapterSerializer(many=True)
 

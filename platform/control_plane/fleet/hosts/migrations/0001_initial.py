@@ -23,7 +23,8 @@ class Migration(migrations.Migration):
                     "boot_id",
                     models.CharField(
                         blank=True,
-                        help_text="Id of the engine's latest start, new at every start; empty: the host was never seen.",
+                        help_text="Id of the engine's latest start, new at every start; empty: the host was "
+                        "never seen.",
                         max_length=64,
                     ),
                 ),
@@ -65,7 +66,8 @@ class Migration(migrations.Migration):
                     "active",
                     models.BooleanField(
                         default=True,
-                        help_text="Whether the host is named in the settings or has joined; inactive hosts get no placements.",
+                        help_text="Whether the host is named in the settings or has joined; inactive hosts get "
+                        "no placements.",
                     ),
                 ),
                 (
@@ -93,7 +95,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Boot id of the engine that is to be restarted; empty: no restart was requested.",
+                        help_text="Boot id of the engine for which a restart was last requested; empty: none was.",
                         max_length=64,
                     ),
                 ),
@@ -112,7 +114,8 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Name in the certificate of a host that joined; empty: revoked, or a host of the settings.",
+                        help_text="Id of the credential of a host that joined; empty: it was revoked, or the "
+                        "host is of the settings.",
                         max_length=32,
                     ),
                 ),
@@ -122,8 +125,8 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Ids of the certificate authorities that the host trusts; the first one issued its "
-                        "certificate.",
+                        help_text="Ids of the accepted certificate authorities, first the one that issued the host's "
+                        "certificate; empty: none.",
                         max_length=80,
                     ),
                 ),
@@ -161,7 +164,8 @@ class Migration(migrations.Migration):
                 (
                     "tier",
                     models.CharField(
-                        help_text="The tier nearest to the device on which the host has the adapter: device, host or disk.",
+                        help_text="The tier nearest to the device on which the host has the adapter: device, "
+                        "host or disk.",
                         max_length=16,
                     ),
                 ),
@@ -169,7 +173,9 @@ class Migration(migrations.Migration):
                 ("bytes", models.PositiveBigIntegerField()),
                 (
                     "rank",
-                    models.PositiveIntegerField(help_text="LoRA rank of the adapter; 0: the host has not read it yet."),
+                    models.PositiveIntegerField(
+                        help_text="LoRA rank of the adapter; 0: not known, as the host has it on disk only."
+                    ),
                 ),
                 (
                     "experts_resident",
@@ -203,7 +209,10 @@ class Migration(migrations.Migration):
                 ("start", models.PositiveIntegerField(help_text="Start of the step in minutes since 1970.")),
                 (
                     "gap",
-                    models.FloatField(help_text="Largest gap in service of the step, in priced tokens per weight."),
+                    models.FloatField(
+                        help_text="The step's gap in service that was nearest to its bound, in priced tokens per "
+                        "weight."
+                    ),
                 ),
                 (
                     "bound",

@@ -37,23 +37,24 @@ class Migration(migrations.Migration):
                     "base_digest",
                     models.CharField(
                         blank=True,
-                        help_text="Digest of the base model whose prompts begin with the prefix; empty: it is for an adapter.",
+                        help_text="Digest of the base model whose prompts begin with the prefix; empty: it is "
+                        "for an adapter.",
                         max_length=71,
                     ),
                 ),
                 (
                     "prompt",
                     models.TextField(
-                        help_text="The prefix as JSON, in the form of `NewPrefixSerializer`: a prompt, or messages with their "
-                        "options."
+                        help_text="The prefix as JSON, in the form of `NewPrefixSerializer`: a prompt, or "
+                        "messages with their options."
                     ),
                 ),
                 ("cache_salt", models.CharField(blank=True, max_length=256)),
                 (
                     "tokens",
                     models.PositiveIntegerField(
-                        help_text="Number of tokens shared by all prompts that begin with the prefix, as last counted by a "
-                        "host."
+                        help_text="Number of tokens shared by all prompts that begin with the prefix, as last "
+                        "counted by a host."
                     ),
                 ),
                 ("pinned_at", models.DateTimeField()),
@@ -123,7 +124,8 @@ class Migration(migrations.Migration):
                     "pool_pages",
                     models.PositiveIntegerField(
                         default=0,
-                        help_text="Number of pages of the device's pool that the adapter takes once it is ready; 0: not known.",
+                        help_text="Number of pages of the device's pool that the adapter takes once it is ready; "
+                        "0: not known.",
                     ),
                 ),
                 (
@@ -140,7 +142,8 @@ class Migration(migrations.Migration):
                     "dtype_report",
                     models.JSONField(
                         blank=True,
-                        help_text="Comparison of dtypes on the host, in the form of `DtypeReportSerializer`; null: none yet.",
+                        help_text="Comparison of dtypes on the host, in the form of `DtypeReportSerializer`; "
+                        "null: none yet.",
                         null=True,
                     ),
                 ),
@@ -148,28 +151,29 @@ class Migration(migrations.Migration):
                     "error",
                     models.JSONField(
                         blank=True,
-                        help_text="{code, message, fix} of the last failed attempt; null: none since it was last queued or "
-                        "tried.",
+                        help_text="{code, message, fix} of the last failed attempt; null: none failed, or a new "
+                        "attempt has begun.",
                         null=True,
                     ),
                 ),
                 (
                     "attempts",
                     models.PositiveIntegerField(
-                        default=0, help_text="Number of attempts to stage it since it was queued."
+                        default=0, help_text="Number of staging attempts since the placement was last queued."
                     ),
                 ),
                 (
                     "next_attempt_at",
                     models.DateTimeField(
-                        help_text="Time before which it is not staged again after a failure; null: at once.", null=True
+                        help_text="Time before which staging is not tried again after a failure; null: no wait.",
+                        null=True,
                     ),
                 ),
                 (
                     "boot_id",
                     models.CharField(
                         blank=True,
-                        help_text="Boot id of the engine on which it became ready; empty: it is not ready on any.",
+                        help_text="Boot id of the engine on which the version last became ready; empty: none.",
                         max_length=64,
                     ),
                 ),
@@ -179,14 +183,17 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Boot id of the engine on which staging failed; empty: it has not failed since it was ready.",
+                        help_text="Boot id of the engine on which staging failed; empty: it has not failed since "
+                        "it last succeeded.",
                         max_length=64,
                     ),
                 ),
                 (
                     "failures",
                     models.PositiveIntegerField(
-                        db_default=0, default=0, help_text="Number of failures in a row, each after all its attempts."
+                        db_default=0,
+                        default=0,
+                        help_text="Number of stagings in a row that failed after their last attempt.",
                     ),
                 ),
                 (
