@@ -83,7 +83,9 @@ FRAGMENTS = frozenset(
     ]
 )
 # First words that help texts, which are often phrases, may have all the same.
-PHRASES = frozenset(["At", "For", "From", "How", "If", "Not", "One", "Only", "When", "Whether", "With", "Without"])
+PHRASES = frozenset(
+    ["At", "For", "From", "How", "If", "Not", "One", "Only", "When", "Whether", "Why", "With", "Without"]
+)
 # Words that do not describe a value. The field has a noun for each.
 WORDS = frozenset(
     ["asked", "found", "own", "told", "said", "given", "held", "turn", "turns", "look", "looks", "looked"]

@@ -2,7 +2,7 @@
 
 export type AcceptInvitationRequest = {
     name?: string;
-    /** @description For a new account. */
+    /** @description Password of a new account. */
     password?: string;
     token: string;
 };
@@ -36,7 +36,7 @@ export type AdapterDtypeRequest = {
 };
 /** @description Units of an adapter's experts on a host, each of one or a few adjacent experts of a layer. */
 export type AdapterExperts = {
-    /** @description In the page pool now; the others are read from host memory. */
+    /** @description Number of units in the page pool now; the others are read from host memory. */
     resident: number;
     total: number;
 };
@@ -48,11 +48,11 @@ export type AdapterManifest = {
     num_parameters: number;
     num_tensors: number;
     rank: number;
-    /** @description Target -> its ranks. */
+    /** @description Ranks by target. */
     ranks: {
         [key: string]: number[];
     };
-    /** @description Target -> its scales. */
+    /** @description Scales by target. */
     scales: {
         [key: string]: number[];
     };
@@ -89,51 +89,51 @@ export type AdapterSummary = {
 /** @enum {string} */
 export type AdapterTier = "device" | "host" | "disk";
 export type AdapterUsage = {
-    /** @description Null = the base model. */
+    /** @description Name of the adapter; null: the base model without an adapter. */
     adapter: string | null;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     prompt_tokens: number;
     requests: number;
 };
 export type AddedPasskey = {
     passkey: Passkey;
-    /** @description Shown this once. Empty unless this was the first second factor. */
+    /** @description Recovery codes, shown only once; empty unless this was the first second factor. */
     recovery_codes: string[];
 };
 /** @description The distance of a version's answers on a quantised base from those on the unquantised one, and the base's own. */
 export type Agreement = {
-    /** @description With the version. */
+    /** @description Figures with the version. */
     adapter: AgreementFigures | null;
-    /** @description Without the version; null until it is measured. */
+    /** @description Figures without the version; null until they are measured. */
     base: AgreementFigures | null;
-    /** @description Compared with the dequantised weights: the checkpoint of the base is quantised and has no others. */
+    /** @description Whether dequantised weights were compared: the base's checkpoint is quantised and has no others. */
     dequantised: boolean;
     elapsed_ms: number;
-    /** @description Of each layer: the norm of what quantisation changes in its matrices, by the norm of those. */
+    /** @description For each layer, the norm of what quantisation changes in its matrices, divided by their norm. */
     layer_changes: number[];
     outcome: AgreementOutcome;
-    /** @description In the order of the effect's prompts. */
+    /** @description Figures of each prompt, in the order of the effect's prompts. */
     prompts: PromptAgreement[];
-    /** @description Why it differs, or why it was not measured and what to do. */
+    /** @description Reason why it differs, or why it was not measured and what to do. */
     reason: string;
 };
 /** @description Served answers compared with those of the same model without its quantisation. */
 export type AgreementFigures = {
-    /** @description How many the unquantised model chooses too, behind the same text. */
+    /** @description Number of tokens that the unquantised model chooses too, behind the same text. */
     agreeing: number;
     /** Format: double */
     largest_distance: number;
     /**
      * Format: double
-     * @description Of log-probabilities, on the prompts.
+     * @description Mean distance of log-probabilities on the prompts, in nats.
      */
     mean_distance: number;
-    /** @description How many were generated. */
+    /** @description Number of tokens that were generated. */
     tokens: number;
 };
 /** @enum {string} */
@@ -144,12 +144,12 @@ export type Alias = {
     /** Format: date-time */
     canary_since: string | null;
     name: string;
-    /** @description Where a rollback leads. */
+    /** @description Version to which a rollback leads. */
     previous?: number | null;
     rolled_back: CanaryRollback | null;
     /**
      * Format: date-time
-     * @description Since when it points at this version, whatever canary it had.
+     * @description Time since which the alias names this version, whatever canary it had.
      */
     updated_at: string;
     version: number;
@@ -159,26 +159,26 @@ export type AliasTargetRequest = {
 };
 /** @description The origins of web pages that may call inference with this tenant's keys. */
 export type AllowedOrigins = {
-    /** @description Like https://app.example.org, without a path. None by default. */
+    /** @description Origins like https://app.example.org, without a path. None by default. */
     origins: string[];
 };
 /** @description The origins of web pages that may call inference with this tenant's keys. */
 export type AllowedOriginsRequest = {
-    /** @description Like https://app.example.org, without a path. None by default. */
+    /** @description Origins like https://app.example.org, without a path. None by default. */
     origins: string[];
 };
 /** @description An item of an evaluation set; answers are null where only probabilities were requested. */
 export type AnsweredItem = {
     base: string | null;
     expected: string;
-    /** @description Of the set, from 1. */
+    /** @description Line of the item in the evaluation set, from 1. */
     line: number;
     live: string | null;
-    /** @description Its end, if it is long. */
+    /** @description The prompt, or its end if it is long. */
     prompt: string;
     /**
      * Format: double
-     * @description Of the version.
+     * @description Score of the version's answer.
      */
     score: number;
     version: string | null;
@@ -200,7 +200,7 @@ export type ApiKey = {
     prefix: string;
     /**
      * Format: date-time
-     * @description Until when the secret before the last rotation is accepted.
+     * @description Time until which the secret before the last rotation is accepted.
      */
     previous_until: string | null;
     /** Format: date-time */
@@ -230,15 +230,15 @@ export type App = {
     last_used_at: string | null;
 };
 export type ApprovedBaseModelRequest = {
-    /** @description The base model that this host serves at the moment. */
+    /** @description Name of the host whose current base model is to be served. */
     host: string;
-    /** @description What callers put into `model`; else the engine's name for it, or that by which it was served. */
+    /** @description Name that callers put into `model`; empty: its name when it was served before, or else the engine's name for it. */
     name?: string;
 };
 export type AppSetup = {
     /** @description Rows of the QR code: 1 is a dark module. */
     qr: string[];
-    /** @description In base32, to type into an app that cannot scan. */
+    /** @description Secret in base32, to type into an app that cannot scan. */
     secret: string;
     /** @description The otpauth:// URI that the QR code holds. */
     uri: string;
@@ -264,7 +264,7 @@ export type AtLimitEnum = "warn" | "refuse";
 export type Attainment = {
     /**
      * Format: double
-     * @description met / measured.
+     * @description Share of measured requests that met the objective; null: no objective, or none measured.
      */
     attainment: number | null;
     budget: ErrorBudget | null;
@@ -280,7 +280,7 @@ export type AttainmentDay = {
     attainment: number | null;
     /**
      * Format: date
-     * @description UTC.
+     * @description Day (UTC) that the figures cover.
      */
     date: string;
     measured: number;
@@ -291,7 +291,7 @@ export type AuditActor = {
     label: string;
 };
 export type AuditEvent = {
-    /** @description "noun.verb". */
+    /** @description Action as "noun.verb", e.g. "version.promote". */
     action: string;
     actor: AuditActor;
     /** Format: date-time */
@@ -306,7 +306,7 @@ export type AuditEvent = {
 };
 export type AuditPage = {
     events: AuditEvent[];
-    /** @description Pass it as `before` for older rows. */
+    /** @description Value of `before` for the next, older page. */
     next: number | null;
 };
 export type AuditTarget = {
@@ -316,26 +316,26 @@ export type AuditTarget = {
 };
 /** @description A base model that the installation serves. */
 export type BaseModel = {
-    /** @description Digests of base models whose adapters it serves too. */
+    /** @description Digests of other base models whose adapters this base model serves too. */
     adapters_of: string[];
     /** Format: date-time */
     decided_at: string;
     decided_by: string;
     digest: string;
     name: string;
-    /** @description Without a request for so long it needs no host; 0 = never. */
+    /** @description Seconds without a request after which the base model needs no host; 0: it never sleeps. */
     sleeps_after_s: number;
 };
 /** @enum {string} */
 export type BaseModelState = "served" | "waiting" | "withdrawn";
 export type BaseModelUsage = {
-    /** @description By its name now; null of requests of before it was written down. */
+    /** @description Current name of the base model; null: requests without a recorded base model. */
     base_model: string | null;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     prompt_tokens: number;
     requests: number;
@@ -368,12 +368,12 @@ export type BatchEndpoint = "/v1/chat/completions" | "/v1/completions" | "/v1/em
 export type BatchState = "validating" | "in_progress" | "finalizing" | "completed" | "failed" | "expired" | "cancelling" | "cancelled";
 /** @description The credentials for a bucket. The keys are never shown. */
 export type BucketCredentials = {
-    /** @description Its name. What was kept for it before is replaced. */
+    /** @description Name of the bucket. Credentials stored for it before are replaced. */
     bucket: string;
     /** Format: date-time */
     readonly created_at: string;
     /**
-     * @description Empty for Amazon S3.
+     * @description Address of the server; empty for Amazon S3.
      * @default
      */
     endpoint: string;
@@ -383,37 +383,37 @@ export type BucketCredentials = {
 /** @description The credentials for a bucket. The keys are never shown. */
 export type BucketCredentialsRequest = {
     access_key_id: string;
-    /** @description Its name. What was kept for it before is replaced. */
+    /** @description Name of the bucket. Credentials stored for it before are replaced. */
     bucket: string;
-    /** @description Empty for Amazon S3. */
+    /** @description Address of the server; empty for Amazon S3. */
     endpoint?: string;
     /** @description By default us-east-1. */
     region?: string;
     secret_access_key: string;
-    /** @description Of temporary credentials, which end by themselves; empty for others. */
+    /** @description Session token of temporary credentials; empty for permanent ones. */
     session_token?: string;
 };
 export type BudgetReport = {
-    /** @description Null: there are no prices, so no budget can be set. */
+    /** @description ISO 4217 code of the currency; null: there are no prices, so no budget can be set. */
     currency: string | null;
-    /** @description By the operator. */
+    /** @description Budgets that the operator set for the tenant. */
     granted: BudgetStates;
-    /** @description Of the keys that have one, the 50 with the least left. */
+    /** @description Unrevoked API keys with a budget: the 50 with the smallest share of it left. */
     keys: KeyBudgets[];
-    /** @description Keys that have one. */
+    /** @description Number of unrevoked API keys with a budget. */
     keys_total: number;
-    /** @description By the tenant itself; all hold. */
+    /** @description Budgets that the tenant set for itself; the operator's budgets apply as well. */
     own: BudgetStates;
 };
 export type BudgetRequest = {
-    /** @description Per cent of the amount at which webhooks and the console tell. */
+    /** @description Percentages of the amount at which webhooks and the console send an alert. */
     alerts?: number[];
     /**
      * Format: int64
-     * @description Millionths of the currency of the price list.
+     * @description Amount of the budget, in millionths of the price list's currency.
      */
     amount_micros: number;
-    /** @description refuse: 402 `budget_exceeded`; warn: only tell. */
+    /** @description Action when the amount is spent; refuse: 402 `budget_exceeded`; warn: only send alerts. */
     at_limit?: AtLimitEnum;
 };
 /** @description The budgets of a day and a month. One that is left out or null is lifted. */
@@ -422,21 +422,21 @@ export type BudgetsRequest = {
     month?: BudgetRequest | null;
 };
 export type BudgetState = {
-    /** @description Per cent of the amount at which webhooks and the console tell. */
+    /** @description Percentages of the amount at which webhooks and the console send an alert. */
     alerts?: number[];
     /**
      * Format: int64
-     * @description Millionths of the currency of the price list.
+     * @description Amount of the budget, in millionths of the price list's currency.
      */
     amount_micros: number;
     /**
-     * @description refuse: 402 `budget_exceeded`; warn: only tell.
+     * @description Action when the amount is spent; refuse: 402 `budget_exceeded`; warn: only send alerts.
      * @default refuse
      */
     at_limit: AtLimitEnum;
-    /** @description The highest threshold that is passed, in per cent. */
+    /** @description Highest alert threshold that is reached, in per cent of the amount; null: none. */
     reached: number | null;
-    /** @description By the ledger; what runs is not in it. */
+    /** @description Amount spent in the period, in millionths of the currency, without running requests. */
     spent_micros: number;
 };
 export type BudgetStates = {
@@ -448,10 +448,10 @@ export type BurnRate = {
     missed: number | null;
     /**
      * Format: double
-     * @description Misses / those that the target allows: 1 uses the budget up exactly.
+     * @description Missed requests / those that the target allows: 1 uses up the budget exactly; null: unknown.
      */
     rate: number | null;
-    /** @description 1h, 6h, 1d, 7d before now. */
+    /** @description Length of the window before now: 1h, 6h, 1d or 7d. */
     window: string;
 };
 /** @enum {string} */
@@ -459,7 +459,7 @@ export type Cadence = "week" | "month";
 /** @description The figures of a canary and of the alias's regular version; null without a canary. */
 export type CanaryComparison = {
     canary: VersionStats | null;
-    /** @description Requests of each version below which nothing is judged. */
+    /** @description Number of requests of each version that a comparison needs. */
     least_requests: number;
     own: VersionStats | null;
 };
@@ -472,7 +472,7 @@ export type CanaryRollback = {
     version: number;
 };
 export type CanaryTargetRequest = {
-    /** @description Of the alias's requests. */
+    /** @description Share of the alias's requests, in per cent. */
     percent: number;
     version: number;
 };
@@ -488,14 +488,14 @@ export type ChatTemplate = {
     special_tokens: {
         [key: string]: string;
     };
-    /** @description For requests with tools, if that is another. */
+    /** @description Template for requests with tools, if it is another one. */
     tool_source: string;
 };
 export type CodeRequest = {
     /** @description A code of the authenticator app. */
     code: string;
 };
-/** @description Milliseconds; null while the host has not done such a load since it started. */
+/** @description Milliseconds that a request would wait for an adapter from each tier; null while the host has not measured it. */
 export type ColdStarts = {
     /** Format: double */
     device: number | null;
@@ -521,7 +521,7 @@ export type CreatedApiKey = {
     prefix: string;
     /**
      * Format: date-time
-     * @description Until when the secret before the last rotation is accepted.
+     * @description Time until which the secret before the last rotation is accepted.
      */
     previous_until: string | null;
     /** Format: date-time */
@@ -529,7 +529,7 @@ export type CreatedApiKey = {
     /** Format: date-time */
     rotated_at: string | null;
     scopes: KeyScope[];
-    /** @description The whole key. It is shown this once and kept nowhere. */
+    /** @description The whole key, which is shown only once and not stored. */
     secret: string;
 };
 export type CreatedInvitation = {
@@ -542,9 +542,9 @@ export type CreatedInvitation = {
     /** Format: uuid */
     id: string;
     invited_by?: string | null;
-    /** @description For the invited person alone. It is shown this once. */
+    /** @description Link for the invited person alone, shown only once. */
     link: string;
-    /** @description Whether the link is mailed to them. Without a mail server it is not: pass it on yourself. */
+    /** @description Whether the link is mailed to the person; without a mail server, pass it on yourself. */
     mailed: boolean;
     role: Role;
 };
@@ -554,16 +554,16 @@ export type CreatedJoinToken = {
     created_by: string;
     /** Format: date-time */
     expires_at: string;
-    /** @description Empty: any new name. */
+    /** @description Name under which the host joins; empty: the machine chooses a new name. */
     host: string;
     /** Format: uuid */
     id: string;
-    /** @description What to give to `--join`. */
+    /** @description URL to pass to the engine's option `--join`. */
     join_url: string;
     readonly state: string;
-    /** @description Shown this once. */
+    /** @description The token's secret text, which only this response contains. */
     token: string;
-    /** @description The host that joined with it. */
+    /** @description Name of the host that joined with the token; null: none. */
     used_by?: string | null;
 };
 export type CreatedTenant = {
@@ -571,9 +571,9 @@ export type CreatedTenant = {
     created_at: string;
     /** Format: date-time */
     deleted_at: string | null;
-    /** @description The owner's invitation. It is shown this once. */
+    /** @description Invitation link of the owner, shown only once. */
     link: string;
-    /** @description Whether it is mailed to them, which needs a mail server. */
+    /** @description Whether the link is mailed to the owner, which needs a mail server. */
     mailed: boolean;
     name: string;
     slug: string;
@@ -587,14 +587,14 @@ export type CreatedTenant = {
 export type DayUsage = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
     /**
      * Format: date
-     * @description UTC.
+     * @description Day (UTC) that the figures cover.
      */
     date: string;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     prompt_tokens: number;
     requests: number;
@@ -628,20 +628,20 @@ export type DeliveryAttempt = {
 export type DeliveryState = "pending" | "delivered" | "failed";
 /** @description A session of the calling person. Its key is never sent. */
 export type Device = {
-    /** @description Where it was last used from; empty for one from before this was kept. */
+    /** @description Network address from which the session was last used; empty if it is not recorded. */
     address: string;
     /** Format: date-time */
     created_at: string;
-    /** @description The one that asks. */
+    /** @description Whether this session sent the request. */
     current: boolean;
     /** Format: uuid */
     id: string;
     /**
      * Format: date-time
-     * @description To five minutes.
+     * @description Time of the last use, accurate to five minutes.
      */
     last_seen_at: string;
-    /** @description As the browser says it. */
+    /** @description User-Agent header of the browser. */
     user_agent: string;
 };
 /** @description A host's comparison of a version in FP8 with itself in the dtype of the host's model. */
@@ -660,7 +660,7 @@ export type DtypeReport = {
     least_agreeing: number;
     /**
      * Format: double
-     * @description Of log-probabilities, in nats.
+     * @description Mean distance of log-probabilities, in nats.
      */
     mean_distance: number;
     /**
@@ -669,36 +669,36 @@ export type DtypeReport = {
      */
     most_distance: number;
     outcome: AgreementOutcome;
-    /** @description Why it is not served in FP8 with `auto`, or was not measured. */
+    /** @description Reason why it is not served in FP8 with `auto`, or was not measured. */
     reason: string;
     /** @description Number of tokens of prompts and answers that were compared. */
     tokens: number;
 };
 export type EndPricesRequest = {
-    /** @description Of the base model whose own prices end. */
+    /** @description Digest of the base model whose own prices end. */
     base_model_digest: string;
     /**
      * Format: date
-     * @description From midnight UTC on the installation's list counts for it.
+     * @description First day on which the installation's list applies to the base model, from midnight UTC.
      */
     effective_on: string;
 };
 export type ErrorBudget = {
     /**
      * Format: double
-     * @description Requests that may miss the objective.
+     * @description Number of requests that may miss the objective.
      */
     allowed: number;
     /**
      * Format: double
-     * @description Share of the budget; below 0 it is overdrawn.
+     * @description Share of the error budget that is left; below 0: overdrawn; null: nothing was measured.
      */
     left: number | null;
     missed: number;
 };
 export type Evaluation = {
     adapter: string;
-    /** @description That runs them; null before it began. */
+    /** @description Batch that runs the requests; null before it began. */
     readonly batch: string | null;
     /** Format: date-time */
     created_at: string;
@@ -706,9 +706,9 @@ export type Evaluation = {
     ended_at: string | null;
     /** Format: uuid */
     id: string;
-    /** @description Whose requests they are. */
+    /** @description API key with which the requests are counted. */
     key: string;
-    /** @description Why it waits or failed. */
+    /** @description Reason why the evaluation waits or failed. */
     problem: Problem | null;
     score: Score | null;
     set: string;
@@ -724,7 +724,7 @@ export type EvaluationSet = {
     /** Format: date-time */
     created_at: string;
     items: number;
-    /** @description Of an answer. */
+    /** @description Maximum number of tokens of an answer. */
     max_tokens: number;
     /** @description exact: the answer is the expected text, white space around either ignored; contains: the answer contains it; logprob: the mean natural log-probability of its tokens after the prompt. A score is the mean over all items. */
     metric: EvaluationMetric;
@@ -747,11 +747,11 @@ export type Export = {
     /** Format: date */
     last: string;
     lines: number;
-    /** @description Where the single requests of archived months are; else empty. */
+    /** @description Where to read single requests of archived months; empty: none of the export are archived. */
     readonly note: string;
     /** Format: date-time */
     ready_at: string | null;
-    /** @description Made by a schedule. */
+    /** @description True: the export was made by a schedule. */
     scheduled: boolean;
     state: ExportState;
 };
@@ -767,7 +767,7 @@ export type ExportSchedule = {
 /** @enum {string} */
 export type ExportState = "queued" | "running" | "ready" | "failed";
 export type Fairness = {
-    /** @description Those on which two tenants waited in this time. */
+    /** @description Hosts on which two tenants waited in the window, or wait now. */
     hosts: HostFairness[];
     /** Format: date-time */
     since: string;
@@ -781,7 +781,7 @@ export type FilePurpose = "batch" | "batch_output";
 export type FirstSteps = {
     called: boolean;
     invited: boolean;
-    /** @description The tenant or a key has a limit or a budget. */
+    /** @description Whether the tenant or a key has a limit or a budget. */
     limited: boolean;
     uploaded: boolean;
 };
@@ -794,7 +794,7 @@ export type Grain = "day" | "hour";
 /** @description An engine host by its last heartbeat: its load as a whole, and the tenant's own adapters on it. */
 export type Host = {
     adapters: ResidentAdapter[];
-    /** @description `adapters` shows at most 256, the busiest first. */
+    /** @description Number of the adapters on the host; `adapters` has at most 256 of them, the busiest first. */
     adapters_total: number;
     boot_id: string;
     device: string;
@@ -804,16 +804,16 @@ export type Host = {
     load_times?: LoadTime[];
     model: string;
     name: string;
-    /** @description One page over all layers. */
+    /** @description Bytes of one page over all layers. */
     page_bytes: number;
     pool: Pool;
-    /** @description Why it gets neither adapters nor requests; null if it does. */
+    /** @description Why the host gets neither adapters nor requests; null: it is not in quarantine. */
     quarantine: Quarantine | null;
     restart?: RestartState | null;
     running: number;
-    /** @description What operators want of it. Cordoned and drained hosts get nothing new. */
+    /** @description Service that operators want of the host; cordoned and drained hosts get no new adapters or requests. */
     service: HostService;
-    /** @description The tenant's own; null while it has nothing there. */
+    /** @description The tenant's share of the engine's service; null: the engine reports none for the tenant. */
     share?: Share | null;
     state: HostState;
     /** Format: double */
@@ -829,31 +829,31 @@ export type HostFairness = {
 export type HostPages = {
     /**
      * Format: double
-     * @description Seconds since 1970.
+     * @description Time of the map in seconds since 1970.
      */
     at: number;
     boot_id: string;
-    /** @description From when there are others, for ten minutes: seconds since 1970. */
+    /** @description Times of the maps cached in the last ten minutes, in seconds since 1970, the oldest first. */
     kept: number[];
     owners: PageOwner[];
     page_bytes: number;
-    /** @description In turn: an index into `owners`, and how many pages in a row are its. */
+    /** @description Pairs of integers in one list: an index into `owners`, then the number of adjacent pages of that owner. */
     runs: number[];
     total: number;
 };
 export type HostPin = {
     bytes: number;
     host: string;
-    /** @description Whether the host keeps it loaded now. */
+    /** @description Whether the host keeps the live version loaded now. */
     pinned: boolean;
 };
 export type HostPrefix = {
-    /** @description Of its device memory. */
+    /** @description Bytes of the host's device memory that the prefix takes. */
     bytes: number;
-    /** @description With `failed`. */
+    /** @description Why the prefix could not be computed; null unless the state is `failed`. */
     error: Problem | null;
     host: string;
-    /** @description `computing`: or waiting for requests to leave it time and room. `no_room`, `over_quota`: older pins take all that a host, or the tenant, may. `off`: the host keeps no prefixes. `waiting`: it was not told yet. */
+    /** @description `computing`: it is being computed, or waits until requests leave time and room. `no_room`: older pins fill the host's share for pins. `over_quota`: older pins fill the tenant's quota. `off`: the host keeps no prefixes. `waiting`: the host has not reported it yet. */
     state: HostPrefixStateEnum;
 };
 /** @enum {string} */
@@ -866,22 +866,22 @@ export type HostState = "unknown" | "online" | "draining" | "offline";
 export type HubFollow = {
     /** Format: date-time */
     readonly checked_at: string | null;
-    /** @description That was imported last; empty before the first look. */
+    /** @description Commit that was imported last; empty before the first check. */
     readonly commit: string;
     /** Format: date-time */
     readonly created_at: string;
     /** Format: uuid */
     readonly id: string;
-    /** @description The adapter. */
+    /** @description Name of the adapter. */
     name: string;
-    /** @description Why the last look failed. */
+    /** @description Reason why the last check of the branch failed. */
     readonly problem: Problem | null;
     /** @description hub:org/name@branch or hub:org/name/folder@branch */
     source: string;
 };
 /** @description A branch: whenever it moves, the adapter gets a new version. */
 export type HubFollowRequest = {
-    /** @description The adapter. */
+    /** @description Name of the adapter. */
     name: string;
     /** @description hub:org/name@branch or hub:org/name/folder@branch */
     source: string;
@@ -900,15 +900,15 @@ export type HubModel = {
 /** @description The permission for requests to name repositories of the Hub as their model. */
 export type HubModels = {
     enabled: boolean;
-    /** @description The latest. */
+    /** @description Models that were imported last. */
     readonly models: HubModel[];
-    /** @description Only of these; empty = of all. */
+    /** @description Organisations that are allowed; empty = all. */
     organizations?: string[];
 };
 /** @description The permission for requests to name repositories of the Hub as their model. */
 export type HubModelsRequest = {
     enabled: boolean;
-    /** @description Only of these; empty = of all. */
+    /** @description Organisations that are allowed; empty = all. */
     organizations?: string[];
 };
 export type HubToken = {
@@ -945,7 +945,7 @@ export type InvitationDetails = {
     email: string;
     /** Format: date-time */
     expires_at: string;
-    /** @description Whether to sign in first, instead of choosing a password. */
+    /** @description Whether the person has an account and signs in, instead of choosing a password. */
     has_account: boolean;
     invited_by?: string | null;
     role: Role;
@@ -956,9 +956,9 @@ export type InvitationTokenRequest = {
     token: string;
 };
 export type Joined = {
-    /** @description PEM: who certifies the control plane. */
+    /** @description Certificate of the authority that certifies the control plane, in PEM. */
     authority: string;
-    /** @description PEM. */
+    /** @description Certificate of the host, in PEM. */
     certificate: string;
     /** Format: date-time */
     expires_at: string;
@@ -974,13 +974,13 @@ export type JoinedHost = {
     revoked_at: string | null;
 };
 export type JoinRequest = {
-    /** @description Where the control plane reaches the engine: host:port. */
+    /** @description Address at which the control plane reaches the engine: host:port. */
     address: string;
-    /** @description PKCS #10, PEM, of a key of P-256. */
+    /** @description Certificate request of a P-256 key: PKCS #10 in PEM. */
     certificate_request: string;
     name: string;
     token: string;
-    /** @description The version of the protocol between the control plane and engines that the engine speaks. By default 0. */
+    /** @description Version of the protocol between control plane and engines that the engine supports. By default 0. */
     wire_version?: number;
 };
 export type JoinToken = {
@@ -989,12 +989,12 @@ export type JoinToken = {
     created_by: string;
     /** Format: date-time */
     expires_at: string;
-    /** @description Empty: any new name. */
+    /** @description Name under which the host joins; empty: the machine chooses a new name. */
     host: string;
     /** Format: uuid */
     id: string;
     readonly state: string;
-    /** @description The host that joined with it. */
+    /** @description Name of the host that joined with the token; null: none. */
     used_by?: string | null;
 };
 export type KeyBudgets = {
@@ -1009,32 +1009,32 @@ export type KeyBudgets = {
 export type KeyLimits = {
     /**
      * Format: int64
-     * @description Choices that run at once, n for each prompt of a request. Null = no limit.
+     * @description Maximum number of choices that run at once: n for each prompt of a request. Null = no limit.
      */
     concurrency?: number | null;
     /**
      * Format: int64
-     * @description Of one request, for each choice. Null = no limit.
+     * @description Maximum number of output tokens for each choice of a request. Null = no limit.
      */
     max_output_tokens?: number | null;
     /**
      * Format: int64
-     * @description Within any 60 seconds. Null = no limit.
+     * @description Maximum number of requests within any 60 seconds. Null = no limit.
      */
     requests_per_minute?: number | null;
     /**
      * Format: int64
-     * @description By UTC day. Null = no limit.
+     * @description Maximum number of prompt and output tokens in a UTC day. Null = no limit.
      */
     tokens_per_day?: number | null;
     /**
      * Format: int64
-     * @description Prompt and output, within any 60 seconds. Null = no limit.
+     * @description Maximum number of prompt and output tokens within any 60 seconds. Null = no limit.
      */
     tokens_per_minute?: number | null;
     /**
      * Format: int64
-     * @description By UTC month. Null = no limit.
+     * @description Maximum number of prompt and output tokens in a UTC month. Null = no limit.
      */
     tokens_per_month?: number | null;
 };
@@ -1042,32 +1042,32 @@ export type KeyLimits = {
 export type KeyLimitsRequest = {
     /**
      * Format: int64
-     * @description Choices that run at once, n for each prompt of a request. Null = no limit.
+     * @description Maximum number of choices that run at once: n for each prompt of a request. Null = no limit.
      */
     concurrency?: number | null;
     /**
      * Format: int64
-     * @description Of one request, for each choice. Null = no limit.
+     * @description Maximum number of output tokens for each choice of a request. Null = no limit.
      */
     max_output_tokens?: number | null;
     /**
      * Format: int64
-     * @description Within any 60 seconds. Null = no limit.
+     * @description Maximum number of requests within any 60 seconds. Null = no limit.
      */
     requests_per_minute?: number | null;
     /**
      * Format: int64
-     * @description By UTC day. Null = no limit.
+     * @description Maximum number of prompt and output tokens in a UTC day. Null = no limit.
      */
     tokens_per_day?: number | null;
     /**
      * Format: int64
-     * @description Prompt and output, within any 60 seconds. Null = no limit.
+     * @description Maximum number of prompt and output tokens within any 60 seconds. Null = no limit.
      */
     tokens_per_minute?: number | null;
     /**
      * Format: int64
-     * @description By UTC month. Null = no limit.
+     * @description Maximum number of prompt and output tokens in a UTC month. Null = no limit.
      */
     tokens_per_month?: number | null;
 };
@@ -1076,7 +1076,7 @@ export type KeyLimitUsage = {
     concurrency: number | null;
     requests_per_minute: number | null;
     tokens_per_day: number;
-    /** @description Running requests count with all they may use. */
+    /** @description Tokens in the last 60 seconds; running requests count with all they may use; null: not counted. */
     tokens_per_minute: number | null;
     tokens_per_month: number;
 };
@@ -1085,11 +1085,11 @@ export type KeyScope = "adapters.write" | "infer" | "view";
 export type KeyUsage = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
-    /** @description Null = members in the console. */
+    /** @description Name of the API key; null: members in the console. */
     key: string | null;
     prefix: string | null;
     prompt_tokens: number;
@@ -1107,7 +1107,7 @@ export type KeyUsageAgainstLimits = {
 export type LastEnd = {
     /**
      * Format: date-time
-     * @description Null where nobody knows.
+     * @description Time at which the engine ended; null: not known.
      */
     at: string | null;
     reason: string;
@@ -1117,25 +1117,25 @@ export type Latency = {
     inter_token: Percentiles;
 };
 export type LatencyObjectives = {
-    /** @description Time to the first token. Null = no objective. */
+    /** @description Objective for the time to the first token, in milliseconds; null: none. */
     first_token_ms?: number | null;
-    /** @description Time between tokens, the mean of a request. Null = no objective. */
+    /** @description Objective for the mean time between the tokens of a request, in milliseconds; null: none. */
     inter_token_ms?: number | null;
     /**
      * Format: double
-     * @description Share of requests that should meet each.
+     * @description Share of requests that should meet each objective.
      * @default 0.99
      */
     target: number;
 };
 export type LatencyObjectivesRequest = {
-    /** @description Time to the first token. Null = no objective. */
+    /** @description Objective for the time to the first token, in milliseconds; null: none. */
     first_token_ms?: number | null;
-    /** @description Time between tokens, the mean of a request. Null = no objective. */
+    /** @description Objective for the mean time between the tokens of a request, in milliseconds; null: none. */
     inter_token_ms?: number | null;
     /**
      * Format: double
-     * @description Share of requests that should meet each. By default 0.99.
+     * @description Share of requests that should meet each objective. By default 0.99.
      */
     target?: number;
 };
@@ -1148,25 +1148,25 @@ export type LineError = {
 };
 /** @description A base model that is served, was, or could be. */
 export type ListedBaseModel = {
-    /** @description Of all tenants, with versions in use. */
+    /** @description Number of adapters of all tenants that have versions in use for the base model. */
     adapters: number;
     /** Format: date-time */
     decided_at: string | null;
     decided_by: string | null;
     digest: string;
-    /** @description Active hosts that have it. */
+    /** @description Names of the active hosts that have the base model. */
     hosts: string[];
-    /** @description Those that take its requests now. */
+    /** @description Number of hosts that take requests for the base model now. */
     hosts_online: number;
-    /** @description Tokens; the least of its hosts. */
+    /** @description Tokens of prompt and output together, the lowest limit of its hosts; null: the base model is not served. */
     max_context: number | null;
-    /** @description What callers put into `model`. */
+    /** @description Name that callers put into `model`. */
     name: string;
-    /** @description Without a request for so long it needs no host; 0 = never. */
+    /** @description Seconds without a request after which the base model needs no host; 0: it never sleeps. */
     sleeps_after_s: number;
-    /** @description `waiting`: hosts serve it, and no operator has approved it. */
+    /** @description Whether the base model is served; `waiting`: hosts have it, and no operator has approved it. */
     state: BaseModelState;
-    /** @description Whether it is to have a host now. */
+    /** @description Whether the base model needs a host now. */
     wanted: boolean;
     /** Format: date-time */
     withdrawn_at: string | null;
@@ -1183,9 +1183,9 @@ export type LoadTime = {
     bytes_per_second: number | null;
     /** Format: double */
     fixed_ms: number;
-    /** @description Since the engine started; 0 = not known. */
+    /** @description Number of such loads since the engine started; 0: the times are not known. */
     loads: number;
-    /** @description `to_device` from host memory, `from_disk` to host memory, `download` from the artifact store. */
+    /** @description Kind of load: `to_device` from host memory, `from_disk` to host memory, `download` from the artifact store. */
     step: LoadStep;
 };
 export type LoginRequest = {
@@ -1220,7 +1220,7 @@ export type Model = {
     adapter: string | null;
     /** @description Further ids of the same adapter. */
     aliases: string[];
-    /** @description On which it runs; itself for a base model. */
+    /** @description Base model on which the model runs; a base model names itself. */
     base_model?: string | null;
     /** Format: date-time */
     created_at: string;
@@ -1239,9 +1239,9 @@ export type NewApiKeyRequest = {
     scopes?: string[];
 };
 export type NewBaseModelRequest = {
-    /** @description The base model that this host serves at the moment. */
+    /** @description Name of the host whose current base model is to be served. */
     host: string;
-    /** @description Adapters of the base model so far are right for this one: the same, saved anew. By default false. */
+    /** @description Whether adapters of the replaced base models are kept, because the new one is the same model, saved anew. By default false. */
     keep_adapters?: boolean;
 };
 /** @description The multipart form of a new batch. */
@@ -1263,13 +1263,13 @@ export type NewEvaluationRequest = {
     adapter?: string;
     /**
      * Format: uuid
-     * @description The API key whose requests they are; for a key: always itself.
+     * @description Id of the API key with which the requests are counted; an API key can name only itself.
      */
     key?: string;
     set: string;
     /**
      * Format: uuid
-     * @description Instead of adapter and version.
+     * @description Id of an upload to evaluate, instead of adapter and version.
      */
     upload?: string;
     version?: number;
@@ -1281,7 +1281,7 @@ export type NewEvaluationSetRequest = {
      * @description JSON lines of {"prompt" or "messages", "expected"}: all prompts, or all messages.
      */
     file: string;
-    /** @description Of an answer; none for logprob. By default 64. */
+    /** @description Maximum number of tokens of an answer; none for logprob. By default 64. */
     max_tokens?: number;
     /** @description exact: the answer is the expected text, white space around either ignored; contains: the answer contains it; logprob: the mean natural log-probability of its tokens after the prompt. A score is the mean over all items. */
     metric: EvaluationMetric;
@@ -1305,7 +1305,7 @@ export type NewImportRequest = {
     /** @description Name or digest of the base model that it was trained for. Needed only where several are served, the adapter is new, and its configuration names none of them. */
     base_model?: string;
     description?: string;
-    /** @description The adapter; made if there is none. */
+    /** @description Name of the adapter, which is created if there is none. */
     name: string;
     /** @description hub:org/name or hub:org/name/folder@revision, s3://bucket/folder with credentials that the tenant keeps for the bucket, or the https address of a .zip, .tar or .tar.gz. */
     source: string;
@@ -1316,7 +1316,7 @@ export type NewInvitationRequest = {
     role: Role;
 };
 export type NewJoinTokenRequest = {
-    /** @description Seconds for which it can be used. By default 3600. */
+    /** @description Seconds for which the token can be used. By default 3600. */
     expires_s?: number;
     /** @description Name under which the machine joins; it replaces an existing host of that name. Without it the machine chooses a name, which must be new. */
     host?: string;
@@ -1330,55 +1330,55 @@ export type NewPasskeyRequest = {
 };
 /** @description A `prompt`, for completions, or `messages`, for chats, with which the requests begin that are to share it. */
 export type NewPrefixRequest = {
-    /** @description Of the requests, if they have one. */
+    /** @description Cache salt of the requests that are to share the prefix; empty: they have none. */
     cache_salt?: string;
-    /** @description Of the requests, as in a chat. */
+    /** @description Variables of the chat template in the requests that are to share the prefix. */
     chat_template_kwargs?: {
         [key: string]: unknown;
     };
     messages?: PrefixMessageRequest[];
-    /** @description An adapter's name, and so what is live, or a base model. */
+    /** @description Name of an adapter, whose live version is used, or of a base model. */
     model: string;
     name: string;
     prompt?: string;
-    /** @description Of the requests. */
+    /** @description Reasoning effort of the requests that are to share the prefix. */
     reasoning_effort?: ReasoningEffortEnum;
-    /** @description Of the requests, as in a chat. */
+    /** @description Tools of the requests that are to share the prefix, as in a chat. */
     tools?: {
         [key: string]: unknown;
     }[];
 };
 export type NewPricesRequest = {
-    /** @description Of the base model that is to have this list of its own; null = the installation's list. */
+    /** @description Digest of the base model that gets its own list; null: the installation's list. */
     base_model_digest?: string | null;
     batch_cached_input_per_million?: number | null;
-    /** @description Of batches; null = as of other requests. */
+    /** @description Millionths of the currency for a million prompt tokens in batches; null: as outside batches. */
     batch_input_per_million?: number | null;
     batch_output_per_million?: number | null;
-    /** @description Of those that were found in the prefix cache. */
+    /** @description Price of a million prompt tokens from the prefix cache, in millionths of the currency. */
     cached_input_per_million: number;
-    /** @description ISO 4217, like USD. */
+    /** @description ISO 4217 code of the currency, such as USD. */
     currency: string;
     /**
      * Format: date
-     * @description From midnight UTC on.
+     * @description First day of the prices, from midnight UTC.
      */
     effective_on: string;
-    /** @description Millionths of the currency for a million prompt tokens. */
+    /** @description Price of a million prompt tokens, in millionths of the currency. */
     input_per_million: number;
     output_per_million: number;
-    /** @description Of the installation's list, and only of that. */
+    /** @description Millionths of the currency for 10^9 bytes of adapters a month; installation's list only. */
     storage_per_gb_month?: number | null;
 };
 export type NewPromotionRuleRequest = {
     /**
      * Format: uuid
-     * @description Whose requests evaluations are; for a key: always itself.
+     * @description Id of the API key with which evaluations' requests are counted; an API key can name only itself.
      */
     key?: string;
     /**
      * Format: double
-     * @description Of the score.
+     * @description Lowest score with which a version is promoted.
      */
     minimum?: number | null;
     /** @description By default true. */
@@ -1389,10 +1389,10 @@ export type NewTenantRequest = {
     name: string;
     /**
      * Format: email
-     * @description Is invited as the first owner.
+     * @description Address of the person who is invited as the first owner.
      */
     owner: string;
-    /** @description In addresses; it never changes. */
+    /** @description Short name in addresses, which never changes. */
     slug: string;
 };
 /** @description The multipart form of a new upload. */
@@ -1402,59 +1402,59 @@ export type NewUploadRequest = {
     description?: string;
     /** @description adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them. */
     files: string[];
-    /** @description The adapter; made if there is none. */
+    /** @description Name of the adapter, which is created if there is none. */
     name: string;
-    /** @description What `sha256sum` prints of the files: an upload that arrived otherwise is refused. */
+    /** @description Output of `sha256sum` for the files: an upload with other content is refused. */
     sha256?: string;
 };
 /** @enum {unknown} */
 export type NullEnum = null;
 /** @description An engine host by its last heartbeat, with every tenant's adapters. */
 export type OperatorHost = {
-    /** @description Other hosts that read an adapter from this one now. */
+    /** @description Number of other hosts that read an adapter from this host now. */
     adapter_readers: number;
     adapters: OperatorResidentAdapter[];
-    /** @description `adapters` shows at most 256, the busiest first. */
+    /** @description Number of the adapters on the host; `adapters` has at most 256 of them, the busiest first. */
     adapters_total: number;
     address: string;
     base_digest: string;
     boot_id: string;
     /**
      * Format: double
-     * @description How far its clock is ahead of the database's; negative: behind; null while it does not answer.
+     * @description Seconds that the host's clock is ahead of the database's; negative: behind; null: the host does not answer, or was not measured yet.
      */
     clock_ahead_s?: number | null;
     device: string;
-    /** @description The release of its engine, and the commit of the build. */
+    /** @description Release of the host's engine and commit of the build; empty: not known. */
     engine_version?: string;
     experts: ResidentExperts | null;
-    /** @description Null of a host of the settings. */
+    /** @description Membership of a host that joined with a token; null: a host of the settings. */
     joined: JoinedHost | null;
-    /** @description Why the engine before the one that runs ended; null if that was as it should be. */
+    /** @description Why the engine before the running one ended; null: it ended normally, or the host is offline. */
     last_end?: LastEnd | null;
     /** Format: date-time */
     last_seen: string | null;
     load_times?: LoadTime[];
     model: string;
     name: string;
-    /** @description Versions that can be called on no other serving host. */
+    /** @description Number of versions that can be called on this host and on no other serving host. */
     only_here: number;
-    /** @description One page over all layers. */
+    /** @description Bytes of one page over all layers. */
     page_bytes: number;
     pool: Pool;
-    /** @description Why it gets neither adapters nor requests; null if it does. */
+    /** @description Why the host gets neither adapters nor requests; null: it is not in quarantine. */
     quarantine: Quarantine | null;
     restart?: RestartState | null;
     running: number;
-    /** @description What operators want of it. Cordoned and drained hosts get nothing new. */
+    /** @description Service that operators want of the host; cordoned and drained hosts get no new adapters or requests. */
     service: HostService;
-    /** @description The 100 tenants with the longest queues. */
+    /** @description Shares of the engine's service of the 100 tenants with the longest queues. */
     shares?: TenantShare[];
     state: HostState;
     /** Format: double */
     tokens_per_second: number;
     waiting: number;
-    /** @description Where it says that it is (`--zone`). */
+    /** @description Location that the engine reports (`--zone`); empty: not known. */
     zone: string;
 };
 export type OperatorReport = {
@@ -1462,7 +1462,7 @@ export type OperatorReport = {
     as_of: string | null;
     by_base_model: BaseModelUsage[];
     by_day: DayUsage[];
-    /** @description Those with most device time, at most a hundred. */
+    /** @description Tenants with most device time, at most a hundred. */
     by_tenant: TenantUsage[];
     currency: string | null;
     /** Format: date */
@@ -1470,9 +1470,9 @@ export type OperatorReport = {
     /** Format: date */
     last: string;
     latency: Latency;
-    /** @description Of one base model: only those that an engine had. */
+    /** @description Number of requests by outcome; filtered by base model, only those that reached an engine. */
     outcomes: OutcomeCounts;
-    /** @description How many used anything. */
+    /** @description Number of tenants with requests, refused ones included. */
     tenants: number;
     top_adapters: TopAdapter[];
     totals: UsageTotals;
@@ -1481,17 +1481,17 @@ export type OperatorResidentAdapter = {
     bytes: number;
     /**
      * Format: double
-     * @description How long a request would wait for it beside the queue, by what loads took here; null = not known.
+     * @description Milliseconds that a request would wait for the adapter, without the queue, by the loads measured on the host; null: not known.
      */
     cold_start_ms?: number | null;
     digest: string;
-    /** @description null: it has no experts, is not on the device, or the host keeps all experts in its page pool. */
+    /** @description Units of the adapter's experts; null: it has none, is not on the device, or the host keeps all in its page pool. */
     experts: AdapterExperts | null;
     rank: number;
-    /** @description Requests using it now. */
+    /** @description Number of running requests that use the adapter. */
     running: number;
     tier: AdapterTier;
-    /** @description Versions with this content; none if the host has yet to forget it. */
+    /** @description Versions with this content; empty: the host has not dropped it yet. */
     used_by: AdapterReference[];
 };
 /** @enum {string} */
@@ -1525,18 +1525,18 @@ export type OwnerInvitationRequest = {
 /** @enum {string} */
 export type PageKind = "free" | "kv" | "cached_prefix" | "adapter" | "reserved" | "state" | "others";
 export type PageOwner = {
-    /** @description Every name of the adapter. */
+    /** @description Names of the versions whose content the pages hold or were computed with. */
     adapters: string[];
     /**
      * Format: double
-     * @description Since the request came in, or the adapter was last used.
+     * @description Seconds since the arrival of the request or the last use of the adapter; null: neither applies.
      */
     age_s: number | null;
-    /** @description `others`: of another tenant. */
+    /** @description Use of the pages; `others`: they belong to another tenant. */
     kind: PageKind;
-    /** @description A pinned adapter's, or a pinned prefix's: it is not evicted. */
+    /** @description Whether the pages belong to a pinned adapter or a pinned prefix, which is not evicted. */
     pinned: boolean;
-    /** @description For operators. */
+    /** @description Slug of the tenant that owns the pages, for operators only; null: no tenant, or not an operator. */
     tenant: string | null;
 };
 export type Passkey = {
@@ -1551,7 +1551,7 @@ export type Passkey = {
 /** @description A change of a base model: fields that are left out stay. */
 export type PatchedBaseModelChangeRequest = {
     name?: string;
-    /** @description Without a request for so many seconds (60 or more) it needs no host; 0 = never. */
+    /** @description Seconds without a request after which the base model needs no host, 60 or more; 0: it never sleeps. */
     sleeps_after_s?: number;
 };
 /** @description Changes of a key; a field that is left out keeps its value. */
@@ -1578,22 +1578,22 @@ export type Percentiles = {
 };
 /** @description The pin of an adapter's live version in the device memory of its hosts, and its size. */
 export type Pin = {
-    /** @description Of each host's device memory; null: nothing is live. */
+    /** @description Bytes of device memory that the live version takes on one host; null: no version is live. */
     bytes: number | null;
-    /** @description Those that have the live version. */
+    /** @description Hosts on which the live version is ready. */
     hosts: HostPin[];
-    /** @description What that may take; null or 0 = nothing may. */
+    /** @description Bytes of each host's device memory that the tenant may pin; null or 0: none. */
     limit_bytes: number | null;
     /**
      * Format: date-time
-     * @description Null = it is not pinned.
+     * @description Time at which the adapter was pinned; null: it is not pinned.
      */
     pinned_at: string | null;
-    /** @description Of all that the tenant has pinned, on the host where it is most. */
+    /** @description Bytes of device memory that all the tenant's pins take on the host where they take most. */
     used_bytes: number;
 };
 export type PinnedAdapter = {
-    /** @description Of each host's device memory; 0 = no host has a live version. */
+    /** @description Bytes of device memory that the adapter takes on one host, the largest where hosts differ; 0: no host has its live version. */
     bytes: number;
     name: string;
     /** Format: date-time */
@@ -1603,7 +1603,7 @@ export type Placement = {
     attempts: number;
     bytes_done: number;
     bytes_total: number;
-    /** @description In which the host serves it, such as fp8 or bfloat16; empty until it has said so. */
+    /** @description Number format in which the host serves the version, such as fp8 or bfloat16; empty until the host reports it. */
     dtype: string;
     dtype_report: DtypeReport | null;
     error: Problem | null;
@@ -1612,7 +1612,7 @@ export type Placement = {
     /** Format: date-time */
     updated_at: string;
 };
-/** @description Pages; ``free + kv + state + cached_prefix + adapter + reserved == total``. */
+/** @description Numbers of pages of a host's pool by use; ``free + kv + state + cached_prefix + adapter + reserved == total``. */
 export type Pool = {
     adapter: number;
     cached_prefix: number;
@@ -1623,24 +1623,24 @@ export type Pool = {
     total: number;
 };
 export type PreemptionSpan = {
-    /** @description Since an engine had the request. */
+    /** @description Start of the pre-emption, in milliseconds since the request was submitted to an engine. */
     at_ms: number;
-    /** @description Until it ran again. */
+    /** @description Duration of the pre-emption in milliseconds, until the request ran again. */
     ms: number;
 };
 /** @description A pinned prefix, and what the hosts that answer for its model do with it. */
 export type Prefix = {
-    /** @description Of each host's device memory, where it is most. */
+    /** @description Bytes of device memory that the prefix takes on one host, the largest where hosts differ. */
     bytes: number;
     cache_salt: string;
-    /** @description None: nothing is live, or no host has it. */
+    /** @description Hosts that serve the prefix's model; empty: the adapter has no live version, or no host has the model. */
     hosts: HostPrefix[];
-    /** @description Empty: a base model that is not served any more. */
+    /** @description Name of the adapter or base model; empty: a base model that is no longer served. */
     model: string;
     name: string;
     /** Format: date-time */
     pinned_at: string;
-    /** @description That all longer prompts have; full pages of them are kept. */
+    /** @description Number of tokens shared by all prompts that begin with the prefix; only full pages of them are kept. */
     tokens: number;
 };
 /** @description The pinned text, as it was sent. */
@@ -1667,18 +1667,18 @@ export type PrefixMessageRequest = {
 export type PrefixMessageRoleEnum = "system" | "developer" | "user" | "assistant";
 /** @description A pinned prefix, and what the hosts that answer for its model do with it. */
 export type PrefixText = {
-    /** @description Of each host's device memory, where it is most. */
+    /** @description Bytes of device memory that the prefix takes on one host, the largest where hosts differ. */
     bytes: number;
     cache_salt: string;
     content: PrefixContent;
-    /** @description None: nothing is live, or no host has it. */
+    /** @description Hosts that serve the prefix's model; empty: the adapter has no live version, or no host has the model. */
     hosts: HostPrefix[];
-    /** @description Empty: a base model that is not served any more. */
+    /** @description Name of the adapter or base model; empty: a base model that is no longer served. */
     model: string;
     name: string;
     /** Format: date-time */
     pinned_at: string;
-    /** @description That all longer prompts have; full pages of them are kept. */
+    /** @description Number of tokens shared by all prompts that begin with the prefix; only full pages of them are kept. */
     tokens: number;
 };
 /**
@@ -1686,11 +1686,11 @@ export type PrefixText = {
  *     installation's.
  */
 export type PriceVersion = {
-    /** @description Whose list it is, by its name now; null = the installation's. */
+    /** @description Current name of the base model of the list; null: the installation's list. */
     base_model?: string | null;
     base_model_digest?: string | null;
     batch_cached_input_per_million?: number | null;
-    /** @description Of batches; null = as of other requests. */
+    /** @description Millionths of the currency for a million prompt tokens in batches; null: as outside batches. */
     batch_input_per_million?: number | null;
     batch_output_per_million?: number | null;
     cached_input_per_million: number;
@@ -1700,15 +1700,15 @@ export type PriceVersion = {
     currency: string;
     /**
      * Format: date
-     * @description From midnight UTC on.
+     * @description First day of the prices, from midnight UTC.
      */
     effective_on: string;
-    /** @description The base model has no list of its own from this day on; every amount is 0. */
+    /** @description True: the base model has no list of its own from `effective_on`; every amount is 0. */
     inherits: boolean;
     input_per_million: number;
     number: number;
     output_per_million: number;
-    /** @description Null in a base model's list. */
+    /** @description Millionths of the currency for 10^9 bytes of adapters a month; null: a base model's list. */
     readonly storage_per_gb_month: number | null;
 };
 /** @description A prompt, continued by the base model and with the version. Changes are of log-probabilities. */
@@ -1730,20 +1730,20 @@ export type Problem = {
     message: string;
 };
 export type ProfileRequest = {
-    /** @description Shown to other members. */
+    /** @description Name that other members see. */
     name: string;
 };
 /** @description The score that a version must reach before it becomes live, or a canary of it. */
 export type PromotionRule = {
     /**
      * Format: uuid
-     * @description The API key whose requests those are.
+     * @description API key with which the requests of these evaluations are counted.
      */
     key: string;
     /** Format: double */
     minimum: number | null;
     not_worse_than_live: boolean;
-    /** @description The evaluation set; new versions are evaluated with it by themselves. */
+    /** @description Evaluation set with which new versions are evaluated automatically. */
     set: string;
 };
 /** @description The agreement on one prompt, with the tokens that the unquantised model chooses after the same text. */
@@ -1767,7 +1767,7 @@ export type RecentUsage = {
     days: number;
     failed: number;
     refused: number;
-    /** @description However they ended, also those that no engine had. */
+    /** @description Number of requests, however they ended, with those that reached no engine. */
     requests: number;
     tokens: number;
 };
@@ -1784,7 +1784,7 @@ export type RecordingRequest = {
     enabled: boolean;
 };
 export type RecoveryCodes = {
-    /** @description Shown this once. Empty unless this was the first second factor. */
+    /** @description Recovery codes, shown only once; empty unless this was the first second factor. */
     recovery_codes: string[];
 };
 /** @description Refusals of one kind within one minute. */
@@ -1793,19 +1793,19 @@ export type Refusal = {
     count: number;
     endpoint: ApiEndpoint;
     id: number;
-    /** @description Null = the console. */
+    /** @description Name of the API key; null: a member in the console. */
     key?: string | null;
     /** Format: date-time */
     last_at: string;
-    /** @description Which limit, if it was one. */
+    /** @description Limit that caused the refusals; empty: the cause was not a limit. */
     limit: string;
     /** Format: date-time */
     minute: string;
-    /** @description Asked for by the last of them. */
+    /** @description Model in the last refused request; empty: none. */
     model: string;
-    /** @description At fault in the last of them. */
+    /** @description Parameter at fault in the last refused request; empty: none. */
     param: string;
-    /** @description Of HTTP. */
+    /** @description HTTP status code of the response. */
     status: number;
 };
 export type RefusalPage = {
@@ -1815,26 +1815,26 @@ export type RefusalPage = {
 };
 export type RefusalsByCode = {
     by_step: number[];
-    /** @description `others`: what is beyond the 20 most frequent. */
+    /** @description Error code; `others`: all beyond the 20 most frequent ones. */
     code: string;
     count: number;
-    /** @description Of HTTP; 0 of `others`. */
+    /** @description HTTP status code of the response; 0: the row `others`. */
     status: number;
 };
 /** @description Requests that reached no engine, over time. They are a few seconds late. */
 export type RefusalSeries = {
     by_code: RefusalsByCode[];
-    /** @description Of these, the ones that were the platform's fault: 5xx. */
+    /** @description Number of the refused requests with a 5xx status, which are the platform's fault. */
     failed: number;
     /** Format: date-time */
     since: string;
-    /** @description When each step begins. */
+    /** @description Start of each step. */
     starts: string[];
     step_s: number;
     total: number;
     /**
      * Format: date-time
-     * @description Everything before it is counted; the last step may not be over.
+     * @description End of the window, exclusive; the last step may not be over yet.
      */
     until: string;
 };
@@ -1856,54 +1856,54 @@ export type RequestPage = {
 };
 /** @description A request of the ledger. Neither prompt nor output is kept. */
 export type RequestRecord = {
-    /** @description Completion tokens that were drafted, each of which saved a step. */
+    /** @description Number of completion tokens that were accepted draft tokens; each saved a decoding step. */
     accepted_tokens: number;
     adapter?: string | null;
     adapter_load_ms: number;
-    /** @description The tier that its adapter was loaded from meanwhile: "disk" or "host". */
+    /** @description Tier from which the adapter was loaded while the request waited: "disk" or "host"; empty: no wait. */
     adapter_loaded_from: string;
-    /** @description Finding the key, the adapter and its hosts. */
+    /** @description Milliseconds to authenticate the request and to find the adapter and its hosts. */
     auth_ms: number;
-    /** @description On which it ran, by its name now; null of several adapters as one, of before it was written down. */
+    /** @description Current name of the base model that ran the request; null: not recorded. */
     readonly base_model: string | null;
-    /** @description A line of a batch. */
+    /** @description True: the request is a line of a batch. */
     batch: boolean;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency; null = no prices. */
+    /** @description Cost in millionths of the currency; null: the request had no price. */
     cost_micros: number | null;
     /** Format: date-time */
     created_at: string;
     currency: string | null;
     decode_ms: number;
-    /** @description Drafts of speculation that were computed; no tokens of the answer, never billed. */
+    /** @description Number of draft tokens that speculative decoding computed; they are never billed. */
     drafted_tokens: number;
     endpoint: ApiEndpoint;
     error_code: string;
-    /** @description Of its choices, by commas: "stop", "length", "tool_calls"; empty if unknown. */
+    /** @description Finish reasons of the choices, by commas: "stop", "length", "tool_calls"; empty: unknown. */
     finish_reason: string;
     first_token_ms: number;
     host: string;
     id: string;
-    /** @description The first 16 fields of the request that were left out, as in its header X-Lorikeet-Ignored. */
+    /** @description First 16 fields of the request that were ignored, as in the response header X-Lorikeet-Ignored. */
     readonly ignored: string[];
-    /** @description Null = the console. */
+    /** @description Name of the API key; null: a member in the console. */
     key?: string | null;
-    /** @description As the client wrote it. */
+    /** @description Model name as the client wrote it. */
     model: string;
     outcome: Outcome;
-    /** @description How long it was out of the batch, over all its choices. */
+    /** @description Milliseconds outside the batch after pre-emptions, summed over all choices. */
     preempted_ms: number;
-    /** @description The first 16. */
+    /** @description First 16 pre-emptions of the request. */
     readonly preemption_spans: PreemptionSpan[];
-    /** @description How often it was taken out of the batch for others. */
+    /** @description Number of times that the request was pre-empted. */
     preemptions: number;
     prefill_ms: number;
     prompt_tokens: number;
     queue_ms: number;
-    /** @description Checking limits and budgets. */
+    /** @description Milliseconds to check limits and budgets. */
     quota_ms: number;
-    /** @description The first 8 keywords of the request's schema that the answer violates, by their paths. */
+    /** @description Paths of the first 8 keywords of the request's schema that the output violates. */
     readonly schema_violations: string[];
     streamed: boolean;
     version?: number | null;
@@ -1921,18 +1921,18 @@ export type ResidentAdapter = {
     bytes: number;
     /**
      * Format: double
-     * @description How long a request would wait for it beside the queue, by what loads took here; null = not known.
+     * @description Milliseconds that a request would wait for the adapter, without the queue, by the loads measured on the host; null: not known.
      */
     cold_start_ms?: number | null;
     digest: string;
-    /** @description null: it has no experts, is not on the device, or the host keeps all experts in its page pool. */
+    /** @description Units of the adapter's experts; null: it has none, is not on the device, or the host keeps all in its page pool. */
     experts: AdapterExperts | null;
-    /** @description The newest of `names`. */
+    /** @description Name of the newest version with this content, the first of `names`. */
     name: string;
-    /** @description Every version with this content. */
+    /** @description Names of all the tenant's versions with this content, the newest first. */
     names?: string[];
     rank: number;
-    /** @description Requests using it now. */
+    /** @description Number of running requests that use the adapter. */
     running: number;
     tier: AdapterTier;
 };
@@ -1949,7 +1949,7 @@ export type ResidentExperts = {
 };
 export type Restart = {
     /**
-     * @description So long requests that run there may go on. Asked again, the last word holds.
+     * @description Seconds that running requests have to end before the restart; a later request replaces the value.
      * @default 300
      */
     wait_s: number;
@@ -1957,14 +1957,14 @@ export type Restart = {
 /** @enum {string} */
 export type RestartPhase = "asked" | "ending" | "starting";
 export type RestartRequest = {
-    /** @description So long requests that run there may go on. Asked again, the last word holds. By default 300. */
+    /** @description Seconds that running requests have to end before the restart; a later request replaces the value. By default 300. */
     wait_s?: number;
 };
-/** @description A restart that operators asked for and that is not done. */
+/** @description A restart that an operator requested and that is not done. */
 export type RestartState = {
     /** Format: date-time */
     asked_at: string;
-    /** @description `asked`: its engine was not told yet. `ending`: it waits for its requests. `starting`: it ended. */
+    /** @description `asked`: the engine has not received the request. `ending`: it waits for running requests. `starting`: it has ended. */
     phase: RestartPhase;
     wait_s: number;
 };
@@ -1983,7 +1983,7 @@ export type Score = {
     /** Format: uuid */
     evaluation: string;
     items: number;
-    /** @description Null where nothing was live, or this version. */
+    /** @description Score of the live version; null if none was live, or this one. */
     live: LiveScore | null;
     metric: EvaluationMetric;
     /**
@@ -2013,70 +2013,70 @@ export type SecondFactors = {
     passkeys: Passkey[];
     /** @description False where browsers offer no passkeys: without a host name or HTTPS. */
     passkeys_available: boolean;
-    /** @description Unused recovery codes. */
+    /** @description Number of unused recovery codes. */
     recovery_codes_left: number;
     /** @description Names of the person's tenants that require a second factor. */
     required_by: string[];
 };
 export type Security = {
-    /** @description Members that have no second factor. */
+    /** @description Number of members without a second factor. */
     members_without: number;
     /** @description Members without a second factor can do nothing but set one up. API keys are not affected. */
     second_factor_required: boolean;
 };
 export type SeriesPart = {
-    /** @description Completion tokens that were drafted, each of which saved a step. */
+    /** @description Number of completion tokens that were accepted draft tokens; each saved a decoding step. */
     accepted_tokens: number;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
-    /** @description Of the ten parts with most device time; empty for others, and for adapters. */
+    /** @description Device time in microseconds by step, of the ten rows with most device time; empty for other rows and for adapters. */
     device_us_by_step: number[];
-    /** @description Drafts of speculation that were computed; no tokens of the answer, never billed. */
+    /** @description Number of draft tokens that speculative decoding computed; they are never billed. */
     drafted_tokens: number;
-    /** @description Of answered requests, without batches. */
+    /** @description Latencies of answered requests, without batches. */
     latency: Latency;
     /** Format: double */
     mean_adapter_load_ms: number | null;
     /** Format: double */
     mean_queue_ms: number | null;
-    /** @description Null = the base model, or members in the console. */
+    /** @description Name of the row; null: the base model itself, members in the console, or not recorded. */
     name?: string | null;
     outcomes: Outcomes;
-    /** @description Of a key. */
+    /** @description Prefix of the API key; null or absent: the row is not of an API key. */
     prefix?: string | null;
     prompt_tokens: number;
     requests: number;
-    /** @description Of the ten parts with most device time; empty for others, and for adapters. */
+    /** @description Number of requests by step, of the ten rows with most device time; empty for other rows and for adapters. */
     requests_by_step: number[];
     tenant?: string | null;
     version?: number | null;
     /**
      * Format: double
-     * @description Of a tenant, as it is now.
+     * @description Current weight of the tenant, its relative share of full hosts; absent: not of a tenant.
      */
     weight?: number;
 };
 export type SeriesPoint = {
-    /** @description Completion tokens that were drafted, each of which saved a step. */
+    /** @description Number of completion tokens that were accepted draft tokens; each saved a decoding step. */
     accepted_tokens: number;
     /**
      * Format: date-time
-     * @description Where the step begins; of the first and the last one only what lies in the window is counted.
+     * @description Start of the step; the first and the last step count only their part inside the window.
      */
     at: string;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
-    /** @description Drafts of speculation that were computed; no tokens of the answer, never billed. */
+    /** @description Number of draft tokens that speculative decoding computed; they are never billed. */
     drafted_tokens: number;
-    /** @description Of answered requests, without batches. */
+    /** @description Latencies of answered requests, without batches. */
     latency: Latency;
     /** Format: double */
     mean_adapter_load_ms: number | null;
@@ -2090,17 +2090,17 @@ export type SeriesPoint = {
 export type SeriesReport = {
     /** Format: date-time */
     as_of: string | null;
-    /** @description Of a tenant; without latencies, which `adapter` asks for. */
+    /** @description Usage by adapter in a tenant's report; for latencies, filter by `adapter`. */
     by_adapter: SeriesPart[];
-    /** @description Null = requests of before it was written down; empty of an adapter. */
+    /** @description Usage by base model; null name: none was recorded. Empty in an adapter's report. */
     by_base_model: SeriesPart[];
-    /** @description Of a tenant, or of all. */
+    /** @description Usage by host in a report of one tenant or of all tenants. */
     by_host: SeriesPart[];
-    /** @description Of a tenant; without latencies. */
+    /** @description Usage by API key in a tenant's report; without latencies. */
     by_key: SeriesPart[];
-    /** @description For operators. */
+    /** @description Usage by tenant in an operator's report of all tenants. */
     by_tenant: SeriesPart[];
-    /** @description Of an adapter. */
+    /** @description Usage by version in an adapter's report. */
     by_version: SeriesPart[];
     currency: string | null;
     points: SeriesPoint[];
@@ -2110,22 +2110,22 @@ export type SeriesReport = {
     totals: SeriesTotals;
     /**
      * Format: date-time
-     * @description Everything before it is counted; the last step may not be over.
+     * @description End of the window, exclusive; the last step may not be over yet.
      */
     until: string;
 };
 export type SeriesTotals = {
-    /** @description Completion tokens that were drafted, each of which saved a step. */
+    /** @description Number of completion tokens that were accepted draft tokens; each saved a decoding step. */
     accepted_tokens: number;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
-    /** @description Drafts of speculation that were computed; no tokens of the answer, never billed. */
+    /** @description Number of draft tokens that speculative decoding computed; they are never billed. */
     drafted_tokens: number;
-    /** @description Of answered requests, without batches. */
+    /** @description Latencies of answered requests, without batches. */
     latency: Latency;
     /** Format: double */
     mean_adapter_load_ms: number | null;
@@ -2141,47 +2141,47 @@ export type ServerVersion = {
 };
 /** @description The gap in service between two tenants that waited and could have run: the widest of all pairs. */
 export type ServiceGap = {
-    /** @description A tenant's slug. */
+    /** @description Slug of the tenant that received more service. */
     ahead: string;
     behind: string;
     /**
      * Format: double
-     * @description What the fair order keeps it below, over any time in which both wait.
+     * @description Upper bound of the gap under the fair order, over any time in which both tenants wait.
      */
     bound: number;
     /**
      * Format: double
-     * @description Priced tokens per weight that the one has had more than the other.
+     * @description Service that `ahead` received more than `behind`, in priced tokens per weight.
      */
     gap: number;
     /**
      * Format: double
-     * @description gap / bound.
+     * @description Gap divided by its bound.
      */
     share: number;
 };
 export type ServiceGapPoint = {
     /**
      * Format: date-time
-     * @description When the step begins.
+     * @description Start of the step.
      */
     at: string;
-    /** @description The nearest to its bound, of all heartbeats; null = no two tenants waited. */
+    /** @description Gap nearest to its bound among the step's heartbeats; null: no two tenants waited. */
     widest: ServiceGap | null;
 };
 export type Session = {
     authenticated: boolean;
-    /** @description Send as X-CSRFToken with every POST, PUT, PATCH and DELETE. */
+    /** @description Token to send as X-CSRFToken with every POST, PUT, PATCH and DELETE. */
     csrf_token: string;
-    /** @description Whether one can sign in with a password here. */
+    /** @description Whether signing in with a password is possible here. */
     password_login: boolean;
     /** @description Name of the provider to sign in with, if any. */
     provider: string | null;
     /** @description Address of the person whose sign-in waits for its second factor, if any. */
     second_factor_for: string | null;
-    /** @description Whether a mail server is set up, so that links reach people. */
+    /** @description Whether a mail server is set up, so that links are mailed. */
     sends_mail: boolean;
-    /** @description Why the last sign-in by provider failed. Told once. */
+    /** @description Reason why the last sign-in by provider failed; it is returned once. */
     sign_in_error: SignInError | null;
     tenants: SessionTenant[];
     user: SessionUser | null;
@@ -2198,13 +2198,13 @@ export type SessionTenant = {
      * @description Time since which the tenant's keys are refused and its members can only read.
      */
     suspended_at: string | null;
-    /** @description Why, as the operator wrote it. */
+    /** @description Reason of the suspension, in the operator's words. */
     suspended_for: string;
 };
 export type SessionUser = {
     /** Format: email */
     email: string;
-    /** @description Else they come in by provider. */
+    /** @description Whether the person has a password; others sign in by provider. */
     has_password: boolean;
     /** Format: uuid */
     id: string;
@@ -2217,14 +2217,14 @@ export type SessionUser = {
 export type Share = {
     /**
      * Format: double
-     * @description Its weight's share among the tenants in the engine now.
+     * @description Share of service, from 0 to 1, that the tenant's weight gives it among the tenants in the engine now.
      */
     owed: number;
-    /** @description Why its next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, `own_quota`, `batch_full`, `queue`. */
+    /** @description Why the tenant's next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, `own_quota`, `batch_full`, `queue`; empty: none waits. */
     reason: string;
     /**
      * Format: double
-     * @description Its share of the service of the last 10 to 20 seconds.
+     * @description Share of service, from 0 to 1, that the tenant received in the last 10 to 20 seconds.
      */
     received: number;
     running: number;
@@ -2241,37 +2241,37 @@ export type SloReport = {
     /** Format: date-time */
     as_of: string | null;
     days: number;
-    /** @description Requests that broke off or brought nothing. */
+    /** @description Number of requests that failed through no fault of the caller. */
     failed: number;
     first_token: Attainment;
-    /** @description Time to the first token. Null = no objective. */
+    /** @description Objective for the time to the first token, in milliseconds; null: none. */
     first_token_ms?: number | null;
     inter_token: Attainment;
-    /** @description Time between tokens, the mean of a request. Null = no objective. */
+    /** @description Objective for the mean time between the tokens of a request, in milliseconds; null: none. */
     inter_token_ms?: number | null;
     /** Format: double */
     mean_queue_ms: number | null;
     requests: number;
     /**
      * Format: double
-     * @description Share of requests that should meet each.
+     * @description Share of requests that should meet each objective.
      * @default 0.99
      */
     target: number;
     /**
      * Format: double
-     * @description Share of the hosts when they are full, beside other tenants' weights.
+     * @description Weight of the tenant: its share of full hosts, relative to other tenants' weights.
      */
     weight: number;
 };
 export type SocketTicket = {
-    /** @description Seconds. */
+    /** @description Seconds until the ticket expires. */
     expires_in: number;
-    /** @description Good once. */
+    /** @description Ticket for one connection. */
     ticket: string;
 };
 export type StagingPage = {
-    /** @description How many placements are in which. */
+    /** @description Number of placements on active hosts in each phase, regardless of the filters. */
     phases: {
         [key: string]: number;
     };
@@ -2282,15 +2282,15 @@ export type StagingPage = {
 export type StagingPhase = "queued" | "downloading" | "verifying" | "loading" | "ready" | "failed";
 export type StagingRow = {
     adapter: string;
-    /** @description Since it was queued. */
+    /** @description Number of staging attempts since the placement was last queued. */
     attempts: number;
     bytes_done: number;
-    /** @description 0 = not moving. */
+    /** @description Current rate of the transfer in bytes per second; 0: no bytes are moving. */
     bytes_per_second: number;
     bytes_total: number;
-    /** @description Of the last attempt that failed. */
+    /** @description Error of the last failed attempt; null: none failed, or a new attempt has begun. */
     error: Problem | null;
-    /** @description In a row, each after all attempts. */
+    /** @description Number of stagings in a row that failed after their last attempt. */
     failures: number;
     host: string;
     /** Format: uuid */
@@ -2300,14 +2300,14 @@ export type StagingRow = {
     phase: StagingPhase;
     /**
      * Format: double
-     * @description At that rate; null = not moving.
+     * @description Seconds until all bytes are transferred, at the current rate; null: no bytes are moving.
      */
     remaining_s: number | null;
     tenant: string;
     /** Format: date-time */
     updated_at: string;
     version: number;
-    /** @description Why nothing happens with it now; null if something does. */
+    /** @description Why the staging makes no progress now; null: a worker stages it, or it is ready. */
     waits_for: (StagingWait | NullEnum) | null;
 };
 /** @enum {string} */
@@ -2316,9 +2316,9 @@ export type StagingWait = "slot" | "host_offline" | "host_cordoned" | "retry";
 export type Statement = {
     /** Format: date-time */
     as_of: string | null;
-    /** @description The month is over, and all its usage is in the sums. */
+    /** @description True: the month is over, and all its usage is in the sums. */
     complete: boolean;
-    /** @description Null = there were no prices. */
+    /** @description ISO 4217 code of the currency; null: there were no prices. */
     currency: string | null;
     lines: StatementLine[];
     month: string;
@@ -2326,7 +2326,7 @@ export type Statement = {
 };
 export type StatementLine = {
     amount_micros: number;
-    /** @description Which has these prices of its own, by its name now; null = all that have none. */
+    /** @description Current name of the base model whose own prices apply; null: the installation's prices. */
     base_model: string | null;
     /** Format: date */
     first: string;
@@ -2334,22 +2334,22 @@ export type StatementLine = {
     /** Format: date */
     last: string;
     price_version: number;
-    /** @description Tokens; for storage, bytes x hours. */
+    /** @description Number of tokens; for storage, bytes x hours. */
     quantity: number;
-    /** @description For a million tokens; for storage, a month of 10^9 bytes. */
+    /** @description Millionths of the currency for a million tokens; for storage, for 10^9 bytes a month. */
     unit_price_micros: number;
 };
 /** @enum {string} */
 export type StatementLineKind = "input" | "cached_input" | "output" | "batch_input" | "batch_cached_input" | "batch_output" | "storage";
 /** @description A tenant's storage. Content shared by several versions counts once, but for each adapter in the list. */
 export type Storage = {
-    /** @description How many there are. */
+    /** @description Number of adapters. */
     adapter_count: number;
-    /** @description Those that take most. */
+    /** @description Adapters that take the most bytes. */
     adapters: AdapterStorage[];
-    /** @description Of versions that are archived and can be restored. */
+    /** @description Bytes of versions that are archived and can be restored. */
     archived_bytes: number;
-    /** @description Of versions in use: what counts against the limit. */
+    /** @description Bytes of versions in use, which count against the limit. */
     bytes: number;
     limit_bytes: number | null;
 };
@@ -2368,7 +2368,7 @@ export type StoredFile = {
     purpose: FilePurpose;
 };
 export type SuspensionRequest = {
-    /** @description Its members and callers are told. */
+    /** @description Reason that members and callers of the tenant see. */
     reason: string;
 };
 export type Tenant = {
@@ -2392,7 +2392,7 @@ export type TenantAdapter = {
     name: string;
     rank: number | null;
     state: (VersionState | NullEnum) | null;
-    /** @description The newest. */
+    /** @description Number of the newest version. */
     version: number | null;
 };
 export type TenantAdapterPage = {
@@ -2400,17 +2400,17 @@ export type TenantAdapterPage = {
     total: number;
 };
 export type TenantDetail = {
-    /** @description That are not archived. */
+    /** @description Number of adapters that are not archived. */
     adapters: number;
     /** Format: date-time */
     created_at: string;
     /** Format: date-time */
     deleted_at: string | null;
-    /** @description How many are open. */
+    /** @description Number of open invitations. */
     invitation_count: number;
-    /** @description The newest that are open. */
+    /** @description Open invitations, newest first. */
     invitations: Invitation[];
-    /** @description That are not revoked. */
+    /** @description Number of API keys that are not revoked. */
     keys: number;
     members: number;
     name: string;
@@ -2421,7 +2421,7 @@ export type TenantDetail = {
     suspended_at: string | null;
     suspended_for: string;
     usage: RecentUsage;
-    /** @description How many are in which state. */
+    /** @description Number of versions in each state. */
     versions: {
         [key: string]: number;
     };
@@ -2432,52 +2432,52 @@ export type TenantDetail = {
 export type TenantLimits = {
     /**
      * Format: int64
-     * @description Adapters that are not archived. Null = no limit.
+     * @description Maximum number of adapters that are not archived. Null = no limit.
      */
     adapters?: number | null;
     /**
      * Format: int64
-     * @description Choices that run at once, n for each prompt of a request. Null = no limit.
+     * @description Maximum number of choices that run at once: n for each prompt of a request. Null = no limit.
      */
     concurrency?: number | null;
     /**
      * Format: int64
-     * @description Of one request, for each choice. Null = no limit.
+     * @description Maximum number of output tokens for each choice of a request. Null = no limit.
      */
     max_output_tokens?: number | null;
     /**
      * Format: int64
-     * @description Of an adapter's largest module. Null = no limit.
+     * @description Maximum rank of any module of an adapter. Null = no limit.
      */
     max_rank?: number | null;
     /**
      * Format: int64
-     * @description Device memory of each host for pinned adapters. Null = none may be pinned.
+     * @description Maximum bytes of adapters and prefixes pinned in each host's device memory. Null or 0 = none.
      */
     pinned_bytes?: number | null;
     /**
      * Format: int64
-     * @description Within any 60 seconds. Null = no limit.
+     * @description Maximum number of requests within any 60 seconds. Null = no limit.
      */
     requests_per_minute?: number | null;
     /**
      * Format: int64
-     * @description Content of versions that are not archived. Null = no limit.
+     * @description Maximum bytes of adapter versions that are not archived; shared content counts once. Null = no limit.
      */
     storage_bytes?: number | null;
     /**
      * Format: int64
-     * @description By UTC day. Null = no limit.
+     * @description Maximum number of prompt and output tokens in a UTC day. Null = no limit.
      */
     tokens_per_day?: number | null;
     /**
      * Format: int64
-     * @description Prompt and output, within any 60 seconds. Null = no limit.
+     * @description Maximum number of prompt and output tokens within any 60 seconds. Null = no limit.
      */
     tokens_per_minute?: number | null;
     /**
      * Format: int64
-     * @description By UTC month. Null = no limit.
+     * @description Maximum number of prompt and output tokens in a UTC month. Null = no limit.
      */
     tokens_per_month?: number | null;
 };
@@ -2485,52 +2485,52 @@ export type TenantLimits = {
 export type TenantLimitsRequest = {
     /**
      * Format: int64
-     * @description Adapters that are not archived. Null = no limit.
+     * @description Maximum number of adapters that are not archived. Null = no limit.
      */
     adapters?: number | null;
     /**
      * Format: int64
-     * @description Choices that run at once, n for each prompt of a request. Null = no limit.
+     * @description Maximum number of choices that run at once: n for each prompt of a request. Null = no limit.
      */
     concurrency?: number | null;
     /**
      * Format: int64
-     * @description Of one request, for each choice. Null = no limit.
+     * @description Maximum number of output tokens for each choice of a request. Null = no limit.
      */
     max_output_tokens?: number | null;
     /**
      * Format: int64
-     * @description Of an adapter's largest module. Null = no limit.
+     * @description Maximum rank of any module of an adapter. Null = no limit.
      */
     max_rank?: number | null;
     /**
      * Format: int64
-     * @description Device memory of each host for pinned adapters. Null = none may be pinned.
+     * @description Maximum bytes of adapters and prefixes pinned in each host's device memory. Null or 0 = none.
      */
     pinned_bytes?: number | null;
     /**
      * Format: int64
-     * @description Within any 60 seconds. Null = no limit.
+     * @description Maximum number of requests within any 60 seconds. Null = no limit.
      */
     requests_per_minute?: number | null;
     /**
      * Format: int64
-     * @description Content of versions that are not archived. Null = no limit.
+     * @description Maximum bytes of adapter versions that are not archived; shared content counts once. Null = no limit.
      */
     storage_bytes?: number | null;
     /**
      * Format: int64
-     * @description By UTC day. Null = no limit.
+     * @description Maximum number of prompt and output tokens in a UTC day. Null = no limit.
      */
     tokens_per_day?: number | null;
     /**
      * Format: int64
-     * @description Prompt and output, within any 60 seconds. Null = no limit.
+     * @description Maximum number of prompt and output tokens within any 60 seconds. Null = no limit.
      */
     tokens_per_minute?: number | null;
     /**
      * Format: int64
-     * @description By UTC month. Null = no limit.
+     * @description Maximum number of prompt and output tokens in a UTC month. Null = no limit.
      */
     tokens_per_month?: number | null;
 };
@@ -2541,7 +2541,7 @@ export type TenantLimitUsage = {
     requests_per_minute: number | null;
     storage_bytes: number;
     tokens_per_day: number;
-    /** @description Running requests count with all they may use. */
+    /** @description Tokens in the last 60 seconds; running requests count with all they may use; null: not counted. */
     tokens_per_minute: number | null;
     tokens_per_month: number;
 };
@@ -2556,20 +2556,20 @@ export type TenantPage = {
 /** @description The adapters and prefixes that a tenant keeps in device memory. */
 export type TenantPins = {
     adapters: PinnedAdapter[];
-    /** @description What it may take; null or 0 = nothing may. */
+    /** @description Bytes of each host's device memory that the tenant may pin; null or 0: none. */
     limit_bytes: number | null;
     prefixes: Prefix[];
-    /** @description Of each host, where it is most. */
+    /** @description Bytes of device memory that the tenant's pins take on the host where they take most. */
     used_bytes: number;
 };
 export type TenantRow = {
-    /** @description That are not archived. */
+    /** @description Number of adapters that are not archived. */
     adapters: number;
     /** Format: date-time */
     created_at: string;
     /** Format: date-time */
     deleted_at: string | null;
-    /** @description That are not revoked. */
+    /** @description Number of API keys that are not revoked. */
     keys: number;
     members: number;
     name: string;
@@ -2586,20 +2586,20 @@ export type TenantRow = {
 export type TenantShare = {
     /**
      * Format: double
-     * @description Priced tokens per weight that it has had more than the tenant here that has had least.
+     * @description Priced tokens per weight that the tenant has received beyond the tenant with the least on this host.
      */
     ahead: number;
     name: string;
     /**
      * Format: double
-     * @description Its weight's share among the tenants in the engine now.
+     * @description Share of service, from 0 to 1, that the tenant's weight gives it among the tenants in the engine now.
      */
     owed: number;
-    /** @description Why its next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, `own_quota`, `batch_full`, `queue`. */
+    /** @description Why the tenant's next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, `own_quota`, `batch_full`, `queue`; empty: none waits. */
     reason: string;
     /**
      * Format: double
-     * @description Its share of the service of the last 10 to 20 seconds.
+     * @description Share of service, from 0 to 1, that the tenant received in the last 10 to 20 seconds.
      */
     received: number;
     running: number;
@@ -2613,20 +2613,20 @@ export type TenantState = "active" | "suspended" | "deleted";
 export type TenantUsage = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
     /**
      * Format: double
-     * @description Of the devices' time in this span, 0 to 1.
+     * @description Tenant's share of the device time of all tenants in the report, 0 to 1.
      */
     device_share: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     failed: number;
     latency: Latency;
     name: string;
     prompt_tokens: number;
-    /** @description By an engine, or before any engine had them. */
+    /** @description Number of requests that were refused by an engine or before they reached one. */
     refused: number;
     requests: number;
     tenant: string;
@@ -2644,22 +2644,22 @@ export type TenantWeightRequest = {
     weight: number;
 };
 export type TopAdapter = {
-    /** @description Null = the base model. */
+    /** @description Name of the adapter; null: the base model without an adapter. */
     adapter: string | null;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
     /** Format: double */
     device_share: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     prompt_tokens: number;
     requests: number;
     tenant: string;
 };
 export type Transcript = {
-    /** @description One for each choice. */
+    /** @description Text of each choice. */
     answers: string[];
     /** @description Whether the text was cut because of its length. */
     cut: boolean;
@@ -2687,7 +2687,7 @@ export type Upload = {
     /** Format: uuid */
     id: string;
     imported_from: UploadSource | null;
-    /** @description Why it waits, was refused, or made no new version. */
+    /** @description Reason why the upload waits, was refused, or made no new version. */
     reason: Problem | null;
     report: ValidationReport | null;
     reused_version: boolean;
@@ -2699,12 +2699,12 @@ export type Upload = {
 export type UploadedFile = {
     bytes: number;
     name: string;
-    /** @description What its sender announced, in hex. */
+    /** @description SHA-256 that the client announced, in hex. */
     sha256?: string | null;
 };
 /** @description The source of an import; for a URL without its query, and never with a token. */
 export type UploadSource = {
-    /** @description What the revision meant when it began. */
+    /** @description Commit to which the revision pointed when the import began. */
     commit?: string | null;
     name: string;
     revision: string | null;
@@ -2713,20 +2713,20 @@ export type UploadSource = {
 export type UploadState = "arriving" | "received" | "validating" | "refused" | "accepted" | "cancelled";
 export type UsageAgainstLimits = {
     counters_reachable: boolean;
-    /** @description Keys that can be used. */
+    /** @description API keys that are neither revoked nor expired. */
     keys: KeyUsageAgainstLimits[];
     tenant: TenantUsageAgainstLimits;
 };
 export type UsagePart = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
-    /** @description Null = the base model, or members in the console. */
+    /** @description Name of the adapter or API key; null: the base model itself, or members in the console. */
     name: string | null;
-    /** @description Of a key. */
+    /** @description Prefix of the API key; null or absent: the row is not of an API key. */
     prefix?: string | null;
     prompt_tokens: number;
     requests: number;
@@ -2734,14 +2734,14 @@ export type UsagePart = {
 export type UsageReport = {
     /**
      * Format: date-time
-     * @description Everything stored until then is in these sums.
+     * @description Time up to which all stored usage is in the sums; null: nothing has been summed yet.
      */
     as_of: string | null;
     by_adapter: AdapterUsage[];
     by_base_model: BaseModelUsage[];
     by_day: DayUsage[];
     by_key: KeyUsage[];
-    /** @description Null = no prices: every cost is 0. */
+    /** @description ISO 4217 code of the currency; null: there are no prices, and every cost is 0. */
     currency: string | null;
     days: number;
     latency: Latency;
@@ -2750,9 +2750,9 @@ export type UsageReport = {
 export type UsageTotals = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Millionths of the currency, without storage. */
+    /** @description Cost in millionths of the currency, without storage. */
     cost_micros: number;
-    /** @description Share of the devices' time, in microseconds. */
+    /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     prompt_tokens: number;
     requests: number;
@@ -2782,18 +2782,18 @@ export type ValidationReport = {
 export type VerdictEnum = "acts" | "changes_nothing" | "overflows";
 export type Version = {
     adapter: string;
-    /** @description On hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never FP8) or fp8 (in any case). */
+    /** @description Number format on hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never FP8) or fp8 (in any case). */
     adapter_dtype: AdapterDtypeEnum;
-    /** @description With the unquantised base; null until a host has tried it, and where the base is not quantised. */
+    /** @description Agreement with the unquantised base model; null until a host has measured it, and where the base model is not quantised. */
     agreement: (AgreementOutcome | NullEnum) | null;
     readonly aliases: string[];
-    /** @description Whether that has to be confirmed before it can be live. */
+    /** @description Whether a person has to confirm the base model before the version can become live. */
     asks_for_base: boolean;
-    /** @description Whether somebody has to say that it may be live as it is: it changes nothing, overflows, or differs on the quantised base. */
+    /** @description Whether a person has to confirm the version before it can become live: it changes nothing, overflows, or differs on the quantised base model. */
     asks_for_effect: boolean;
     base_model: string;
     bytes: number;
-    /** @description Its own; null: the base model's. */
+    /** @description Chat template of the version; null: the base model's. */
     chat_template: ChatTemplate | null;
     /** Format: date-time */
     created_at: string;
@@ -2806,16 +2806,16 @@ export type Version = {
     evaluations: Score[];
     /**
      * Format: date-time
-     * @description An archived version can be restored until then.
+     * @description Time until which an archived version can be restored.
      */
     readonly kept_until: string | null;
-    /** @description The base that the adapter names, if that is another one than was served. */
+    /** @description Base model that the adapter's configuration names, if it is not the one served. */
     named_base: string;
     num_parameters: number;
     number: number;
     /**
      * Format: date-time
-     * @description When a request first ended with adapter_overflow: its weights are too large.
+     * @description Time at which a request first ended with adapter_overflow: the weights are too large. Null: never.
      */
     overflowed_at: string | null;
     placements: Placement[];
@@ -2823,28 +2823,28 @@ export type Version = {
     report: ValidationReport;
     state: VersionState;
     targets: string[];
-    /** @description Whether it acts; null until a host has tried it. */
+    /** @description Whether the version changes answers; null until a host has measured it. */
     verdict: (VerdictEnum | NullEnum) | null;
 };
 /** @description The effect of a version on a few prompts when the first host tried it, before it was ready. */
 export type VersionEffect = {
-    /** @description With the unquantised base; null where the host's base is not quantised. */
+    /** @description Agreement with the unquantised base model; null where the host's base model is not quantised. */
     agreement: Agreement | null;
     /** Format: date-time */
     at: string;
-    /** @description How many of them are not the base model's. */
+    /** @description Number of tokens that the base model would not choose. */
     differing_tokens: number;
     elapsed_ms: number;
     host: string;
     /**
      * Format: double
-     * @description Of a log-probability, on all prompts.
+     * @description Largest change of a log-probability on all prompts.
      */
     largest_change: number;
-    /** @description Of each layer: the norm of what the version adds to its matrices, by the norm of those. */
+    /** @description For each layer, the norm of what the version adds to its matrices, divided by their norm. */
     layer_changes: number[];
     prompts: ProbedPrompt[];
-    /** @description How many were generated with the version. */
+    /** @description Number of tokens that were generated with the version. */
     tokens: number;
     verdict: VerdictEnum;
 };
@@ -2860,13 +2860,13 @@ export type VersionStats = {
     requests: number;
 };
 export type VersionSummary = {
-    /** @description On hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never FP8) or fp8 (in any case). */
+    /** @description Number format on hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never FP8) or fp8 (in any case). */
     adapter_dtype: AdapterDtypeEnum;
-    /** @description With the unquantised base; null until a host has tried it, and where the base is not quantised. */
+    /** @description Agreement with the unquantised base model; null until a host has measured it, and where the base model is not quantised. */
     agreement: (AgreementOutcome | NullEnum) | null;
-    /** @description Whether that has to be confirmed before it can be live. */
+    /** @description Whether a person has to confirm the base model before the version can become live. */
     asks_for_base: boolean;
-    /** @description Whether somebody has to say that it may be live as it is: it changes nothing, overflows, or differs on the quantised base. */
+    /** @description Whether a person has to confirm the version before it can become live: it changes nothing, overflows, or differs on the quantised base model. */
     asks_for_effect: boolean;
     base_model: string;
     bytes: number;
@@ -2878,22 +2878,22 @@ export type VersionSummary = {
     error: Problem | null;
     /**
      * Format: date-time
-     * @description An archived version can be restored until then.
+     * @description Time until which an archived version can be restored.
      */
     readonly kept_until: string | null;
-    /** @description The base that the adapter names, if that is another one than was served. */
+    /** @description Base model that the adapter's configuration names, if it is not the one served. */
     named_base: string;
     num_parameters: number;
     number: number;
     /**
      * Format: date-time
-     * @description When a request first ended with adapter_overflow: its weights are too large.
+     * @description Time at which a request first ended with adapter_overflow: the weights are too large. Null: never.
      */
     overflowed_at: string | null;
     rank: number;
     state: VersionState;
     targets: string[];
-    /** @description Whether it acts; null until a host has tried it. */
+    /** @description Whether the version changes answers; null until a host has measured it. */
     verdict: (VerdictEnum | NullEnum) | null;
 };
 /** @description The tier of a version on a host, and how long a request would wait for it there. */
@@ -2901,13 +2901,13 @@ export type VersionTier = {
     by_tier: ColdStarts;
     /**
      * Format: double
-     * @description From where it is now.
+     * @description Milliseconds that a request would wait for the version from its current tier; null: not known.
      */
     cold_start_ms: number | null;
-    /** @description null: it has no experts, is not on the device, or the host keeps all experts in its page pool. */
+    /** @description Units of the adapter's experts; null: it has none, is not on the device, or the host keeps all in its page pool. */
     experts: AdapterExperts | null;
     host: string;
-    /** @description `store`: the host has no copy. */
+    /** @description Tier on which the host has the version; `store`: the host has no copy. */
     tier: AdapterPlace;
 };
 export type WantedService = {
@@ -2924,27 +2924,27 @@ export type Webhook = {
     created_by?: string | null;
     /** @default  */
     description: string;
-    /** @description Which types to send; empty = all. */
+    /** @description Types of events to send; empty = all. */
     events?: EventType[];
-    /** @description In a row. */
+    /** @description Number of failed attempts in a row. */
     failures: number;
     /** Format: uuid */
     id: string;
     /**
      * Format: date-time
-     * @description After failures nothing is sent until then.
+     * @description Time until which nothing is sent, after failures.
      */
     rests_until: string | null;
-    /** @description https only, at a public address. */
+    /** @description Address of the endpoint: https only, at a public address. */
     url: string;
 };
 export type WebhookSettingsRequest = {
     /** @description By default true. */
     active?: boolean;
     description?: string;
-    /** @description Which types to send; empty = all. */
+    /** @description Types of events to send; empty = all. */
     events?: EventType[];
-    /** @description https only, at a public address. */
+    /** @description Address of the endpoint: https only, at a public address. */
     url: string;
 };
 export type WebhookWithSecret = {
@@ -2955,20 +2955,20 @@ export type WebhookWithSecret = {
     created_by?: string | null;
     /** @default  */
     description: string;
-    /** @description Which types to send; empty = all. */
+    /** @description Types of events to send; empty = all. */
     events?: EventType[];
-    /** @description In a row. */
+    /** @description Number of failed attempts in a row. */
     failures: number;
     /** Format: uuid */
     id: string;
     /**
      * Format: date-time
-     * @description After failures nothing is sent until then.
+     * @description Time until which nothing is sent, after failures.
      */
     rests_until: string | null;
-    /** @description Signs the messages. It is shown this once. */
+    /** @description Secret that signs the messages, shown only once. */
     secret: string;
-    /** @description https only, at a public address. */
+    /** @description Address of the endpoint: https only, at a public address. */
     url: string;
 };
 
@@ -2995,24 +2995,24 @@ export interface Operations {
         answer: AuditPage;
         input: {
             query?: {
-                /** @description "key.create", or "key" for all of that noun. */
+                /** @description Action such as "key.create", or "key" for all actions on keys. */
                 action?: string;
-                /** @description Part of who did it. */
+                /** @description Part of the name or address of the person or key that acted. */
                 actor?: string;
                 before?: number;
                 /**
                  * Format: date-time
-                 * @description Then or later.
+                 * @description Earliest time of the events, included.
                  */
                 since?: string;
                 size?: number;
                 /** @description Part of the subject's name, or its id. */
                 target?: string;
-                /** @description A tenant's short name; "-" for what belongs to none. */
+                /** @description Short name of a tenant; "-" for events that belong to none. */
                 tenant?: string;
                 /**
                  * Format: date-time
-                 * @description Before it.
+                 * @description Time before which the events lie.
                  */
                 until?: string;
             };
@@ -3022,22 +3022,22 @@ export interface Operations {
         answer: string;
         input: {
             query?: {
-                /** @description "key.create", or "key" for all of that noun. */
+                /** @description Action such as "key.create", or "key" for all actions on keys. */
                 action?: string;
-                /** @description Part of who did it. */
+                /** @description Part of the name or address of the person or key that acted. */
                 actor?: string;
                 /**
                  * Format: date-time
-                 * @description Then or later.
+                 * @description Earliest time of the events, included.
                  */
                 since?: string;
                 /** @description Part of the subject's name, or its id. */
                 target?: string;
-                /** @description A tenant's short name; "-" for what belongs to none. */
+                /** @description Short name of a tenant; "-" for events that belong to none. */
                 tenant?: string;
                 /**
                  * Format: date-time
-                 * @description Before it.
+                 * @description Time before which the events lie.
                  */
                 until?: string;
             };
@@ -3080,20 +3080,20 @@ export interface Operations {
         input: {
             query?: {
                 /**
-                 * @description Without `since`: so long before `until`.
+                 * @description Length of the window before `until`; ignored if `since` is sent.
                  * @enum {string}
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
                 /**
                  * Format: date-time
-                 * @description What happened then or later is counted, by the minute: see `until`.
+                 * @description Start of the window, inclusive, rounded down as `until` describes; left out: see `range`.
                  */
                 since?: string;
-                /** @description Seconds; fitting, if left out. */
+                /** @description Length of a step in seconds; left out: chosen by the length of the window. */
                 step?: number;
                 /**
                  * Format: date-time
-                 * @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step.
+                 * @description End of the window, exclusive: adjacent windows add up. Both ends are rounded down to the minute, or to the hour if they are more than two days ago; the response contains both. They need not be at the start of a step. Left out: the end of the current step.
                  */
                 until?: string;
             };
@@ -3118,7 +3118,7 @@ export interface Operations {
         input: {
             host_name: string;
             query?: {
-                /** @description Show what was kept so many seconds ago. */
+                /** @description Minimum age in seconds of the map to return; 0: the current map. */
                 ago_s?: number;
             };
         };
@@ -3174,22 +3174,22 @@ export interface Operations {
         input: {
             query?: {
                 /**
-                 * @description Without `since`: so long before `until`.
+                 * @description Length of the window before `until`; ignored if `since` is sent.
                  * @enum {string}
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
                 /**
                  * Format: date-time
-                 * @description What happened then or later is counted, by the minute: see `until`.
+                 * @description Start of the window, inclusive, rounded down as `until` describes; left out: see `range`.
                  */
                 since?: string;
-                /** @description Seconds; fitting, if left out. */
+                /** @description Length of a step in seconds; left out: chosen by the length of the window. */
                 step?: number;
-                /** @description Its slug; left out: all. */
+                /** @description Slug of a tenant; left out: all tenants. */
                 tenant?: string;
                 /**
                  * Format: date-time
-                 * @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step.
+                 * @description End of the window, exclusive: adjacent windows add up. Both ends are rounded down to the minute, or to the hour if they are more than two days ago; the response contains both. They need not be at the start of a step. Left out: the end of the current step.
                  */
                 until?: string;
             };
@@ -3199,12 +3199,12 @@ export interface Operations {
         answer: OperatorReport;
         input: {
             query?: {
-                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                /** @description Current name of a base model, which may be withdrawn; left out: all base models. */
                 base_model?: string;
                 days?: number;
                 /**
                  * Format: date
-                 * @description With `to`, instead of `days`.
+                 * @description First day (UTC); requires `to`, and replaces `days`.
                  */
                 from?: string;
                 /** Format: date */
@@ -3216,27 +3216,27 @@ export interface Operations {
         answer: SeriesReport;
         input: {
             query?: {
-                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                /** @description Current name of a base model, which may be withdrawn; left out: all base models. */
                 base_model?: string;
-                /** @description Its name, whole. */
+                /** @description Full name of a host. */
                 host?: string;
                 /**
-                 * @description Without `since`: so long before `until`.
+                 * @description Length of the window before `until`; ignored if `since` is sent.
                  * @enum {string}
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
                 /**
                  * Format: date-time
-                 * @description What happened then or later is counted, by the minute: see `until`.
+                 * @description Start of the window, inclusive, rounded down as `until` describes; left out: see `range`.
                  */
                 since?: string;
-                /** @description Seconds; fitting, if left out. */
+                /** @description Length of a step in seconds; left out: chosen by the length of the window. */
                 step?: number;
-                /** @description Its slug. */
+                /** @description Slug of a tenant; left out: all tenants. */
                 tenant?: string;
                 /**
                  * Format: date-time
-                 * @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step.
+                 * @description End of the window, exclusive: adjacent windows add up. Both ends are rounded down to the minute, or to the hour if they are more than two days ago; the response contains both. They need not be at the start of a step. Left out: the end of the current step.
                  */
                 until?: string;
             };
@@ -3250,7 +3250,7 @@ export interface Operations {
                 limit?: number;
                 offset?: number;
                 /**
-                 * @description Left out: not ready.
+                 * @description Phase of the placements to return; empty: all that are not ready.
                  * @enum {string}
                  */
                 phase?: "queued" | "downloading" | "verifying" | "loading" | "ready" | "failed" | "";
@@ -3274,7 +3274,7 @@ export interface Operations {
                 /** @enum {string} */
                 sort?: "name" | "-name" | "created_at" | "-created_at" | "weight" | "-weight" | "requests" | "-requests";
                 /**
-                 * @description Left out: all that are not deleted.
+                 * @description State of the tenants; without it, all that are not deleted.
                  * @enum {string}
                  */
                 state?: "active" | "suspended" | "deleted" | "";
@@ -3291,7 +3291,7 @@ export interface Operations {
         answer: Statement;
         input: {
             query?: {
-                /** @description Like 2026-05; by default the present month (UTC). */
+                /** @description Year and month, such as 2026-05; by default the current month (UTC). */
                 month?: string;
             };
             slug: string;
@@ -3314,7 +3314,7 @@ export interface Operations {
         answer: Tenant;
         input: {
             query?: {
-                /** @description The tenant's short name. */
+                /** @description Short name of the tenant, as a confirmation. */
                 confirm?: string;
             };
             tenant: string;
@@ -3413,12 +3413,12 @@ export interface Operations {
         answer: string;
         input: {
             query?: {
-                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                /** @description Current name of a base model, which may be withdrawn; left out: all base models. */
                 base_model?: string;
                 days?: number;
                 /**
                  * Format: date
-                 * @description With `to`, instead of `days`.
+                 * @description First day (UTC); requires `to`, and replaces `days`.
                  */
                 from?: string;
                 /** @enum {string} */
@@ -3546,15 +3546,15 @@ export interface Operations {
         answer: AdapterSummary[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
                 /** @enum {string} */
                 sort?: "name" | "-name" | "rank" | "-rank" | "bytes" | "-bytes" | "created_at" | "-created_at";
                 /**
-                 * @description Of the live version, else of the newest; staging: validated ones too.
+                 * @description Status of the live version, else of the newest; staging includes validated ones.
                  * @enum {string}
                  */
                 status?: "empty" | "validated" | "staging" | "ready" | "failed" | "archived" | "";
@@ -3754,10 +3754,10 @@ export interface Operations {
         answer: ArchivedAdapter[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
                 /** @enum {string} */
                 sort?: "name" | "-name" | "archived_at" | "-archived_at";
@@ -3784,14 +3784,14 @@ export interface Operations {
         answer: AuditPage;
         input: {
             query?: {
-                /** @description "key.create", or "key" for all of that noun. */
+                /** @description Action such as "key.create", or "key" for all actions on keys. */
                 action?: string;
-                /** @description Part of who did it. */
+                /** @description Part of the name or address of the person or key that acted. */
                 actor?: string;
                 before?: number;
                 /**
                  * Format: date-time
-                 * @description Then or later.
+                 * @description Earliest time of the events, included.
                  */
                 since?: string;
                 size?: number;
@@ -3799,7 +3799,7 @@ export interface Operations {
                 target?: string;
                 /**
                  * Format: date-time
-                 * @description Before it.
+                 * @description Time before which the events lie.
                  */
                 until?: string;
             };
@@ -3810,20 +3810,20 @@ export interface Operations {
         answer: string;
         input: {
             query?: {
-                /** @description "key.create", or "key" for all of that noun. */
+                /** @description Action such as "key.create", or "key" for all actions on keys. */
                 action?: string;
-                /** @description Part of who did it. */
+                /** @description Part of the name or address of the person or key that acted. */
                 actor?: string;
                 /**
                  * Format: date-time
-                 * @description Then or later.
+                 * @description Earliest time of the events, included.
                  */
                 since?: string;
                 /** @description Part of the subject's name, or its id. */
                 target?: string;
                 /**
                  * Format: date-time
-                 * @description Before it.
+                 * @description Time before which the events lie.
                  */
                 until?: string;
             };
@@ -3834,10 +3834,10 @@ export interface Operations {
         answer: Batch[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
             };
             tenant: string;
@@ -3933,10 +3933,10 @@ export interface Operations {
         answer: Evaluation[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
             };
             tenant: string;
@@ -4018,10 +4018,10 @@ export interface Operations {
         answer: StoredFile[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
             };
             tenant: string;
@@ -4072,7 +4072,7 @@ export interface Operations {
         input: {
             host_name: string;
             query?: {
-                /** @description Show what was kept so many seconds ago. */
+                /** @description Minimum age in seconds of the map to return; 0: the current map. */
                 ago_s?: number;
             };
             tenant: string;
@@ -4120,10 +4120,10 @@ export interface Operations {
         answer: Invitation[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
             };
             tenant: string;
@@ -4147,7 +4147,7 @@ export interface Operations {
         answer: ApiKey[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
                 /**
@@ -4155,7 +4155,7 @@ export interface Operations {
                  * @enum {string}
                  */
                 scope?: "adapters.write" | "infer" | "view" | "";
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
                 /** @enum {string} */
                 sort?: "name" | "-name" | "created_at" | "-created_at" | "last_used_at" | "-last_used_at" | "expires_at" | "-expires_at";
@@ -4230,10 +4230,10 @@ export interface Operations {
         answer: UsageAgainstLimits;
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
             };
             tenant: string;
@@ -4243,13 +4243,13 @@ export interface Operations {
         answer: Member[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
                 /**
-                 * @description By role: who may do most comes first.
+                 * @description Order of the rows; by role, the roles with the most rights come first.
                  * @enum {string}
                  */
                 sort?: "email" | "-email" | "role" | "-role" | "joined_at" | "-joined_at";
@@ -4282,10 +4282,10 @@ export interface Operations {
         answer: Model[];
         input: {
             query?: {
-                /** @description Left out: all. */
+                /** @description Maximum number of rows; without it, all. */
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
             };
             tenant: string;
@@ -4370,20 +4370,20 @@ export interface Operations {
         input: {
             query?: {
                 /**
-                 * @description Without `since`: so long before `until`.
+                 * @description Length of the window before `until`; ignored if `since` is sent.
                  * @enum {string}
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
                 /**
                  * Format: date-time
-                 * @description What happened then or later is counted, by the minute: see `until`.
+                 * @description Start of the window, inclusive, rounded down as `until` describes; left out: see `range`.
                  */
                 since?: string;
-                /** @description Seconds; fitting, if left out. */
+                /** @description Length of a step in seconds; left out: chosen by the length of the window. */
                 step?: number;
                 /**
                  * Format: date-time
-                 * @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step.
+                 * @description End of the window, exclusive: adjacent windows add up. Both ends are rounded down to the minute, or to the hour if they are more than two days ago; the response contains both. They need not be at the start of a step. Left out: the end of the current step.
                  */
                 until?: string;
             };
@@ -4394,43 +4394,43 @@ export interface Operations {
         answer: RequestPage;
         input: {
             query?: {
-                /** @description Its name, whole. */
+                /** @description Full name of the adapter. */
                 adapter?: string;
-                /** @description Part of its name. */
+                /** @description Part of the adapter's name. */
                 adapter_contains?: string;
-                /** @description On which it ran, by its name now. */
+                /** @description Current name of the base model that ran the request. */
                 base_model?: string;
                 cursor?: string;
-                /** @description An error's code. */
+                /** @description Full error code of the request. */
                 error?: string;
-                /** @description Its name, whole. */
+                /** @description Full name of a host. */
                 host?: string;
-                /** @description Of the request, whole. */
+                /** @description Full id of the request. */
                 id?: string;
-                /** @description An API key's id, or "console". */
+                /** @description Id of an API key, or "console": requests of members in the console. */
                 key?: string;
                 limit?: number;
-                /** @description So did the first token. */
+                /** @description Minimum time to the first token, in milliseconds. */
                 min_first_token_ms?: number;
-                /** @description All phases together took at least so many milliseconds. */
+                /** @description Minimum time of all phases of a request together, in milliseconds. */
                 min_ms?: number;
-                /** @description Prompt and output together. */
+                /** @description Minimum number of prompt and output tokens together. */
                 min_tokens?: number;
-                /** @description Part of the model as the client wrote it. */
+                /** @description Part of the model name as the client wrote it. */
                 model?: string;
                 /** @enum {string} */
                 outcome?: "finished" | "aborted" | "failed" | "refused" | "";
                 /**
                  * Format: date-time
-                 * @description Then or later.
+                 * @description Only requests that came in at this time or later.
                  */
                 since?: string;
                 /**
                  * Format: date-time
-                 * @description Before it.
+                 * @description Only requests that came in before this time.
                  */
                 until?: string;
-                /** @description Of the adapter. */
+                /** @description Version number of the adapter. */
                 version?: number;
             };
             tenant: string;
@@ -4460,30 +4460,30 @@ export interface Operations {
         answer: SeriesReport;
         input: {
             query?: {
-                /** @description Its name, whole: its versions side by side. */
+                /** @description Full name of an adapter, whose versions are reported side by side. */
                 adapter?: string;
-                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                /** @description Current name of a base model, which may be withdrawn; left out: all base models. */
                 base_model?: string;
-                /** @description Its name, whole. */
+                /** @description Full name of a host. */
                 host?: string;
                 /**
-                 * @description Without `since`: so long before `until`.
+                 * @description Length of the window before `until`; ignored if `since` is sent.
                  * @enum {string}
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
                 /**
                  * Format: date-time
-                 * @description What happened then or later is counted, by the minute: see `until`.
+                 * @description Start of the window, inclusive, rounded down as `until` describes; left out: see `range`.
                  */
                 since?: string;
-                /** @description Seconds; fitting, if left out. */
+                /** @description Length of a step in seconds; left out: chosen by the length of the window. */
                 step?: number;
                 /**
                  * Format: date-time
-                 * @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step.
+                 * @description End of the window, exclusive: adjacent windows add up. Both ends are rounded down to the minute, or to the hour if they are more than two days ago; the response contains both. They need not be at the start of a step. Left out: the end of the current step.
                  */
                 until?: string;
-                /** @description Of the adapter. */
+                /** @description Version number of `adapter`; left out: all. */
                 version?: number;
             };
             tenant: string;
@@ -4493,34 +4493,34 @@ export interface Operations {
         answer: UsagePart[];
         input: {
             query: {
-                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                /** @description Current name of a base model, which may be withdrawn; left out: all base models. */
                 base_model?: string;
                 /** @enum {string} */
                 by: "adapter" | "key";
                 limit?: number;
                 offset?: number;
                 /**
-                 * @description Without `since`: so long before `until`.
+                 * @description Length of the window before `until`; ignored if `since` is sent.
                  * @enum {string}
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
-                /** @description A part of the name, or of a key's prefix. */
+                /** @description Part of the name, or of an API key's prefix. */
                 search?: string;
                 /**
                  * Format: date-time
-                 * @description What happened then or later is counted, by the minute: see `until`.
+                 * @description Start of the window, inclusive, rounded down as `until` describes; left out: see `range`.
                  */
                 since?: string;
                 /**
-                 * @description The largest come first.
+                 * @description Figure to sort by, the largest first.
                  * @enum {string}
                  */
                 sort?: "requests" | "tokens" | "device_us";
-                /** @description Seconds; fitting, if left out. */
+                /** @description Length of a step in seconds; left out: chosen by the length of the window. */
                 step?: number;
                 /**
                  * Format: date-time
-                 * @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step.
+                 * @description End of the window, exclusive: adjacent windows add up. Both ends are rounded down to the minute, or to the hour if they are more than two days ago; the response contains both. They need not be at the start of a step. Left out: the end of the current step.
                  */
                 until?: string;
             };
@@ -4553,7 +4553,7 @@ export interface Operations {
         answer: Statement;
         input: {
             query?: {
-                /** @description Like 2026-05; by default the present month (UTC). */
+                /** @description Year and month, such as 2026-05; by default the current month (UTC). */
                 month?: string;
             };
             tenant: string;
@@ -4586,7 +4586,7 @@ export interface Operations {
             query?: {
                 limit?: number;
                 offset?: number;
-                /** @description A part of the name. */
+                /** @description Part of the name. */
                 search?: string;
             };
             tenant: string;
@@ -4619,7 +4619,7 @@ export interface Operations {
         answer: UsageReport;
         input: {
             query?: {
-                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                /** @description Current name of a base model, which may be withdrawn; left out: all base models. */
                 base_model?: string;
                 days?: number;
             };
@@ -4630,12 +4630,12 @@ export interface Operations {
         answer: string;
         input: {
             query?: {
-                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                /** @description Current name of a base model, which may be withdrawn; left out: all base models. */
                 base_model?: string;
                 days?: number;
                 /**
                  * Format: date
-                 * @description With `to`, instead of `days`.
+                 * @description First day (UTC); requires `to`, and replaces `days`.
                  */
                 from?: string;
                 /** @enum {string} */

@@ -15,16 +15,16 @@ class ArchivePart(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     table = models.CharField(max_length=16)
-    month = models.DateField(help_text="First day of the month.")
-    number = models.PositiveIntegerField(help_text="Number of the part within the month, from 1.")
-    name = models.CharField(max_length=200, help_text="Name of the file in the store.")
+    month = models.DateField(help_text="First day of the month (UTC).")
+    number = models.PositiveIntegerField(help_text="Number of the part within its month, from 1.")
+    name = models.CharField(max_length=200, help_text="Name of the file in the file store.")
     digest = models.CharField(max_length=71)
     bytes = models.BigIntegerField()
     rows = models.BigIntegerField()
-    sums = models.JSONField(help_text="Sums of columns over the rows, and the lowest and highest id.")
+    sums = models.JSONField(help_text="Sums of columns over the rows of the file, and the lowest and highest id.")
     created_at = models.DateTimeField()
     deleted_at = models.DateTimeField(
-        null=True, help_text="Time at which the last of the rows was deleted from the table."
+        null=True, help_text="Time at which the last row of the file was deleted from the table; null: not yet."
     )
 
     class Meta:
@@ -48,10 +48,12 @@ class ArchiveRun(Claimable):
 
     table = models.CharField(max_length=16, unique=True)
     finished_at = models.DateTimeField(
-        null=True, help_text="Time at which a run last ended without a failure, or the first one began."
+        null=True, help_text="Time at which a run last succeeded; before any did, the start of the first run."
     )
     failed_at = models.DateTimeField(null=True)
-    failure = models.TextField(default="", blank=True, help_text="Failure of the last run; empty if it had none.")
+    failure = models.TextField(
+        default="", blank=True, help_text="Error of the last run; empty: it succeeded, or none has ended."
+    )
 
     def __str__(self) -> str:
         return self.table

@@ -19,17 +19,19 @@ class LimitSet(models.Model):
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="limit_sets")
     api_key = models.OneToOneField(ApiKey, null=True, on_delete=models.CASCADE, related_name="limit_set")
-    requests_per_minute = _limit("Within any 60 seconds.")
-    tokens_per_minute = _limit("Prompt and output, within any 60 seconds.")
-    tokens_per_day = _limit("By UTC day.")
-    tokens_per_month = _limit("By UTC month.")
-    concurrency = _limit("Requests that run at once.")
-    max_output_tokens = _limit("Of one request, for each choice.")
-    adapters = _limit("Adapters that are not archived.")
-    storage_bytes = _limit("Content of all versions that are not archived, each counted once.")
-    max_rank = _limit("Of an adapter's largest module.")
+    requests_per_minute = _limit("Maximum number of requests within any 60 seconds.")
+    tokens_per_minute = _limit("Maximum number of prompt and output tokens within any 60 seconds.")
+    tokens_per_day = _limit("Maximum number of prompt and output tokens in a UTC day.")
+    tokens_per_month = _limit("Maximum number of prompt and output tokens in a UTC month.")
+    concurrency = _limit("Maximum number of choices that run at once: n for each prompt of a request.")
+    max_output_tokens = _limit("Maximum number of output tokens for each choice of a request.")
+    adapters = _limit("Maximum number of adapters that are not archived.")
+    storage_bytes = _limit("Maximum bytes of adapter versions that are not archived; shared content counts once.")
+    max_rank = _limit("Maximum rank of any module of an adapter.")
     pinned_bytes: models.PositiveBigIntegerField[int | None, int | None] = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text="Device memory of each host for pinned adapters. Null = none may be pinned."
+        null=True,
+        blank=True,
+        help_text="Maximum bytes of adapters and prefixes pinned in each host's device memory. Null or 0 = none.",
     )
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -22,27 +22,28 @@ class PriceVersion(AppendOnlyModel):
         null=True,
         on_delete=models.PROTECT,
         related_name="+",
-        help_text="Base model whose prices these are; null = those of all base models without prices of their own.",
+        help_text="Base model of the list; null: the list of all base models without their own.",
     )
     inherits = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Whether the base model has no prices of its own from this day on; the amounts mean nothing then.",
+        help_text="True: from `effective_on` the base model has no list of its own; amounts are unused.",
     )
     effective_on = models.DateField(
-        help_text="Day from whose midnight (UTC) the prices apply; of two for one day, the later number does."
+        help_text="First day (UTC) of the prices; of two versions for a day the higher number applies."
     )
     currency = models.CharField(max_length=3, validators=[MinLengthValidator(3)])
     input_per_million = models.PositiveBigIntegerField()
     cached_input_per_million = models.PositiveBigIntegerField(
-        help_text="Price of a million prompt tokens that were read from the prefix cache."
+        help_text="Price of a million prompt tokens from the prefix cache, in millionths of the currency."
     )
     output_per_million = models.PositiveBigIntegerField()
     storage_per_gb_month = models.PositiveBigIntegerField(
-        help_text="Price of 10^9 bytes of adapters for a month; only that of the installation's list applies."
+        help_text="Millionths of the currency for 10^9 bytes of adapters a month; only the installation's list applies."
     )
     batch_input_per_million = models.PositiveBigIntegerField(
-        null=True, help_text="Price of a million prompt tokens of batches; null = as for other requests."
+        null=True,
+        help_text="Millionths of the currency for a million prompt tokens in batches; null: as outside batches.",
     )
     batch_cached_input_per_million = models.PositiveBigIntegerField(null=True)
     batch_output_per_million = models.PositiveBigIntegerField(null=True)

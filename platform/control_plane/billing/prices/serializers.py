@@ -7,7 +7,7 @@ from control_plane.core.http.serializers import FormField, NameField
 
 
 class AmountField(serializers.IntegerField):
-    """Whole millionths of the currency."""
+    """An amount in whole millionths of the currency."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(min_value=0, max_value=HIGHEST, **options)
@@ -18,31 +18,36 @@ class _BatchAmountsSerializer(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         default=None,
-        help_text="Price of a million prompt tokens of batches; null = as for other requests.",
+        help_text="Millionths of the currency for a million prompt tokens in batches; null: as outside batches.",
     )
     batch_cached_input_per_million = AmountField(required=False, allow_null=True, default=None)
     batch_output_per_million = AmountField(required=False, allow_null=True, default=None)
 
 
 class NewPricesSerializer(_BatchAmountsSerializer):
-    effective_on = serializers.DateField(help_text="Day from whose midnight (UTC) the prices apply.")
+    effective_on = serializers.DateField(help_text="First day of the prices, from midnight UTC.")
     base_model_digest = NameField(
         max_length=71,
         required=False,
         allow_null=True,
         default=None,
-        help_text="Digest of the base model to which these prices apply; null = the installation's list.",
+        help_text="Digest of the base model that gets its own list; null: the installation's list.",
     )
     currency = FormField(
-        r"^[A-Z]{3}\Z", form="three capital letters, such as USD", help_text="Currency by ISO 4217, such as USD."
+        r"^[A-Z]{3}\Z",
+        form="three capital letters, such as USD",
+        help_text="ISO 4217 code of the currency, such as USD.",
     )
-    input_per_million = AmountField(help_text="Millionths of the currency for a million prompt tokens.")
+    input_per_million = AmountField(help_text="Price of a million prompt tokens, in millionths of the currency.")
     cached_input_per_million = AmountField(
-        help_text="Millionths of the currency for a million prompt tokens that were read from the prefix cache."
+        help_text="Price of a million prompt tokens from the prefix cache, in millionths of the currency."
     )
     output_per_million = AmountField()
     storage_per_gb_month = AmountField(
-        required=False, allow_null=True, default=None, help_text="Price of storage, only in the installation's list."
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Millionths of the currency for 10^9 bytes of adapters a month; installation's list only.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +64,7 @@ class NewPricesSerializer(_BatchAmountsSerializer):
 class EndPricesSerializer(serializers.Serializer[Any]):
     base_model_digest = NameField(max_length=71, help_text="Digest of the base model whose own prices end.")
     effective_on = serializers.DateField(
-        help_text="Day from whose midnight (UTC) the installation's list applies to the base model."
+        help_text="First day on which the installation's list applies to the base model, from midnight UTC."
     )
 
 
@@ -72,18 +77,20 @@ class PriceVersionSerializer(_BatchAmountsSerializer):
         source="base_model.name",
         default=None,
         allow_null=True,
-        help_text="Base model whose list it is, by its present name; null = the installation's.",
+        help_text="Current name of the base model of the list; null: the installation's list.",
     )
     base_model_digest = serializers.CharField(source="base_model.digest", default=None, allow_null=True)
     inherits = serializers.BooleanField(
-        help_text="Whether the base model has no list of its own from this day on; every amount is 0 then."
+        help_text="True: the base model has no list of its own from `effective_on`; every amount is 0."
     )
-    effective_on = serializers.DateField(help_text="Day from whose midnight (UTC) the prices apply.")
+    effective_on = serializers.DateField(help_text="First day of the prices, from midnight UTC.")
     currency = serializers.CharField()
     input_per_million = serializers.IntegerField()
     cached_input_per_million = serializers.IntegerField()
     output_per_million = serializers.IntegerField()
-    storage_per_gb_month = serializers.SerializerMethodField(help_text="Price of storage; null in a base model's list.")
+    storage_per_gb_month = serializers.SerializerMethodField(
+        help_text="Millionths of the currency for 10^9 bytes of adapters a month; null: a base model's list."
+    )
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
 

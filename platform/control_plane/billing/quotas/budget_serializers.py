@@ -10,18 +10,18 @@ MAX_MICROS = 10**15
 
 class BudgetSerializer(serializers.Serializer[Any]):
     amount_micros = serializers.IntegerField(
-        min_value=1, max_value=MAX_MICROS, help_text="Millionths of the currency of the price list."
+        min_value=1, max_value=MAX_MICROS, help_text="Amount of the budget, in millionths of the price list's currency."
     )
     at_limit = serializers.ChoiceField(
         choices=AtLimit.choices,
         default=AtLimit.REFUSE,
-        help_text="Action at the limit: refuse answers 402 `budget_exceeded`, warn only notifies.",
+        help_text="Action when the amount is spent; refuse: 402 `budget_exceeded`; warn: only send alerts.",
     )
     alerts = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=1000),
         max_length=8,
         default=lambda: [50, 80, 100],
-        help_text="Percentages of the amount at which webhooks and the console notify.",
+        help_text="Percentages of the amount at which webhooks and the console send an alert.",
     )
 
 
@@ -34,9 +34,11 @@ class BudgetsSerializer(serializers.Serializer[Any]):
 
 class BudgetStateSerializer(BudgetSerializer):
     spent_micros = serializers.IntegerField(
-        help_text="Millionths of the currency in the ledger; running requests are not included."
+        help_text="Amount spent in the period, in millionths of the currency, without running requests."
     )
-    reached = serializers.IntegerField(allow_null=True, help_text="The highest threshold that is passed, in per cent.")
+    reached = serializers.IntegerField(
+        allow_null=True, help_text="Highest alert threshold that is reached, in per cent of the amount; null: none."
+    )
 
 
 class BudgetStatesSerializer(serializers.Serializer[Any]):
@@ -52,9 +54,13 @@ class KeyBudgetsSerializer(BudgetStatesSerializer):
 
 class BudgetReportSerializer(serializers.Serializer[Any]):
     currency = serializers.CharField(
-        allow_null=True, help_text="Currency of the prices; null: there are no prices, so no budget can be set."
+        allow_null=True, help_text="ISO 4217 code of the currency; null: there are no prices, so no budget can be set."
     )
-    granted = BudgetStatesSerializer(help_text="Budget that the operator set.")
-    own = BudgetStatesSerializer(help_text="Budget that the tenant set; both apply.")
-    keys = KeyBudgetsSerializer(many=True, help_text="Budgets of keys, the 50 with the least left.")
-    keys_total = serializers.IntegerField(help_text="Number of keys that have a budget.")
+    granted = BudgetStatesSerializer(help_text="Budgets that the operator set for the tenant.")
+    own = BudgetStatesSerializer(
+        help_text="Budgets that the tenant set for itself; the operator's budgets apply as well."
+    )
+    keys = KeyBudgetsSerializer(
+        many=True, help_text="Unrevoked API keys with a budget: the 50 with the smallest share of it left."
+    )
+    keys_total = serializers.IntegerField(help_text="Number of unrevoked API keys with a budget.")

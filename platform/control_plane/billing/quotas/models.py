@@ -31,7 +31,9 @@ class Budget(models.Model):
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="budgets")
     by_operator = models.BooleanField(default=False)
     span = models.CharField(max_length=8, choices=BudgetSpan.choices)
-    amount_micros = models.PositiveBigIntegerField(help_text="Millionths of the currency of the price list.")
+    amount_micros = models.PositiveBigIntegerField(
+        help_text="Amount of the budget, in millionths of the price list's currency."
+    )
     at_limit = models.CharField(max_length=8, choices=AtLimit.choices, default=AtLimit.REFUSE)
     alerts = models.JSONField(
         default=list, help_text="Percentages of the amount at which an alert is sent, in ascending order."

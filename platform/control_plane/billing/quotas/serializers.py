@@ -14,24 +14,24 @@ def _limit(text: str, least: int = 0) -> serializers.IntegerField:
 class KeyLimitsSerializer(serializers.Serializer[Any]):
     """The limits of one key. The tenant's limits apply as well."""
 
-    requests_per_minute = _limit("Within any 60 seconds.")
-    tokens_per_minute = _limit("Prompt and output, within any 60 seconds.")
-    tokens_per_day = _limit("By UTC day.")
-    tokens_per_month = _limit("By UTC month.")
-    concurrency = _limit("Choices that run at once, n for each prompt of a request.")
-    max_output_tokens = _limit("Of one request, for each choice.", 1)
+    requests_per_minute = _limit("Maximum number of requests within any 60 seconds.")
+    tokens_per_minute = _limit("Maximum number of prompt and output tokens within any 60 seconds.")
+    tokens_per_day = _limit("Maximum number of prompt and output tokens in a UTC day.")
+    tokens_per_month = _limit("Maximum number of prompt and output tokens in a UTC month.")
+    concurrency = _limit("Maximum number of choices that run at once: n for each prompt of a request.")
+    max_output_tokens = _limit("Maximum number of output tokens for each choice of a request.", 1)
 
 
 class TenantLimitsSerializer(KeyLimitsSerializer):
-    adapters = _limit("Adapters that are not archived.")
-    storage_bytes = _limit("Content of versions that are not archived.")
-    max_rank = _limit("Of an adapter's largest module.", 1)
+    adapters = _limit("Maximum number of adapters that are not archived.")
+    storage_bytes = _limit("Maximum bytes of adapter versions that are not archived; shared content counts once.")
+    max_rank = _limit("Maximum rank of any module of an adapter.", 1)
     pinned_bytes = serializers.IntegerField(
         min_value=0,
         max_value=MOST,
         allow_null=True,
         default=None,
-        help_text="Device memory of each host for pinned adapters. Null = none may be pinned.",
+        help_text="Maximum bytes of adapters and prefixes pinned in each host's device memory. Null or 0 = none.",
     )
 
 
@@ -40,7 +40,8 @@ class KeyLimitUsageSerializer(serializers.Serializer[Any]):
 
     requests_per_minute = serializers.IntegerField(allow_null=True)
     tokens_per_minute = serializers.IntegerField(
-        allow_null=True, help_text="Tokens of the last minute; running requests count with all that they may use."
+        allow_null=True,
+        help_text="Tokens in the last 60 seconds; running requests count with all they may use; null: not counted.",
     )
     tokens_per_day = serializers.IntegerField()
     tokens_per_month = serializers.IntegerField()
@@ -68,4 +69,4 @@ class TenantUsageAgainstLimitsSerializer(serializers.Serializer[Any]):
 class UsageAgainstLimitsSerializer(serializers.Serializer[Any]):
     counters_reachable = serializers.BooleanField()
     tenant = TenantUsageAgainstLimitsSerializer()
-    keys = KeyUsageAgainstLimitsSerializer(many=True, help_text="Usage of keys that are neither revoked nor expired.")
+    keys = KeyUsageAgainstLimitsSerializer(many=True, help_text="API keys that are neither revoked nor expired.")

@@ -19,9 +19,13 @@ class Refusal(models.Model):
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     status = models.PositiveSmallIntegerField()
     code = models.CharField(max_length=64)
-    limit = models.CharField(max_length=32, blank=True, help_text="Name of the limit, if the request exceeded one.")
-    model = models.CharField(max_length=200, blank=True, help_text="Model that the last of these requests named.")
-    param = models.CharField(max_length=100, blank=True, help_text="Parameter at fault in the last of these requests.")
+    limit = models.CharField(
+        max_length=32, blank=True, help_text="Limit that caused the refusals; empty: the cause was not a limit."
+    )
+    model = models.CharField(max_length=200, blank=True, help_text="Model in the last refused request; empty: none.")
+    param = models.CharField(
+        max_length=100, blank=True, help_text="Parameter at fault in the last refused request; empty: none."
+    )
     minute = models.DateTimeField()
     count = models.PositiveBigIntegerField(default=0)
     last_at = models.DateTimeField()
@@ -47,7 +51,7 @@ class HourlyRefusals(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
-    start = models.PositiveIntegerField(help_text="Start of the hour, in minutes since 1970.")
+    start = models.PositiveIntegerField(help_text="Start of the hour, in minutes since 1970-01-01 UTC.")
     status = models.PositiveSmallIntegerField()
     code = models.CharField(max_length=64)
     count = models.PositiveBigIntegerField(default=0)
@@ -69,12 +73,12 @@ class DailyRefusals(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
-    start = models.DateField(help_text="Day, in UTC.")
+    start = models.DateField(help_text="Day (UTC) that the figures cover.")
     count = models.PositiveBigIntegerField(default=0)
     failed = models.PositiveBigIntegerField(
         default=0,
         db_default=0,
-        help_text="Number of these requests that failed by the platform's fault, with a status of 5xx.",
+        help_text="Number of the refused requests with a 5xx status, which are the platform's fault.",
     )
 
     objects = TenantQuerySet["DailyRefusals"].as_manager()

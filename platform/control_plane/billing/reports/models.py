@@ -59,7 +59,7 @@ class Export(Claimable):
     grain = models.CharField(max_length=8, choices=Grain.choices)
     state = models.CharField(max_length=8, choices=ExportState.choices, default=ExportState.QUEUED)
     attempts = models.PositiveSmallIntegerField(default=0)
-    lines = models.BigIntegerField(default=0, help_text="Number of lines without the heading.")
+    lines = models.BigIntegerField(default=0, help_text="Number of lines in the file, without the heading.")
     bytes = models.BigIntegerField(default=0, help_text="Size of the compressed file in bytes.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")

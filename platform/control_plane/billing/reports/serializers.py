@@ -24,16 +24,15 @@ class StatementLineSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=LINE_KINDS)
     base_model = serializers.CharField(
         allow_null=True,
-        help_text="Base model to which these prices apply alone, by its present name; null = all without "
-        "prices of their own.",
+        help_text="Current name of the base model whose own prices apply; null: the installation's prices.",
     )
     first = serializers.DateField()
     last = serializers.DateField()
     price_version = serializers.IntegerField()
     unit_price_micros = serializers.IntegerField(
-        help_text="Price of a million tokens or, for storage, of 10^9 bytes for a month, in millionths of the currency."
+        help_text="Millionths of the currency for a million tokens; for storage, for 10^9 bytes a month."
     )
-    quantity = serializers.IntegerField(help_text="Tokens; for storage, bytes x hours.")
+    quantity = serializers.IntegerField(help_text="Number of tokens; for storage, bytes x hours.")
     amount_micros = serializers.IntegerField()
 
 
@@ -41,9 +40,11 @@ class StatementSerializer(serializers.Serializer[Any]):
     """A statement of a month. Amounts are millionths of the currency."""
 
     month = serializers.CharField()
-    currency = serializers.CharField(allow_null=True, help_text="Currency of the prices; null = there were none.")
+    currency = serializers.CharField(
+        allow_null=True, help_text="ISO 4217 code of the currency; null: there were no prices."
+    )
     as_of = serializers.DateTimeField(allow_null=True)
-    complete = serializers.BooleanField(help_text="Whether the month is over and all its usage is in the sums.")
+    complete = serializers.BooleanField(help_text="True: the month is over, and all its usage is in the sums.")
     lines = StatementLineSerializer(many=True)
     total_micros = serializers.IntegerField()
 
@@ -52,16 +53,20 @@ class TenantUsageSerializer(UsageTotalsSerializer):
     tenant = serializers.CharField()
     name = serializers.CharField()
     refused = serializers.IntegerField(
-        help_text="Number of requests that were refused, by an engine or before one had them."
+        help_text="Number of requests that were refused by an engine or before they reached one."
     )
     failed = serializers.IntegerField()
-    device_share = serializers.FloatField(help_text="Share of the devices' time in this span, 0 to 1.")
+    device_share = serializers.FloatField(
+        help_text="Tenant's share of the device time of all tenants in the report, 0 to 1."
+    )
     latency = LatencySerializer()
 
 
 class TopAdapterSerializer(UsageTotalsSerializer):
     tenant = serializers.CharField()
-    adapter = serializers.CharField(allow_null=True, help_text="Name of the adapter; null = the base model.")
+    adapter = serializers.CharField(
+        allow_null=True, help_text="Name of the adapter; null: the base model without an adapter."
+    )
     device_share = serializers.FloatField()
 
 
@@ -77,13 +82,13 @@ class OperatorReportSerializer(serializers.Serializer[Any]):
     currency = serializers.CharField(allow_null=True)
     totals = UsageTotalsSerializer()
     outcomes = OutcomeCountsSerializer(
-        help_text="Number of requests by outcome; for one base model only those that reached an engine."
+        help_text="Number of requests by outcome; filtered by base model, only those that reached an engine."
     )
     latency = LatencySerializer()
     by_day = DayUsageSerializer(many=True)
     by_base_model = BaseModelUsageSerializer(many=True)
-    tenants = serializers.IntegerField(help_text="Number of tenants with usage.")
-    by_tenant = TenantUsageSerializer(many=True, help_text="Tenants with the most device time, at most a hundred.")
+    tenants = serializers.IntegerField(help_text="Number of tenants with requests, refused ones included.")
+    by_tenant = TenantUsageSerializer(many=True, help_text="Tenants with most device time, at most a hundred.")
     top_adapters = TopAdapterSerializer(many=True)
 
 
@@ -95,12 +100,12 @@ class ExportSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=ExportState.choices)
     lines = serializers.IntegerField()
     bytes = serializers.IntegerField()
-    scheduled = serializers.BooleanField(help_text="Whether a schedule requested the export.")
+    scheduled = serializers.BooleanField(help_text="True: the export was made by a schedule.")
     created_at = serializers.DateTimeField()
     ready_at = serializers.DateTimeField(allow_null=True)
     file_name = serializers.CharField()
     note = serializers.SerializerMethodField(
-        help_text="Place of the single requests of archived months; empty if there are none."
+        help_text="Where to read single requests of archived months; empty: none of the export are archived."
     )
 
     def get_note(self, export: Export) -> str:

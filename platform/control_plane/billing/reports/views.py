@@ -28,14 +28,14 @@ operation = partial(extend_schema, tags=["usage"])
 
 SPAN = [
     days_parameter(LONGEST_DAYS),
-    OpenApiParameter("from", date, description="With `to`, instead of `days`."),
+    OpenApiParameter("from", date, description="First day (UTC); requires `to`, and replaces `days`."),
     OpenApiParameter("to", date),
 ]
 GRAIN = OpenApiParameter("grain", str, enum=["day", "hour"], default="day")
 MONTH = OpenApiParameter(
     "month",
     {"type": "string", "pattern": r"^\d{4}-\d{2}$"},
-    description="Like 2026-05; by default the present month (UTC).",
+    description="Year and month, such as 2026-05; by default the current month (UTC).",
 )
 
 

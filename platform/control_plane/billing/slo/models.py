@@ -13,12 +13,14 @@ DEFAULT_TARGET = 0.99
 class Objective(models.Model):
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="objective")
     first_token_ms = models.PositiveIntegerField(
-        null=True, help_text="Milliseconds from the engine's queue to the first token."
+        null=True, help_text="Objective for milliseconds from the engine's queue to the first token; null: none."
     )
     inter_token_ms = models.PositiveIntegerField(
-        null=True, help_text="Mean milliseconds between two tokens of a request."
+        null=True, help_text="Objective for milliseconds between tokens, the mean of a request; null: none."
     )
-    target = models.FloatField(default=DEFAULT_TARGET, help_text="Share of requests that should meet each objective.")
+    target = models.FloatField(
+        default=DEFAULT_TARGET, help_text="Share of requests that should meet each objective, 0.5 to below 1."
+    )
     updated_at = models.DateTimeField(auto_now=True)
 
     objects = TenantQuerySet["Objective"].as_manager()

@@ -13,8 +13,10 @@ def _milliseconds(text: str) -> serializers.IntegerField:
 
 
 class LatencyObjectivesSerializer(serializers.Serializer[Any]):
-    first_token_ms = _milliseconds("Time to the first token. Null = no objective.")
-    inter_token_ms = _milliseconds("Time between tokens, the mean of a request. Null = no objective.")
+    first_token_ms = _milliseconds("Objective for the time to the first token, in milliseconds; null: none.")
+    inter_token_ms = _milliseconds(
+        "Objective for the mean time between the tokens of a request, in milliseconds; null: none."
+    )
     target = serializers.FloatField(
         min_value=0.5,
         max_value=0.99999,
@@ -26,20 +28,24 @@ class LatencyObjectivesSerializer(serializers.Serializer[Any]):
 class ErrorBudgetSerializer(serializers.Serializer[Any]):
     allowed = serializers.FloatField(help_text="Number of requests that may miss the objective.")
     missed = serializers.IntegerField()
-    left = serializers.FloatField(allow_null=True, help_text="Share of the budget; below 0 it is overdrawn.")
+    left = serializers.FloatField(
+        allow_null=True,
+        help_text="Share of the error budget that is left; below 0: overdrawn; null: nothing was measured.",
+    )
 
 
 class BurnRateSerializer(serializers.Serializer[Any]):
-    window = serializers.CharField(help_text="Time before now: 1h, 6h, 1d or 7d.")
+    window = serializers.CharField(help_text="Length of the window before now: 1h, 6h, 1d or 7d.")
     measured = serializers.IntegerField()
     missed = serializers.IntegerField(allow_null=True)
     rate = serializers.FloatField(
-        allow_null=True, help_text="Misses divided by those that the target allows: 1 uses the budget up exactly."
+        allow_null=True,
+        help_text="Missed requests / those that the target allows: 1 uses up the budget exactly; null: unknown.",
     )
 
 
 class AttainmentDaySerializer(serializers.Serializer[Any]):
-    date = serializers.DateField(help_text="Day, in UTC.")
+    date = serializers.DateField(help_text="Day (UTC) that the figures cover.")
     measured = serializers.IntegerField()
     attainment = serializers.FloatField(allow_null=True)
 
@@ -52,7 +58,8 @@ class AttainmentSerializer(serializers.Serializer[Any]):
     measured = serializers.IntegerField()
     met = serializers.IntegerField(allow_null=True)
     attainment = serializers.FloatField(
-        allow_null=True, help_text="Requests that met the objective, divided by those measured."
+        allow_null=True,
+        help_text="Share of measured requests that met the objective; null: no objective, or none measured.",
     )
     budget = ErrorBudgetSerializer(allow_null=True)
     percentiles = PercentilesSerializer()
@@ -62,12 +69,12 @@ class AttainmentSerializer(serializers.Serializer[Any]):
 
 class SloReportSerializer(LatencyObjectivesSerializer):
     weight = serializers.FloatField(
-        help_text="Weight of the tenant beside others' weights in the division of hosts that are full."
+        help_text="Weight of the tenant: its share of full hosts, relative to other tenants' weights."
     )
     days = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)
     requests = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Number of requests that broke off or returned nothing.")
+    failed = serializers.IntegerField(help_text="Number of requests that failed through no fault of the caller.")
     mean_queue_ms = serializers.FloatField(allow_null=True)
     first_token = AttainmentSerializer()
     inter_token = AttainmentSerializer()
@@ -80,17 +87,21 @@ class TenantWeightSerializer(serializers.Serializer[Any]):
 class ServiceGapSerializer(serializers.Serializer[Any]):
     """The gap in service between two tenants that waited and could have run: the widest of all pairs."""
 
-    gap = serializers.FloatField(help_text="Priced tokens per weight that one tenant received more than the other.")
-    bound = serializers.FloatField(help_text="Bound of the gap by the fair order, over any time in which both wait.")
+    gap = serializers.FloatField(
+        help_text="Service that `ahead` received more than `behind`, in priced tokens per weight."
+    )
+    bound = serializers.FloatField(
+        help_text="Upper bound of the gap under the fair order, over any time in which both tenants wait."
+    )
     share = serializers.FloatField(help_text="Gap divided by its bound.")
-    ahead = serializers.CharField(help_text="Short name of the tenant that received more.")
+    ahead = serializers.CharField(help_text="Slug of the tenant that received more service.")
     behind = serializers.CharField()
 
 
 class ServiceGapPointSerializer(serializers.Serializer[Any]):
-    at = serializers.DateTimeField(help_text="Time at which the step begins.")
+    at = serializers.DateTimeField(help_text="Start of the step.")
     widest = ServiceGapSerializer(
-        allow_null=True, help_text="Gap that was nearest to its bound in any heartbeat; null = no two tenants waited."
+        allow_null=True, help_text="Gap nearest to its bound among the step's heartbeats; null: no two tenants waited."
     )
 
 
@@ -104,4 +115,4 @@ class FairnessSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
     step_s = serializers.IntegerField()
-    hosts = HostFairnessSerializer(many=True, help_text="Hosts on which two tenants waited in this time.")
+    hosts = HostFairnessSerializer(many=True, help_text="Hosts on which two tenants waited in the window, or wait now.")

@@ -43,13 +43,15 @@ class UsageEvent(AppendOnlyModel):
     # Base models are never deleted and no query filters by this column, so it needs neither an index nor a constraint.
     base_model = models.ForeignKey(
         BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False,
-        help_text="Base model on which the request ran; null in rows older than this column.",
+        help_text="Base model that ran the request; null: unknown, or older than this column.",
     )  # fmt: skip
-    model = models.CharField(max_length=200, help_text="The model name as the client wrote it.")
+    model = models.CharField(max_length=200, help_text="Model name as the client wrote it.")
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     streamed = models.BooleanField(default=False)
     batch = models.BooleanField(
-        default=False, db_default=False, help_text="Whether it is a line of a batch, at the price of batches."
+        default=False,
+        db_default=False,
+        help_text="True: the request is a line of a batch and is billed at the price of batches.",
     )
     host = models.CharField(max_length=64, blank=True)
     prompt_tokens = models.PositiveIntegerField()
@@ -65,29 +67,26 @@ class UsageEvent(AppendOnlyModel):
     preemptions = models.PositiveIntegerField(default=0)
     preempted_ms = models.PositiveIntegerField(default=0, db_default=0)
     device_us = models.PositiveBigIntegerField(
-        default=0, db_default=0, help_text="Share of the device's time that the request took, in microseconds."
+        default=0, db_default=0, help_text="Request's share of the device time, in microseconds."
     )
     drafted_tokens = models.PositiveIntegerField(
-        default=0,
-        db_default=0,
-        help_text="Number of tokens that speculation drafted for the request; they are never billed.",
+        default=0, db_default=0, help_text="Number of draft tokens that speculative decoding computed; never billed."
     )
     accepted_tokens = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="Number of completion tokens that were drafted."
+        default=0, db_default=0, help_text="Number of completion tokens that were accepted draft tokens."
     )
     auth_ms = models.PositiveIntegerField(default=0, db_default=0)
     quota_ms = models.PositiveIntegerField(default=0, db_default=0)
     finish_reason = models.CharField(max_length=32, blank=True, default="", db_default="")
     adapter_loaded_from = models.CharField(max_length=8, blank=True, default="", db_default="")
     preemption_spans = models.JSONField(
-        null=True,
-        help_text="First pre-emptions: milliseconds since the engine had the request, and their length; null = none.",
+        null=True, help_text="First 16 pre-emptions: start since submission and duration, in milliseconds; null: none."
     )
-    ignored = models.JSONField(null=True, help_text="Fields of the request that were left out; null = none.")
+    ignored = models.JSONField(null=True, help_text="Fields of the request that were ignored; null: none.")
     schema_violations = models.JSONField(
-        null=True, help_text="Keywords of the request's schema that the answer violates; null = none."
+        null=True, help_text="Keywords of the request's schema that the output violates; null: none."
     )
-    created_at = models.DateTimeField(help_text="Time at which the request arrived.")
+    created_at = models.DateTimeField(help_text="Time at which the request came in.")
 
     # Set on rows that are shown; see `queries.recent_requests`.
     cost_micros: int | None
@@ -183,7 +182,7 @@ class HourlyUsage(TenantSums):
 class DailyUsage(TenantSums):
     id = models.BigAutoField(primary_key=True)
     series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
-    start = models.DateField(help_text="Day, in UTC.")
+    start = models.DateField(help_text="Day (UTC) that the figures cover.")
 
     objects = TenantQuerySet["DailyUsage"].as_manager()
 
@@ -205,8 +204,8 @@ class DailyTotals(TenantSums):
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
     # Not null, as a unique constraint would treat two rows without one as different.
-    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Id of the base model; 0 = not known.")
-    start = models.DateField(help_text="Day, in UTC.")
+    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Id of the base model; 0: not known.")
+    start = models.DateField(help_text="Day (UTC) that the figures cover.")
 
     objects = TenantQuerySet["DailyTotals"].as_manager()
 
@@ -236,10 +235,10 @@ class DailyActivity(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     # Not null, as a unique constraint would treat two rows without one as different.
     adapter_id = models.UUIDField(
-        default=BASE_MODEL_ITSELF, help_text="Id of the adapter; zeros = the base model without an adapter."
+        default=BASE_MODEL_ITSELF, help_text="Id of the adapter; all zeros: the base model without an adapter."
     )
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
-    start = models.DateField(help_text="Day, in UTC.")
+    start = models.DateField(help_text="Day (UTC) that the figures cover.")
     requests = models.BigIntegerField()
     device_us = models.BigIntegerField()
 
@@ -263,8 +262,8 @@ class OverallTotals(Sums):
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
     # Not null, as a unique constraint would treat two rows without one as different.
-    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Id of the base model; 0 = not known.")
-    start = models.DateField(help_text="Day, in UTC.")
+    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Id of the base model; 0: not known.")
+    start = models.DateField(help_text="Day (UTC) that the figures cover.")
 
     class Meta:
         constraints = [
@@ -287,7 +286,7 @@ class DailyLatency(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
-    start = models.DateField(help_text="Day, in UTC.")
+    start = models.DateField(help_text="Day (UTC) that the figures cover.")
     metric = models.CharField(max_length=16, choices=Metric.choices)
     bucket = models.PositiveSmallIntegerField()
     requests = models.BigIntegerField()
@@ -310,7 +309,7 @@ class OverallLatency(models.Model):
     """The number of all tenants' requests of a day in one bucket."""
 
     id = models.BigAutoField(primary_key=True)
-    start = models.DateField(help_text="Day, in UTC.")
+    start = models.DateField(help_text="Day (UTC) that the figures cover.")
     metric = models.CharField(max_length=16, choices=Metric.choices)
     bucket = models.PositiveSmallIntegerField()
     requests = models.BigIntegerField()
@@ -380,7 +379,7 @@ class SeriesSums(Sums):
     series = models.ForeignKey(
         TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
     )
-    start = models.PositiveIntegerField(help_text="Start of the step, in minutes since 1970-01-01 UTC.")
+    start = models.PositiveIntegerField(help_text="Start of the minute, hour or day, in minutes since 1970-01-01 UTC.")
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
     latencies = models.JSONField(null=True)
@@ -429,15 +428,15 @@ class Watermark(models.Model):
     overall_event_id = models.BigIntegerField(
         default=0,
         db_default=0,
-        help_text="Last event in the sums of all tenants' days; while it is behind, they are not read.",
+        help_text="Highest ledger id in the daily sums of all tenants; behind `event_id`: do not read them.",
     )
-    series_event_id = models.BigIntegerField(
-        default=0, db_default=0, help_text="Last event in the sums of the time series."
-    )
+    series_event_id = models.BigIntegerField(default=0, db_default=0, help_text="Highest ledger id in the time series.")
     activity_event_id = models.BigIntegerField(
-        default=0, db_default=0, help_text="Last event in `DailyActivity`; while it is behind, that table is not read."
+        default=0, db_default=0, help_text="Highest ledger id in `DailyActivity`; behind `event_id`: do not read it."
     )
-    checked_at = models.DateTimeField(null=True, help_text="Time at which the ledger was last read to its end.")
+    checked_at = models.DateTimeField(
+        null=True, help_text="Time at which the ledger was last read to its end; null: never."
+    )
 
     def __str__(self) -> str:
         return str(self.event_id)
@@ -448,10 +447,10 @@ class StorageDay(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
-    start = models.DateField(help_text="Day, in UTC.")
+    start = models.DateField(help_text="Day (UTC) that the figures cover.")
     byte_hours = models.BigIntegerField(default=0)
     measured_hours = models.PositiveSmallIntegerField(default=0)
-    last_hour = models.DateTimeField(help_text="Last hour that is in the sum.")
+    last_hour = models.DateTimeField(help_text="Start of the last hour that is included in the sum of byte-hours.")
 
     objects = TenantQuerySet["StorageDay"].as_manager()
 

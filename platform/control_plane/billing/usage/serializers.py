@@ -13,13 +13,13 @@ from control_plane.core.http.lists import MAX_ROWS
 from control_plane.core.http.serializers import FormField, MomentField
 
 HELP = {
-    "device_us": "Share of the devices' time, in microseconds.",
-    "drafted_tokens": "Drafts of speculation that were computed; no tokens of the answer, never billed.",
-    "accepted_tokens": "Completion tokens that were drafted, each of which saved a step.",
-    "auth_ms": "Finding the key, the adapter and its hosts.",
-    "quota_ms": "Checking limits and budgets.",
-    "preemptions": "How often it was taken out of the batch for others.",
-    "preempted_ms": "How long it was out of the batch, over all its choices.",
+    "device_us": "Device time in microseconds; requests in a batch share it in proportion to their tokens.",
+    "drafted_tokens": "Number of draft tokens that speculative decoding computed; they are never billed.",
+    "accepted_tokens": "Number of completion tokens that were accepted draft tokens; each saved a decoding step.",
+    "auth_ms": "Milliseconds to authenticate the request and to find the adapter and its hosts.",
+    "quota_ms": "Milliseconds to check limits and budgets.",
+    "preemptions": "Number of times that the request was pre-empted.",
+    "preempted_ms": "Milliseconds outside the batch after pre-emptions, summed over all choices.",
 }
 
 
@@ -29,9 +29,9 @@ def _counters(names: Iterable[str]) -> dict[str, serializers.IntegerField]:
 
 class PreemptionSpanSerializer(serializers.Serializer[Any]):
     at_ms = serializers.IntegerField(
-        help_text="Milliseconds from the engine's receipt of the request to the pre-emption."
+        help_text="Start of the pre-emption, in milliseconds since the request was submitted to an engine."
     )
-    ms = serializers.IntegerField(help_text="Milliseconds until the request ran again.")
+    ms = serializers.IntegerField(help_text="Duration of the pre-emption in milliseconds, until the request ran again.")
 
 
 class RequestRecordSerializer(serializers.Serializer[Any]):
@@ -43,36 +43,38 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
     adapter = serializers.CharField(source="adapter.name", default=None, allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     base_model = serializers.SerializerMethodField(
-        help_text="Base model on which the request ran, by its present name; null for several adapters as "
-        "one, and in rows older than this field."
+        help_text="Current name of the base model that ran the request; null: not recorded."
     )
     endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
     streamed = serializers.BooleanField()
-    batch = serializers.BooleanField(help_text="Whether it is a line of a batch.")
+    batch = serializers.BooleanField(help_text="True: the request is a line of a batch.")
     outcome = serializers.ChoiceField(choices=Outcome.choices)
     error_code = serializers.CharField(allow_blank=True)
     host = serializers.CharField(allow_blank=True)
     key = serializers.CharField(
-        source="api_key.name", default=None, allow_null=True, help_text="API key; null = the console."
+        source="api_key.name",
+        default=None,
+        allow_null=True,
+        help_text="Name of the API key; null: a member in the console.",
     )
 
     finish_reason = serializers.CharField(
         allow_blank=True,
-        help_text='Finish reasons of the choices, separated by commas: "stop", "length", "tool_calls"; '
-        "empty if unknown.",
+        help_text='Finish reasons of the choices, by commas: "stop", "length", "tool_calls"; empty: unknown.',
     )
     adapter_loaded_from = serializers.CharField(
-        allow_blank=True, help_text='Tier from which the adapter was loaded while the request waited: "disk" or "host".'
+        allow_blank=True,
+        help_text='Tier from which the adapter was loaded while the request waited: "disk" or "host"; empty: no wait.',
     )
-    preemption_spans = serializers.SerializerMethodField(help_text="First 16 pre-emptions.")
+    preemption_spans = serializers.SerializerMethodField(help_text="First 16 pre-emptions of the request.")
     ignored = serializers.SerializerMethodField(
-        help_text="The first 16 fields of the request that were left out, as in its header X-Lorikeet-Ignored."
+        help_text="First 16 fields of the request that were ignored, as in the response header X-Lorikeet-Ignored."
     )
     schema_violations = serializers.SerializerMethodField(
-        help_text="The first 8 keywords of the request's schema that the answer violates, by their paths."
+        help_text="Paths of the first 8 keywords of the request's schema that the output violates."
     )
     cost_micros = serializers.IntegerField(
-        allow_null=True, help_text="Cost in millionths of the currency; null = there are no prices."
+        allow_null=True, help_text="Cost in millionths of the currency; null: the request had no price."
     )
     currency = serializers.CharField(allow_null=True)
 
@@ -107,40 +109,36 @@ def _least(help_text: str) -> serializers.IntegerField:
 
 
 class OfBaseModelSerializer(serializers.Serializer[Any]):
-    base_model = _text(200, "Only what ran on this one, by its name now; one that was withdrawn too.")
+    base_model = _text(200, "Current name of a base model, which may be withdrawn; left out: all base models.")
 
 
 class RequestFiltersSerializer(serializers.Serializer[Any]):
     """The filters of requests; all must match."""
 
-    id = _text(64, "Of the request, whole.")
-    model = _text(200, "Part of the model as the client wrote it.")
-    adapter = _text(64, "Its name, whole.")
-    adapter_contains = _text(64, "Part of its name.")
+    id = _text(64, "Full id of the request.")
+    model = _text(200, "Part of the model name as the client wrote it.")
+    adapter = _text(64, "Full name of the adapter.")
+    adapter_contains = _text(64, "Part of the adapter's name.")
     version = serializers.IntegerField(
-        min_value=1,
-        max_value=2_000_000_000,
-        required=False,
-        default=None,
-        help_text="Number of a version of the adapter.",
+        min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Version number of the adapter."
     )
-    base_model = _text(200, "On which it ran, by its name now.")
+    base_model = _text(200, "Current name of the base model that ran the request.")
     key = FormField(
         _KEY,
         form="the id of an API key, or console",
         required=False,
         default="",
         allow_blank=True,
-        help_text='An API key\'s id, or "console".',
+        help_text='Id of an API key, or "console": requests of members in the console.',
     )
     outcome = serializers.ChoiceField(choices=Outcome.choices, required=False, default="", allow_blank=True)
-    error = _text(64, "An error's code.")
-    host = _text(64, "Its name, whole.")
-    min_ms = _least("All phases together took at least so many milliseconds.")
-    min_first_token_ms = _least("So did the first token.")
-    min_tokens = _least("Prompt and output together.")
-    since = MomentField(required=False, default=None, help_text="Earliest time of the requests, included.")
-    until = MomentField(required=False, default=None, help_text="Time before which the requests lie.")
+    error = _text(64, "Full error code of the request.")
+    host = _text(64, "Full name of a host.")
+    min_ms = _least("Minimum time of all phases of a request together, in milliseconds.")
+    min_first_token_ms = _least("Minimum time to the first token, in milliseconds.")
+    min_tokens = _least("Minimum number of prompt and output tokens together.")
+    since = MomentField(required=False, default=None, help_text="Only requests that came in at this time or later.")
+    until = MomentField(required=False, default=None, help_text="Only requests that came in before this time.")
 
 
 class RequestPageSerializer(serializers.Serializer[Any]):
@@ -149,13 +147,13 @@ class RequestPageSerializer(serializers.Serializer[Any]):
     archived_before = serializers.DateField(
         required=False,
         allow_null=True,
-        help_text="Day before whose month requests are archived, on the last page; reports and exports "
-        "still count them. Null if none are.",
+        help_text="On the last page: requests of months before this day are archived; reports and exports still count "
+        "them. Null if none are.",
     )
 
 
 class UsageTotalsSerializer(serializers.Serializer[Any]):
-    cost_micros = serializers.IntegerField(help_text="Millionths of the currency, without storage.")
+    cost_micros = serializers.IntegerField(help_text="Cost in millionths of the currency, without storage.")
 
     def get_fields(self) -> dict[str, Any]:
         return {**_counters(COUNTED), **super().get_fields()}
@@ -175,29 +173,34 @@ class LatencySerializer(serializers.Serializer[Any]):
 
 
 class DayUsageSerializer(UsageTotalsSerializer):
-    date = serializers.DateField(help_text="Day, in UTC.")
+    date = serializers.DateField(help_text="Day (UTC) that the figures cover.")
 
 
 class AdapterUsageSerializer(UsageTotalsSerializer):
-    adapter = serializers.CharField(allow_null=True, help_text="Name of the adapter; null = the base model.")
+    adapter = serializers.CharField(
+        allow_null=True, help_text="Name of the adapter; null: the base model without an adapter."
+    )
 
 
 class BaseModelUsageSerializer(UsageTotalsSerializer):
     base_model = serializers.CharField(
-        allow_null=True, help_text="Present name of the base model; null for requests older than this field."
+        allow_null=True, help_text="Current name of the base model; null: requests without a recorded base model."
     )
 
 
 class KeyUsageSerializer(UsageTotalsSerializer):
-    key = serializers.CharField(allow_null=True, help_text="API key; null = members in the console.")
+    key = serializers.CharField(allow_null=True, help_text="Name of the API key; null: members in the console.")
     prefix = serializers.CharField(allow_null=True)
 
 
 class UsageReportSerializer(serializers.Serializer[Any]):
     days = serializers.IntegerField()
-    as_of = serializers.DateTimeField(allow_null=True, help_text="Time until which everything stored is in these sums.")
+    as_of = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time up to which all stored usage is in the sums; null: nothing has been summed yet.",
+    )
     currency = serializers.CharField(
-        allow_null=True, help_text="Currency of the prices; null = there are none, and every cost is 0."
+        allow_null=True, help_text="ISO 4217 code of the currency; null: there are no prices, and every cost is 0."
     )
     totals = UsageTotalsSerializer()
     by_day = DayUsageSerializer(many=True)
@@ -225,49 +228,67 @@ class SeriesTotalsSerializer(UsageTotalsSerializer):
 
 class SeriesPointSerializer(SeriesTotalsSerializer):
     at = serializers.DateTimeField(
-        help_text="Time at which the step begins; the first and the last step count only what lies in the window."
+        help_text="Start of the step; the first and the last step count only their part inside the window."
     )
 
 
-_STEPS = "Of the ten parts with most device time; empty for others, and for adapters."
+_STEPS = "by step, of the ten rows with most device time; empty for other rows and for adapters."
 
 
 class SeriesPartSerializer(SeriesTotalsSerializer):
     name = serializers.CharField(
-        required=False, allow_null=True, help_text="Name; null = the base model, or members in the console."
+        required=False,
+        allow_null=True,
+        help_text="Name of the row; null: the base model itself, members in the console, or not recorded.",
     )
-    prefix = serializers.CharField(required=False, allow_null=True, help_text="Prefix of an API key.")
+    prefix = serializers.CharField(
+        required=False,
+        allow_null=True,
+        help_text="Prefix of the API key; null or absent: the row is not of an API key.",
+    )
     version = serializers.IntegerField(required=False, allow_null=True)
     tenant = serializers.CharField(required=False, allow_null=True)
-    weight = serializers.FloatField(required=False, help_text="Present weight of a tenant.")
-    device_us_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
-    requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
+    weight = serializers.FloatField(
+        required=False,
+        help_text="Current weight of the tenant, its relative share of full hosts; absent: not of a tenant.",
+    )
+    device_us_by_step = serializers.ListField(
+        child=serializers.IntegerField(), help_text=f"Device time in microseconds {_STEPS}"
+    )
+    requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=f"Number of requests {_STEPS}")
 
 
 class UsagePartSerializer(UsageTotalsSerializer):
-    name = serializers.CharField(allow_null=True, help_text="Name; null = the base model, or members in the console.")
-    prefix = serializers.CharField(required=False, allow_null=True, help_text="Prefix of an API key.")
+    name = serializers.CharField(
+        allow_null=True,
+        help_text="Name of the adapter or API key; null: the base model itself, or members in the console.",
+    )
+    prefix = serializers.CharField(
+        required=False,
+        allow_null=True,
+        help_text="Prefix of the API key; null or absent: the row is not of an API key.",
+    )
 
 
 class SeriesReportSerializer(serializers.Serializer[Any]):
     """A report over time. Minutes are kept for two days, hours for ninety. Each part lists at most a hundred rows."""
 
     since = serializers.DateTimeField()
-    until = serializers.DateTimeField(help_text="Everything before it is counted; the last step may not be over.")
+    until = serializers.DateTimeField(help_text="End of the window, exclusive; the last step may not be over yet.")
     step_s = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)
     currency = serializers.CharField(allow_null=True)
     totals = SeriesTotalsSerializer()
     points = SeriesPointSerializer(many=True)
     by_adapter = SeriesPartSerializer(
-        many=True, help_text="Parts by adapter, for a tenant; without latencies, which the filter `adapter` returns."
+        many=True, help_text="Usage by adapter in a tenant's report; for latencies, filter by `adapter`."
     )
-    by_key = SeriesPartSerializer(many=True, help_text="Parts by API key, for a tenant; without latencies.")
-    by_version = SeriesPartSerializer(many=True, help_text="Parts by version, for an adapter.")
-    by_tenant = SeriesPartSerializer(many=True, help_text="Parts by tenant, for operators.")
-    by_host = SeriesPartSerializer(many=True, help_text="Parts by host, for a tenant or for all.")
+    by_key = SeriesPartSerializer(many=True, help_text="Usage by API key in a tenant's report; without latencies.")
+    by_version = SeriesPartSerializer(many=True, help_text="Usage by version in an adapter's report.")
+    by_tenant = SeriesPartSerializer(many=True, help_text="Usage by tenant in an operator's report of all tenants.")
+    by_host = SeriesPartSerializer(many=True, help_text="Usage by host in a report of one tenant or of all tenants.")
     by_base_model = SeriesPartSerializer(
-        many=True, help_text="Parts by base model; null = requests older than this field; empty for an adapter."
+        many=True, help_text="Usage by base model; null name: none was recorded. Empty in an adapter's report."
     )
 
 
@@ -278,19 +299,20 @@ class TimeRangeSerializer(serializers.Serializer[Any]):
         choices=list(RANGES),
         required=False,
         default="1h",
-        help_text="Length of the window before `until`, instead of `since`.",
+        help_text="Length of the window before `until`; ignored if `since` is sent.",
     )
     since = MomentField(
-        required=False, default=None, help_text="Start of the window, included, by the minute: see `until`."
+        required=False,
+        default=None,
+        help_text="Start of the window, inclusive, rounded down as `until` describes; left out: see `range`.",
     )
     until = MomentField(
         required=False,
         default=None,
         help_text=(
-            "End of the window, excluded, so that windows that follow each other add up. Both ends "
-            "move back to their minute, or to their hour if they are more than two days ago; the "
-            "answer has both. Neither needs to be the start of a step. Without it: now, to the end "
-            "of the present step."
+            "End of the window, exclusive: adjacent windows add up. Both ends are rounded down to "
+            "the minute, or to the hour if they are more than two days ago; the response contains both. They "
+            "need not be at the start of a step. Left out: the end of the current step."
         ),
     )
     step = serializers.IntegerField(
@@ -298,35 +320,35 @@ class TimeRangeSerializer(serializers.Serializer[Any]):
         max_value=86_400,
         required=False,
         default=None,
-        help_text="Seconds of a step; without it, one that fits the window.",
+        help_text="Length of a step in seconds; left out: chosen by the length of the window.",
     )
 
 
 class TenantSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
-    adapter = _text(64, "Its name, whole: its versions side by side.")
+    adapter = _text(64, "Full name of an adapter, whose versions are reported side by side.")
     version = serializers.IntegerField(
         min_value=1,
         max_value=2_000_000_000,
         required=False,
         default=None,
-        help_text="Number of a version of the adapter.",
+        help_text="Version number of `adapter`; left out: all.",
     )
-    host = _text(64, "Its name, whole.")
+    host = _text(64, "Full name of a host.")
 
 
 class UsagePartsQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
     by = serializers.ChoiceField(choices=["adapter", "key"])
-    search = _text(120, "A part of the name, or of a key's prefix.")
+    search = _text(120, "Part of the name, or of an API key's prefix.")
     sort = serializers.ChoiceField(
         choices=PartSort.choices,
         required=False,
         default=PartSort.REQUESTS.value,
-        help_text="Column of the order, largest first.",
+        help_text="Figure to sort by, the largest first.",
     )
     offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
     limit = serializers.IntegerField(min_value=1, max_value=MAX_ROWS, required=False, default=50)
 
 
 class OperatorSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
-    tenant = _text(64, "Its slug.")
-    host = _text(64, "Its name, whole.")
+    tenant = _text(64, "Slug of a tenant; left out: all tenants.")
+    host = _text(64, "Full name of a host.")

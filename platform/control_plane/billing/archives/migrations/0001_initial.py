@@ -29,14 +29,17 @@ class Migration(migrations.Migration):
                 (
                     "finished_at",
                     models.DateTimeField(
-                        help_text="Time at which a run last ended without a failure, or the first one began.", null=True
+                        help_text="Time at which a run last succeeded; before any did, the start of the first run.",
+                        null=True,
                     ),
                 ),
                 ("failed_at", models.DateTimeField(null=True)),
                 (
                     "failure",
                     models.TextField(
-                        blank=True, default="", help_text="Failure of the last run; empty if it had none."
+                        blank=True,
+                        default="",
+                        help_text="Error of the last run; empty: it succeeded, or none has ended.",
                     ),
                 ),
             ],
@@ -49,18 +52,24 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("table", models.CharField(max_length=16)),
-                ("month", models.DateField(help_text="First day of the month.")),
-                ("number", models.PositiveIntegerField(help_text="Number of the part within the month, from 1.")),
-                ("name", models.CharField(help_text="Name of the file in the store.", max_length=200)),
+                ("month", models.DateField(help_text="First day of the month (UTC).")),
+                ("number", models.PositiveIntegerField(help_text="Number of the part within its month, from 1.")),
+                ("name", models.CharField(help_text="Name of the file in the file store.", max_length=200)),
                 ("digest", models.CharField(max_length=71)),
                 ("bytes", models.BigIntegerField()),
                 ("rows", models.BigIntegerField()),
-                ("sums", models.JSONField(help_text="Sums of columns over the rows, and the lowest and highest id.")),
+                (
+                    "sums",
+                    models.JSONField(
+                        help_text="Sums of columns over the rows of the file, and the lowest and highest id."
+                    ),
+                ),
                 ("created_at", models.DateTimeField()),
                 (
                     "deleted_at",
                     models.DateTimeField(
-                        help_text="Time at which the last of the rows was deleted from the table.", null=True
+                        help_text="Time at which the last row of the file was deleted from the table; null: not yet.",
+                        null=True,
                     ),
                 ),
             ],

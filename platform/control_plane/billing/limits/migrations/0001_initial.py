@@ -20,60 +20,78 @@ class Migration(migrations.Migration):
                 (
                     "requests_per_minute",
                     models.PositiveBigIntegerField(
-                        blank=True, help_text="Within any 60 seconds. Null = no limit.", null=True
+                        blank=True,
+                        help_text="Maximum number of requests within any 60 seconds. Null = no limit.",
+                        null=True,
                     ),
                 ),
                 (
                     "tokens_per_minute",
                     models.PositiveBigIntegerField(
-                        blank=True, help_text="Prompt and output, within any 60 seconds. Null = no limit.", null=True
+                        blank=True,
+                        help_text="Maximum number of prompt and output tokens within any 60 seconds. Null = no limit.",
+                        null=True,
                     ),
                 ),
                 (
                     "tokens_per_day",
-                    models.PositiveBigIntegerField(blank=True, help_text="By UTC day. Null = no limit.", null=True),
+                    models.PositiveBigIntegerField(
+                        blank=True,
+                        help_text="Maximum number of prompt and output tokens in a UTC day. Null = no limit.",
+                        null=True,
+                    ),
                 ),
                 (
                     "tokens_per_month",
-                    models.PositiveBigIntegerField(blank=True, help_text="By UTC month. Null = no limit.", null=True),
+                    models.PositiveBigIntegerField(
+                        blank=True,
+                        help_text="Maximum number of prompt and output tokens in a UTC month. Null = no limit.",
+                        null=True,
+                    ),
                 ),
                 (
                     "concurrency",
                     models.PositiveBigIntegerField(
-                        blank=True, help_text="Requests that run at once. Null = no limit.", null=True
+                        blank=True,
+                        help_text="Maximum number of choices that run at once: n for each prompt of a request. Null = no limit.",
+                        null=True,
                     ),
                 ),
                 (
                     "max_output_tokens",
                     models.PositiveBigIntegerField(
-                        blank=True, help_text="Of one request, for each choice. Null = no limit.", null=True
+                        blank=True,
+                        help_text="Maximum number of output tokens for each choice of a request. Null = no limit.",
+                        null=True,
                     ),
                 ),
                 (
                     "adapters",
                     models.PositiveBigIntegerField(
-                        blank=True, help_text="Adapters that are not archived. Null = no limit.", null=True
+                        blank=True,
+                        help_text="Maximum number of adapters that are not archived. Null = no limit.",
+                        null=True,
                     ),
                 ),
                 (
                     "storage_bytes",
                     models.PositiveBigIntegerField(
                         blank=True,
-                        help_text="Content of all versions that are not archived, each counted once. Null = no limit.",
+                        help_text="Maximum bytes of adapter versions that are not archived; shared content counts once. Null = no limit.",
                         null=True,
                     ),
                 ),
                 (
                     "max_rank",
                     models.PositiveBigIntegerField(
-                        blank=True, help_text="Of an adapter's largest module. Null = no limit.", null=True
+                        blank=True, help_text="Maximum rank of any module of an adapter. Null = no limit.", null=True
                     ),
                 ),
                 (
                     "pinned_bytes",
                     models.PositiveBigIntegerField(
                         blank=True,
-                        help_text="Device memory of each host for pinned adapters. Null = none may be pinned.",
+                        help_text="Maximum bytes of adapters and prefixes pinned in each host's device memory. Null or 0 = none.",
                         null=True,
                     ),
                 ),

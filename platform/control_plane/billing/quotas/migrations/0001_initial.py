@@ -21,7 +21,9 @@ class Migration(migrations.Migration):
                 ("span", models.CharField(choices=[("day", "Day"), ("month", "Month")], max_length=8)),
                 (
                     "amount_micros",
-                    models.PositiveBigIntegerField(help_text="Millionths of the currency of the price list."),
+                    models.PositiveBigIntegerField(
+                        help_text="Amount of the budget, in millionths of the price list's currency."
+                    ),
                 ),
                 (
                     "at_limit",

@@ -17,14 +17,14 @@ class Migration(migrations.Migration):
             name="DailyRefusals",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="Day, in UTC.")),
+                ("start", models.DateField(help_text="Day (UTC) that the figures cover.")),
                 ("count", models.PositiveBigIntegerField(default=0)),
                 (
                     "failed",
                     models.PositiveBigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Number of these requests that failed by the platform's fault, with a status of 5xx.",
+                        help_text="Number of the refused requests with a 5xx status, which are the platform's fault.",
                     ),
                 ),
                 (
@@ -45,7 +45,7 @@ class Migration(migrations.Migration):
             name="HourlyRefusals",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.PositiveIntegerField(help_text="Start of the hour, in minutes since 1970.")),
+                ("start", models.PositiveIntegerField(help_text="Start of the hour, in minutes since 1970-01-01 UTC.")),
                 ("status", models.PositiveSmallIntegerField()),
                 ("code", models.CharField(max_length=64)),
                 ("count", models.PositiveBigIntegerField(default=0)),
@@ -83,19 +83,23 @@ class Migration(migrations.Migration):
                 (
                     "limit",
                     models.CharField(
-                        blank=True, help_text="Name of the limit, if the request exceeded one.", max_length=32
+                        blank=True,
+                        help_text="Limit that caused the refusals; empty: the cause was not a limit.",
+                        max_length=32,
                     ),
                 ),
                 (
                     "model",
                     models.CharField(
-                        blank=True, help_text="Model that the last of these requests named.", max_length=200
+                        blank=True, help_text="Model in the last refused request; empty: none.", max_length=200
                     ),
                 ),
                 (
                     "param",
                     models.CharField(
-                        blank=True, help_text="Parameter at fault in the last of these requests.", max_length=100
+                        blank=True,
+                        help_text="Parameter at fault in the last refused request; empty: none.",
+                        max_length=100,
                     ),
                 ),
                 ("minute", models.DateTimeField()),

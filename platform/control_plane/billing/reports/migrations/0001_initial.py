@@ -81,7 +81,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("attempts", models.PositiveSmallIntegerField(default=0)),
-                ("lines", models.BigIntegerField(default=0, help_text="Number of lines without the heading.")),
+                (
+                    "lines",
+                    models.BigIntegerField(default=0, help_text="Number of lines in the file, without the heading."),
+                ),
                 ("bytes", models.BigIntegerField(default=0, help_text="Size of the compressed file in bytes.")),
                 (
                     "created_at",

@@ -19,18 +19,22 @@ class Migration(migrations.Migration):
                 (
                     "first_token_ms",
                     models.PositiveIntegerField(
-                        help_text="Milliseconds from the engine's queue to the first token.", null=True
+                        help_text="Objective for milliseconds from the engine's queue to the first token; null: none.",
+                        null=True,
                     ),
                 ),
                 (
                     "inter_token_ms",
                     models.PositiveIntegerField(
-                        help_text="Mean milliseconds between two tokens of a request.", null=True
+                        help_text="Objective for milliseconds between tokens, the mean of a request; null: none.",
+                        null=True,
                     ),
                 ),
                 (
                     "target",
-                    models.FloatField(default=0.99, help_text="Share of requests that should meet each objective."),
+                    models.FloatField(
+                        default=0.99, help_text="Share of requests that should meet each objective, 0.5 to below 1."
+                    ),
                 ),
                 ("updated_at", models.DateTimeField(auto_now=True)),
                 (

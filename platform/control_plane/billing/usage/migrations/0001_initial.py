@@ -32,26 +32,26 @@ class Migration(migrations.Migration):
                     models.BigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Last event in the sums of all tenants' days; while it is behind, they are not read.",
+                        help_text="Highest ledger id in the daily sums of all tenants; behind `event_id`: do not read them.",
                     ),
                 ),
                 (
                     "series_event_id",
-                    models.BigIntegerField(
-                        db_default=0, default=0, help_text="Last event in the sums of the time series."
-                    ),
+                    models.BigIntegerField(db_default=0, default=0, help_text="Highest ledger id in the time series."),
                 ),
                 (
                     "activity_event_id",
                     models.BigIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Last event in `DailyActivity`; while it is behind, that table is not read.",
+                        help_text="Highest ledger id in `DailyActivity`; behind `event_id`: do not read it.",
                     ),
                 ),
                 (
                     "checked_at",
-                    models.DateTimeField(help_text="Time at which the ledger was last read to its end.", null=True),
+                    models.DateTimeField(
+                        help_text="Time at which the ledger was last read to its end; null: never.", null=True
+                    ),
                 ),
             ],
         ),
@@ -72,7 +72,7 @@ class Migration(migrations.Migration):
             name="OverallLatency",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="Day, in UTC.")),
+                ("start", models.DateField(help_text="Day (UTC) that the figures cover.")),
                 (
                     "metric",
                     models.CharField(
@@ -119,10 +119,10 @@ class Migration(migrations.Migration):
                 (
                     "base_id",
                     models.PositiveBigIntegerField(
-                        db_default=0, default=0, help_text="Id of the base model; 0 = not known."
+                        db_default=0, default=0, help_text="Id of the base model; 0: not known."
                     ),
                 ),
-                ("start", models.DateField(help_text="Day, in UTC.")),
+                ("start", models.DateField(help_text="Day (UTC) that the figures cover.")),
             ],
             options={
                 "constraints": [
@@ -263,7 +263,12 @@ class Migration(migrations.Migration):
                 ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.PositiveIntegerField(help_text="Start of the step, in minutes since 1970-01-01 UTC.")),
+                (
+                    "start",
+                    models.PositiveIntegerField(
+                        help_text="Start of the minute, hour or day, in minutes since 1970-01-01 UTC."
+                    ),
+                ),
                 (
                     "outcome",
                     models.CharField(
@@ -303,7 +308,12 @@ class Migration(migrations.Migration):
                 ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.PositiveIntegerField(help_text="Start of the step, in minutes since 1970-01-01 UTC.")),
+                (
+                    "start",
+                    models.PositiveIntegerField(
+                        help_text="Start of the minute, hour or day, in minutes since 1970-01-01 UTC."
+                    ),
+                ),
                 (
                     "outcome",
                     models.CharField(
@@ -343,7 +353,12 @@ class Migration(migrations.Migration):
                 ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.PositiveIntegerField(help_text="Start of the step, in minutes since 1970-01-01 UTC.")),
+                (
+                    "start",
+                    models.PositiveIntegerField(
+                        help_text="Start of the minute, hour or day, in minutes since 1970-01-01 UTC."
+                    ),
+                ),
                 (
                     "outcome",
                     models.CharField(
@@ -375,7 +390,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("request_id", models.CharField(max_length=64)),
-                ("model", models.CharField(help_text="The model name as the client wrote it.", max_length=200)),
+                ("model", models.CharField(help_text="Model name as the client wrote it.", max_length=200)),
                 (
                     "endpoint",
                     models.CharField(
@@ -393,7 +408,7 @@ class Migration(migrations.Migration):
                     models.BooleanField(
                         db_default=False,
                         default=False,
-                        help_text="Whether it is a line of a batch, at the price of batches.",
+                        help_text="True: the request is a line of a batch and is billed at the price of batches.",
                     ),
                 ),
                 ("host", models.CharField(blank=True, max_length=64)),
@@ -423,9 +438,7 @@ class Migration(migrations.Migration):
                 (
                     "device_us",
                     models.PositiveBigIntegerField(
-                        db_default=0,
-                        default=0,
-                        help_text="Share of the device's time that the request took, in microseconds.",
+                        db_default=0, default=0, help_text="Request's share of the device time, in microseconds."
                     ),
                 ),
                 (
@@ -433,13 +446,15 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         db_default=0,
                         default=0,
-                        help_text="Number of tokens that speculation drafted for the request; they are never billed.",
+                        help_text="Number of draft tokens that speculative decoding computed; never billed.",
                     ),
                 ),
                 (
                     "accepted_tokens",
                     models.PositiveIntegerField(
-                        db_default=0, default=0, help_text="Number of completion tokens that were drafted."
+                        db_default=0,
+                        default=0,
+                        help_text="Number of completion tokens that were accepted draft tokens.",
                     ),
                 ),
                 ("auth_ms", models.PositiveIntegerField(db_default=0, default=0)),
@@ -449,23 +464,22 @@ class Migration(migrations.Migration):
                 (
                     "preemption_spans",
                     models.JSONField(
-                        help_text="First pre-emptions: milliseconds since the engine had the request, and their length; "
-                        "null = none.",
+                        help_text="First 16 pre-emptions: start since submission and duration, in milliseconds; null: none.",
                         null=True,
                     ),
                 ),
                 (
                     "ignored",
-                    models.JSONField(help_text="Fields of the request that were left out; null = none.", null=True),
+                    models.JSONField(help_text="Fields of the request that were ignored; null: none.", null=True),
                 ),
                 (
                     "schema_violations",
                     models.JSONField(
-                        help_text="Keywords of the request's schema that the answer violates; null = none.",
+                        help_text="Keywords of the request's schema that the output violates; null: none.",
                         null=True,
                     ),
                 ),
-                ("created_at", models.DateTimeField(help_text="Time at which the request arrived.")),
+                ("created_at", models.DateTimeField(help_text="Time at which the request came in.")),
                 (
                     "adapter",
                     models.ForeignKey(
@@ -483,7 +497,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         db_constraint=False,
                         db_index=False,
-                        help_text="Base model on which the request ran; null in rows older than this column.",
+                        help_text="Base model that ran the request; null: unknown, or older than this column.",
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
@@ -527,7 +541,7 @@ class Migration(migrations.Migration):
                     "adapter_id",
                     models.UUIDField(
                         default=uuid.UUID("00000000-0000-0000-0000-000000000000"),
-                        help_text="Id of the adapter; zeros = the base model without an adapter.",
+                        help_text="Id of the adapter; all zeros: the base model without an adapter.",
                     ),
                 ),
                 (
@@ -542,7 +556,7 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("start", models.DateField(help_text="Day, in UTC.")),
+                ("start", models.DateField(help_text="Day (UTC) that the figures cover.")),
                 ("requests", models.BigIntegerField()),
                 ("device_us", models.BigIntegerField()),
                 (
@@ -569,7 +583,7 @@ class Migration(migrations.Migration):
             name="DailyLatency",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="Day, in UTC.")),
+                ("start", models.DateField(help_text="Day (UTC) that the figures cover.")),
                 (
                     "metric",
                     models.CharField(
@@ -627,10 +641,10 @@ class Migration(migrations.Migration):
                 (
                     "base_id",
                     models.PositiveBigIntegerField(
-                        db_default=0, default=0, help_text="Id of the base model; 0 = not known."
+                        db_default=0, default=0, help_text="Id of the base model; 0: not known."
                     ),
                 ),
-                ("start", models.DateField(help_text="Day, in UTC.")),
+                ("start", models.DateField(help_text="Day (UTC) that the figures cover.")),
                 (
                     "tenant",
                     models.ForeignKey(
@@ -708,7 +722,7 @@ class Migration(migrations.Migration):
                 ("drafted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("accepted_tokens", models.BigIntegerField(db_default=0, default=0)),
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="Day, in UTC.")),
+                ("start", models.DateField(help_text="Day (UTC) that the figures cover.")),
                 (
                     "tenant",
                     models.ForeignKey(
@@ -742,10 +756,13 @@ class Migration(migrations.Migration):
             name="StorageDay",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("start", models.DateField(help_text="Day, in UTC.")),
+                ("start", models.DateField(help_text="Day (UTC) that the figures cover.")),
                 ("byte_hours", models.BigIntegerField(default=0)),
                 ("measured_hours", models.PositiveSmallIntegerField(default=0)),
-                ("last_hour", models.DateTimeField(help_text="Last hour that is in the sum.")),
+                (
+                    "last_hour",
+                    models.DateTimeField(help_text="Start of the last hour that is included in the sum of byte-hours."),
+                ),
                 (
                     "tenant",
                     models.ForeignKey(
