@@ -747,7 +747,7 @@ export type Export = {
     /** Format: date */
     last: string;
     lines: number;
-    /** @description Where to read single requests of archived months; empty: none of the export are archived. */
+    /** @description Place of single requests of archived months; empty: none of the export are archived. */
     readonly note: string;
     /** Format: date-time */
     ready_at: string | null;
@@ -1847,7 +1847,7 @@ export type RequestCounts = {
 export type RequestPage = {
     /**
      * Format: date
-     * @description On the last page: requests of months before this day are archived; reports and exports still count them. Null if none are.
+     * @description Day before whose month requests are archived, on the last page; reports and exports still count them. Null if none are.
      */
     archived_before?: string | null;
     /** @description `cursor` of the next page; null at the end. */

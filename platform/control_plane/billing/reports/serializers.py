@@ -105,7 +105,7 @@ class ExportSerializer(serializers.Serializer[Any]):
     ready_at = serializers.DateTimeField(allow_null=True)
     file_name = serializers.CharField()
     note = serializers.SerializerMethodField(
-        help_text="Where to read single requests of archived months; empty: none of the export are archived."
+        help_text="Place of single requests of archived months; empty: none of the export are archived."
     )
 
     def get_note(self, export: Export) -> str:

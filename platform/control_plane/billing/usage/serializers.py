@@ -147,7 +147,7 @@ class RequestPageSerializer(serializers.Serializer[Any]):
     archived_before = serializers.DateField(
         required=False,
         allow_null=True,
-        help_text="On the last page: requests of months before this day are archived; reports and exports still count "
+        help_text="Day before whose month requests are archived, on the last page; reports and exports still count "
         "them. Null if none are.",
     )
 
