@@ -2343,7 +2343,7 @@ export type StatementLine = {
 export type StatementLineKind = "input" | "cached_input" | "output" | "batch_input" | "batch_cached_input" | "batch_output" | "storage";
 /** @description A tenant's storage. Content shared by several versions counts once, but for each adapter in the list. */
 export type Storage = {
-    /** @description Number of adapters. */
+    /** @description Number of adapters with versions in use. */
     adapter_count: number;
     /** @description Adapters that take the most bytes. */
     adapters: AdapterStorage[];

@@ -415,7 +415,7 @@ class StorageSerializer(serializers.Serializer[Any]):
     limit_bytes = serializers.IntegerField(allow_null=True)
     archived_bytes = serializers.IntegerField(help_text="Bytes of versions that are archived and can be restored.")
     adapters = AdapterStorageSerializer(many=True, help_text="Adapters that take the most bytes.")
-    adapter_count = serializers.IntegerField(help_text="Number of adapters.")
+    adapter_count = serializers.IntegerField(help_text="Number of adapters with versions in use.")
 
 
 class UploadedFileSerializer(serializers.Serializer[Any]):

@@ -57,7 +57,9 @@ class Upload(Claimable):
     version = models.ForeignKey(
         AdapterVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="uploads"
     )
-    reused_version = models.BooleanField(default=False, help_text="Existing version with the same content.")
+    reused_version = models.BooleanField(
+        default=False, help_text="Whether an existing version has the same content, so that no new one was made."
+    )
     attempts = models.PositiveIntegerField(default=0)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")

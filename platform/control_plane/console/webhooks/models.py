@@ -67,7 +67,7 @@ class Event(models.Model):
     occasion = models.CharField(
         max_length=100,
         null=True,
-        help_text="Key of the occurrence, so that an event is published once; empty: it may be repeated.",
+        help_text="Key of the occurrence, so that an event is published once; null: it may be repeated.",
     )
     created_at = models.DateTimeField(default=database_time, editable=False)
 

@@ -14,7 +14,12 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("digest", models.CharField(max_length=71, unique=True)),
-                ("touched_at", models.DateTimeField(help_text="Time at which an upload last brought this content.")),
+                (
+                    "touched_at",
+                    models.DateTimeField(
+                        help_text="Time at which an upload last brought the content, or a check of the store found it unknown."
+                    ),
+                ),
             ],
         ),
     ]

@@ -108,7 +108,10 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "reused_version",
-                    models.BooleanField(default=False, help_text="Existing version with the same content."),
+                    models.BooleanField(
+                        default=False,
+                        help_text="Whether an existing version has the same content, so that no new one was made.",
+                    ),
                 ),
                 ("attempts", models.PositiveIntegerField(default=0)),
                 (

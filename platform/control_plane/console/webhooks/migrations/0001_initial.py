@@ -165,7 +165,7 @@ class Migration(migrations.Migration):
                 (
                     "occasion",
                     models.CharField(
-                        help_text="Key of the occurrence, so that an event is published once; empty: it may be repeated.",
+                        help_text="Key of the occurrence, so that an event is published once; null: it may be repeated.",
                         max_length=100,
                         null=True,
                     ),
