@@ -27,6 +27,7 @@ from control_plane.adapters.registry.versions import VersionArchivedError, mark_
 from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
 from control_plane.billing.usage.recovery import recover_usage
+from control_plane.core import traces
 from control_plane.core.config import current
 from control_plane.core.errors import NotFoundError
 from control_plane.fleet.hosts import actions as fleet_actions
@@ -136,6 +137,25 @@ def test_a_passing_failure_is_retried(host: EngineHost, version: AdapterVersion,
     stage_all()
     placement.refresh_from_db()
     assert (placement.phase, placement.error) == (StagingPhase.READY, None)
+
+
+def test_a_host_that_does_not_answer_is_recorded_with_traces_too(
+    host: EngineHost, version: AdapterVersion, fake_host: FakeEngineThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[tuple[str, int, str]] = []
+
+    def report(root: traces.SpanPart, phases: list[traces.SpanPart], error: str) -> None:
+        reported.append((root.name, len(phases), error))
+
+    monkeypatch.setattr(traces, "is_on", lambda: True)
+    monkeypatch.setattr(traces, "report", report)
+    (placement,) = actions.place_version(version)
+    fake_host.stop()
+    tasks.stage_next()
+    placement.refresh_from_db()
+    assert (placement.phase, placement.attempts) == (StagingPhase.QUEUED, 1)
+    assert placement.error is not None and placement.error["code"] == "engine_unavailable"
+    assert reported == [("stage adapter", 0, "engine_unavailable")]
 
 
 def test_a_permanent_failure_is_final_and_can_be_restaged(

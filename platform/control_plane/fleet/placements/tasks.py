@@ -64,13 +64,13 @@ def stage_next() -> bool:
     placement = actions.claim_next()
     if placement is None:
         return False
-    began, phases = time.time(), Phases()
+    progress = Progress(placement)
     with claims.keep(placement):
         try:
-            stage(placement, phases)
-            report_staging(placement, began, phases)
+            stage(placement, progress)
+            progress.report()
         except HostError as failure:
-            report_staging(placement, began, phases, failure.code)
+            progress.report(failure.code)
             # A failure that the host does not expect to pass is the adapter's: another attempt cannot help.
             final = failure.retry_after_s is None or placement.attempts >= STAGE_ATTEMPTS
             pause_s = None if final else pause_before_retry(placement.attempts - 1, failure)
@@ -85,36 +85,7 @@ def pause_before_retry(retries: int, failure: HostError) -> float:
     return min(MAX_PAUSE_S, max(2.0**retries, failure.retry_after_s or 0.0))
 
 
-class Phases:
-    """The times at which the phases of a staging began, from which its spans are made."""
-
-    def __init__(self) -> None:
-        self._began: list[tuple[str, float]] = []
-
-    def note(self, phase: str) -> None:
-        self._began.append((phase, time.time()))
-
-    def parts(self, end: float) -> list[traces.SpanPart]:
-        ends = [*(at for _, at in self._began[1:]), end]
-        spans = [traces.SpanPart(*began, until, {}) for began, until in zip(self._began, ends, strict=True)]
-        return [span for span in spans if span.name not in ("ready", "failed")]
-
-
-def report_staging(placement: Placement, began: float, phases: Phases, error: str = "") -> None:
-    """Report a staging as a trace without a parent, as no request caused it. Does nothing while traces are off."""
-    if not traces.is_on():
-        return
-    end, version = time.time(), placement.version
-    attributes: dict[str, str | int] = {
-        "server.address": placement.host.name,
-        "lorikeet.tenant": version.tenant.slug,
-        "lorikeet.adapter": f"{version.adapter.name}@v{version.number}",
-        "lorikeet.attempt": placement.attempts,
-    }
-    traces.report(traces.SpanPart("stage adapter", began, end, attributes), phases.parts(end), error=error)
-
-
-def stage(placement: Placement, phases: Phases | None = None) -> None:
+def stage(placement: Placement, progress: Progress) -> None:
     """Make one attempt at staging. Raises the ``HostError`` it ended with."""
     endpoint = endpoint_of(placement.host.name)
     bases = served_bases()
@@ -122,7 +93,7 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
     with engine_calls(endpoint) as engine:
         description = engine.describe()
         require_base(endpoint.name, ServedBases((base,)) if base else bases, description)
-        progress = Progress(placement, description.boot_id, phases or Phases())
+        progress.boot_id = description.boot_id
         for event in engine.stage(stage_request(placement, base)):
             if event.phase == pb.StageEvent.READY:  # try it before it is ready, so that no inert version goes live
                 progress.tried = probe(engine, placement, STAGING_PATIENCE_S)
@@ -153,13 +124,16 @@ def require_base(host: str, bases: ServedBases, description: pb.EngineDescriptio
 
 
 class Progress:
-    """A recorder of one staging: every change of phase, and the bytes at most four times a second with their rate."""
+    """A recorder of one attempt: every change of phase, and the bytes at most four times a second with their rate."""
 
-    def __init__(self, placement: Placement, boot_id: str, phases: Phases) -> None:
-        self._placement, self._boot_id, self._phases = placement, boot_id, phases
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._started = time.time()
+        self._phases: list[tuple[str, float]] = []  # with the time at which each began
         self._phase: int | None = None
         self._bytes = 0
         self._at = time.monotonic()
+        self.boot_id = ""  # of the engine that stages
         self.ready = self.tried = False
 
     def take(self, event: pb.StageEvent) -> None:
@@ -167,12 +141,31 @@ class Progress:
         now = time.monotonic()
         unchanged = event.phase == self._phase
         if not unchanged:
-            self._phases.note(pb.StageEvent.Phase.Name(event.phase).lower())
+            self._phases.append((pb.StageEvent.Phase.Name(event.phase).lower(), time.time()))
         if event.phase == pb.StageEvent.FAILED or (unchanged and now - self._at < PROGRESS_EVERY_S):
             return
         rate = max(0, event.bytes_done - self._bytes) / max(now - self._at, 1e-3) if unchanged else 0.0
         self._phase, self._bytes, self._at = event.phase, event.bytes_done, now
-        actions.record_stage_event(self._placement, event, self._boot_id, rate, to_be_tried=not self.tried)
+        actions.record_stage_event(self._placement, event, self.boot_id, rate, to_be_tried=not self.tried)
+
+    def report(self, error: str = "") -> None:
+        """Report the attempt as a trace without a parent, as no request caused it; nothing while traces are off."""
+        if not traces.is_on():
+            return
+        placement, end = self._placement, time.time()
+        version, ends = placement.version, [*(began for _, began in self._phases), end][1:]
+        attributes: dict[str, str | int] = {
+            "server.address": placement.host.name,
+            "lorikeet.tenant": version.tenant.slug,
+            "lorikeet.adapter": f"{version.adapter.name}@v{version.number}",
+            "lorikeet.attempt": placement.attempts,
+        }
+        phases = [
+            traces.SpanPart(name, began, until, {})
+            for (name, began), until in zip(self._phases, ends, strict=True)
+            if name not in ("ready", "failed")
+        ]
+        traces.report(traces.SpanPart("stage adapter", self._started, end, attributes), phases, error=error)
 
 
 def stage_request(placement: Placement, base: ServedBase | None) -> pb.StageAdapterRequest:
