@@ -11,14 +11,19 @@ export type ActorKind = "user" | "key" | "system";
 /** @description An adapter in a list. Rank, targets, size and base are those of the live version, else of the newest. */
 export type Adapter = {
     aliases: Alias[];
+    /** @description Name that the base model had at the validation; null: the adapter has no version. */
     base_model: string | null;
+    /** @description Size of both files in bytes; null: the adapter has no version. */
     bytes: number | null;
     /** Format: date-time */
     created_at: string;
     description: string;
+    /** @description Number of the live version; null: none is live. */
     live_version: number | null;
     name: string;
+    /** @description Score that a version needs to become live; null: there is no rule. */
     promotion_rule: PromotionRule | null;
+    /** @description LoRA rank; null: the adapter has no version. */
     rank: number | null;
     status: AdapterStatus;
     targets: string[];
@@ -74,13 +79,17 @@ export type AdapterStorage = {
 };
 /** @description An adapter in a list. Rank, targets, size and base are those of the live version, else of the newest. */
 export type AdapterSummary = {
+    /** @description Name that the base model had at the validation; null: the adapter has no version. */
     base_model: string | null;
+    /** @description Size of both files in bytes; null: the adapter has no version. */
     bytes: number | null;
     /** Format: date-time */
     created_at: string;
     description: string;
+    /** @description Number of the live version; null: none is live. */
     live_version: number | null;
     name: string;
+    /** @description LoRA rank; null: the adapter has no version. */
     rank: number | null;
     status: AdapterStatus;
     targets: string[];
@@ -107,7 +116,7 @@ export type AddedPasskey = {
 };
 /** @description The distance of a version's answers on a quantised base from those on the unquantised one, and the base's own. */
 export type Agreement = {
-    /** @description Figures with the version. */
+    /** @description Figures with the version; null until they are measured. */
     adapter: AgreementFigures | null;
     /** @description Figures without the version; null until they are measured. */
     base: AgreementFigures | null;
@@ -139,13 +148,19 @@ export type AgreementFigures = {
 /** @enum {string} */
 export type AgreementOutcome = "pending" | "agrees" | "differs" | "not_measured";
 export type Alias = {
+    /** @description Number of the version that answers a part of the requests; null: there is no canary. */
     canary?: number | null;
+    /** @description Share of the requests that the canary answers, in per cent; null: there is no canary. */
     canary_percent: number | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which the canary began; null: there is no canary.
+     */
     canary_since: string | null;
     name: string;
-    /** @description Version to which a rollback leads. */
+    /** @description Number of the version to which a rollback leads; null: there is none. */
     previous?: number | null;
+    /** @description Last canary that its figures ended; null: none, or a later one began. */
     rolled_back: CanaryRollback | null;
     /**
      * Format: date-time
@@ -173,6 +188,7 @@ export type AnsweredItem = {
     expected: string;
     /** @description Line of the item in the evaluation set, from 1. */
     line: number;
+    /** @description Answer of the live version; null: none was compared, or only probabilities were requested. */
     live: string | null;
     /** @description The prompt, or its end if it is long. */
     prompt: string;
@@ -189,23 +205,35 @@ export type ApiKey = {
     /** Format: date-time */
     created_at: string;
     created_by?: string | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time from which the key is refused; null: it does not expire.
+     */
     expires_at: string | null;
     /** Format: uuid */
     id: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the last request, up to a minute late; null: the key was never used.
+     */
     last_used_at: string | null;
     name: string;
     /** @description Public part of the key: `lk_<prefix>_...`. */
     prefix: string;
     /**
      * Format: date-time
-     * @description Time until which the secret before the last rotation is accepted.
+     * @description Time until which the secret before the last rotation is accepted; null: the key was never rotated.
      */
     previous_until: string | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which the key was revoked; null: it was not.
+     */
     revoked_at: string | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the last rotation; null: the key was never rotated.
+     */
     rotated_at: string | null;
     scopes: KeyScope[];
 };
@@ -226,7 +254,10 @@ export type ApiSettingsRequest = {
 export type App = {
     /** Format: date-time */
     created_at: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which a code of the app was last accepted; null: never.
+     */
     last_used_at: string | null;
 };
 export type ApprovedBaseModelRequest = {
@@ -267,16 +298,22 @@ export type Attainment = {
      * @description Share of measured requests that met the objective; null: no objective, or none measured.
      */
     attainment: number | null;
+    /** @description Requests that may miss the objective; null: there is no objective. */
     budget: ErrorBudget | null;
     burn: BurnRate[];
     by_day: AttainmentDay[];
     measured: number;
+    /** @description Number of measured requests that met the objective; null: there is no objective. */
     met: number | null;
+    /** @description Objective in milliseconds; null: there is none. */
     objective_ms: number | null;
     percentiles: Percentiles;
 };
 export type AttainmentDay = {
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Share of measured requests that met the objective; null: no objective, or none measured.
+     */
     attainment: number | null;
     /**
      * Format: date
@@ -302,11 +339,12 @@ export type AuditEvent = {
     id: number;
     request_id: string;
     target: AuditTarget;
+    /** @description Short name of the tenant; null: the event belongs to none. */
     tenant?: string | null;
 };
 export type AuditPage = {
     events: AuditEvent[];
-    /** @description Value of `before` for the next, older page. */
+    /** @description Value of `before` for the next, older page; null: there is none. */
     next: number | null;
 };
 export type AuditTarget = {
@@ -347,18 +385,20 @@ export type Batch = {
     /** Format: date-time */
     created_at: string;
     endpoint: BatchEndpoint;
+    /** @description File of the requests that failed, with their errors; null: none was written, or it was deleted. */
     error_file: StoredFile | null;
     /**
      * Format: date-time
-     * @description Requests that have not run by this time are not run.
+     * @description Time at which requests of the batch that have not run fail with the code batch_expired.
      */
     expires_at: string;
-    /** @description The batch's id in /v1/batches. */
+    /** @description Id of the batch in /v1/batches. */
     id: string;
-    /** @description Null if the file was deleted. */
+    /** @description File of the requests; null: it was deleted. */
     input_file: StoredFile | null;
     /** @description Name of the API key whose requests these are. */
     key: string;
+    /** @description File of the answers; null: none was written, or it was deleted. */
     output_file: StoredFile | null;
     state: BatchState;
 };
@@ -440,11 +480,14 @@ export type BudgetState = {
     spent_micros: number;
 };
 export type BudgetStates = {
+    /** @description Budget of a UTC day; null: there is none. */
     day: BudgetState | null;
+    /** @description Budget of a UTC month; null: there is none. */
     month: BudgetState | null;
 };
 export type BurnRate = {
     measured: number;
+    /** @description Number of measured requests that missed the objective; null: there is no objective. */
     missed: number | null;
     /**
      * Format: double
@@ -510,23 +553,35 @@ export type CreatedApiKey = {
     /** Format: date-time */
     created_at: string;
     created_by?: string | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time from which the key is refused; null: it does not expire.
+     */
     expires_at: string | null;
     /** Format: uuid */
     id: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the last request, up to a minute late; null: the key was never used.
+     */
     last_used_at: string | null;
     name: string;
     /** @description Public part of the key: `lk_<prefix>_...`. */
     prefix: string;
     /**
      * Format: date-time
-     * @description Time until which the secret before the last rotation is accepted.
+     * @description Time until which the secret before the last rotation is accepted; null: the key was never rotated.
      */
     previous_until: string | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which the key was revoked; null: it was not.
+     */
     revoked_at: string | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the last rotation; null: the key was never rotated.
+     */
     rotated_at: string | null;
     scopes: KeyScope[];
     /** @description The whole key, which is shown only once and not stored. */
@@ -569,7 +624,10 @@ export type CreatedJoinToken = {
 export type CreatedTenant = {
     /** Format: date-time */
     created_at: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the deletion; null: the tenant is not deleted.
+     */
     deleted_at: string | null;
     /** @description Invitation link of the owner, shown only once. */
     link: string;
@@ -578,7 +636,10 @@ export type CreatedTenant = {
     name: string;
     slug: string;
     state: TenantState;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time since which the tenant's keys are refused and its members can only read; null: not suspended.
+     */
     suspended_at: string | null;
     suspended_for: string;
     /** Format: double */
@@ -603,7 +664,10 @@ export type Delivery = {
     attempts: number;
     /** Format: date-time */
     created_at: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which the endpoint accepted the message; null: it did not.
+     */
     delivered_at: string | null;
     /** Format: uuid */
     event: string;
@@ -622,6 +686,7 @@ export type DeliveryAttempt = {
     at: string;
     duration_ms: number;
     error: string;
+    /** @description HTTP status of the answer; null: there was no answer, see `error`. */
     status: number | null;
 };
 /** @enum {string} */
@@ -698,24 +763,31 @@ export type ErrorBudget = {
 };
 export type Evaluation = {
     adapter: string;
-    /** @description Batch that runs the requests; null before it began. */
+    /** @description Id of the batch that runs the requests; null: they have not begun, or the batch was deleted. */
     readonly batch: string | null;
     /** Format: date-time */
     created_at: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which the evaluation was completed, failed or cancelled; null: it is open.
+     */
     ended_at: string | null;
     /** Format: uuid */
     id: string;
     /** @description API key with which the requests are counted. */
     key: string;
-    /** @description Reason why the evaluation waits or failed. */
+    /** @description Reason why the evaluation waits or failed; null: neither. */
     problem: Problem | null;
+    /** @description Result of the evaluation; null: it is not completed. */
     score: Score | null;
     set: string;
     state: EvaluationState;
-    /** Format: uuid */
+    /**
+     * Format: uuid
+     * @description Id of the upload whose version is evaluated; null: the evaluation was started for a version.
+     */
     upload: string | null;
-    /** @description Null until its upload has become one. */
+    /** @description Number of the version; null: its requests have not begun, and the evaluation is one of an upload. */
     version?: number | null;
 };
 /** @enum {string} */
@@ -723,6 +795,7 @@ export type EvaluationMetric = "exact" | "contains" | "logprob";
 export type EvaluationSet = {
     /** Format: date-time */
     created_at: string;
+    /** @description Number of items in the set. */
     items: number;
     /** @description Maximum number of tokens of an answer. */
     max_tokens: number;
@@ -749,7 +822,10 @@ export type Export = {
     lines: number;
     /** @description Place of single requests of archived months; empty: none of the export are archived. */
     readonly note: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which the file was complete; null: it is not yet.
+     */
     ready_at: string | null;
     /** @description True: the export was made by a schedule. */
     scheduled: boolean;
@@ -799,7 +875,10 @@ export type Host = {
     boot_id: string;
     device: string;
     experts: ResidentExperts | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the last heartbeat; null: there was none yet.
+     */
     last_seen: string | null;
     load_times?: LoadTime[];
     model: string;
@@ -809,6 +888,7 @@ export type Host = {
     pool: Pool;
     /** @description Why the host gets neither adapters nor requests; null: it is not in quarantine. */
     quarantine: Quarantine | null;
+    /** @description Progress of a requested restart; null: none is requested, or it is done. */
     restart?: RestartState | null;
     running: number;
     /** @description Service that operators want of the host; cordoned and drained hosts get no new adapters or requests. */
@@ -864,9 +944,12 @@ export type HostService = "serving" | "cordoned" | "drained";
 export type HostState = "unknown" | "online" | "draining" | "offline";
 /** @description A branch: whenever it moves, the adapter gets a new version. */
 export type HubFollow = {
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the last check of the branch; null: it was not checked yet.
+     */
     readonly checked_at: string | null;
-    /** @description Commit that was imported last; empty before the first check. */
+    /** @description Commit that was imported last; empty: none yet. */
     readonly commit: string;
     /** Format: date-time */
     readonly created_at: string;
@@ -874,16 +957,16 @@ export type HubFollow = {
     readonly id: string;
     /** @description Name of the adapter. */
     name: string;
-    /** @description Reason why the last check of the branch failed. */
+    /** @description Reason why the last check of the branch failed; null: it succeeded, or none was made. */
     readonly problem: Problem | null;
-    /** @description hub:org/name@branch or hub:org/name/folder@branch */
+    /** @description Branch to follow, as hub:org/name@branch or hub:org/name/folder@branch. */
     source: string;
 };
 /** @description A branch: whenever it moves, the adapter gets a new version. */
 export type HubFollowRequest = {
     /** @description Name of the adapter. */
     name: string;
-    /** @description hub:org/name@branch or hub:org/name/folder@branch */
+    /** @description Branch to follow, as hub:org/name@branch or hub:org/name/folder@branch. */
     source: string;
 };
 /** @description A repository that a request named, and the state of its import. */
@@ -895,6 +978,7 @@ export type HubModel = {
     state: string;
     /** Format: uuid */
     upload: string;
+    /** @description Number of the imported version; null: the import is not accepted. */
     version?: number | null;
 };
 /** @description The permission for requests to name repositories of the Hub as their model. */
@@ -968,9 +1052,15 @@ export type Joined = {
 export type JoinedHost = {
     /** Format: date-time */
     at: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time until which the host's certificate is valid; null: the host's credential was revoked.
+     */
     certificate_expires_at: string | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which the host's credential was revoked; null: it was not.
+     */
     revoked_at: string | null;
 };
 export type JoinRequest = {
@@ -998,9 +1088,11 @@ export type JoinToken = {
     used_by?: string | null;
 };
 export type KeyBudgets = {
+    /** @description Budget of a UTC day; null: there is none. */
     day: BudgetState | null;
     /** Format: uuid */
     id: string;
+    /** @description Budget of a UTC month; null: there is none. */
     month: BudgetState | null;
     name: string;
     prefix: string;
@@ -1144,14 +1236,19 @@ export type LineError = {
     /** @description Line number in the file, from 1; 0 = the file as a whole. */
     line: number;
     message: string;
+    /** @description Name of the field at fault; null: none is. */
     param: string | null;
 };
 /** @description A base model that is served, was, or could be. */
 export type ListedBaseModel = {
     /** @description Number of adapters of all tenants that have versions in use for the base model. */
     adapters: number;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the last decision; null: there was none yet.
+     */
     decided_at: string | null;
+    /** @description Name of the operator who decided last; null: nobody did yet. */
     decided_by: string | null;
     digest: string;
     /** @description Names of the active hosts that have the base model. */
@@ -1168,7 +1265,10 @@ export type ListedBaseModel = {
     state: BaseModelState;
     /** @description Whether the base model needs a host now. */
     wanted: boolean;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time from which the base model is not served; null: it was not withdrawn.
+     */
     withdrawn_at: string | null;
 };
 export type LiveScore = {
@@ -1180,6 +1280,7 @@ export type LiveScore = {
 export type LoadStep = "to_device" | "from_disk" | "download";
 /** @description The time to bring an adapter one tier nearer to the device on a host: a fixed part, and its bytes at a rate. */
 export type LoadTime = {
+    /** @description Bytes per second beyond the fixed part; null: not known, or more bytes took no longer. */
     bytes_per_second: number | null;
     /** Format: double */
     fixed_ms: number;
@@ -1204,7 +1305,7 @@ export type Member = {
     joined_at: string;
     name: string;
     role: Role;
-    /** @description Whether they sign in with a second factor. */
+    /** @description Whether the person signs in with a second factor. */
     second_factor: boolean;
 };
 export type Methods = {
@@ -1217,22 +1318,27 @@ export type Methods = {
 };
 /** @description A name that can be used as `model`. */
 export type Model = {
+    /** @description Name of the adapter; null: the model is a base model. */
     adapter: string | null;
     /** @description Further ids of the same adapter. */
     aliases: string[];
-    /** @description Base model on which the model runs; a base model names itself. */
+    /** @description Name of the base model on which the model runs, for a base model its own; null: it is not served. */
     base_model?: string | null;
     /** Format: date-time */
     created_at: string;
     description: string;
     id: string;
     kind: ModelKind;
+    /** @description Number of the adapter's live version; null: the model is a base model. */
     version: number | null;
 };
 /** @enum {string} */
 export type ModelKind = "base" | "adapter";
 export type NewApiKeyRequest = {
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time from which the key is refused; null: it does not expire.
+     */
     expires_at?: string | null;
     name: string;
     /** @description Any of adapters.write, infer, view; all of them if left out. */
@@ -1351,9 +1457,11 @@ export type NewPrefixRequest = {
 export type NewPricesRequest = {
     /** @description Digest of the base model that gets its own list; null: the installation's list. */
     base_model_digest?: string | null;
+    /** @description Millionths of the currency for a million cached prompt tokens in batches; null: as outside batches. */
     batch_cached_input_per_million?: number | null;
     /** @description Millionths of the currency for a million prompt tokens in batches; null: as outside batches. */
     batch_input_per_million?: number | null;
+    /** @description Millionths of the currency for a million output tokens in batches; null: as outside batches. */
     batch_output_per_million?: number | null;
     /** @description Price of a million prompt tokens from the prefix cache, in millionths of the currency. */
     cached_input_per_million: number;
@@ -1367,7 +1475,7 @@ export type NewPricesRequest = {
     /** @description Price of a million prompt tokens, in millionths of the currency. */
     input_per_million: number;
     output_per_million: number;
-    /** @description Millionths of the currency for 10^9 bytes of adapters a month; installation's list only. */
+    /** @description Millionths of the currency for 10^9 bytes of adapters a month; null: in a base model's list, which has none. */
     storage_per_gb_month?: number | null;
 };
 export type NewPromotionRuleRequest = {
@@ -1378,7 +1486,7 @@ export type NewPromotionRuleRequest = {
     key?: string;
     /**
      * Format: double
-     * @description Lowest score with which a version is promoted.
+     * @description Lowest score with which a version may become live; null: any score.
      */
     minimum?: number | null;
     /** @description By default true. */
@@ -1432,7 +1540,10 @@ export type OperatorHost = {
     joined: JoinedHost | null;
     /** @description Why the engine before the running one ended; null: it ended normally, or the host is offline. */
     last_end?: LastEnd | null;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the last heartbeat; null: there was none yet.
+     */
     last_seen: string | null;
     load_times?: LoadTime[];
     model: string;
@@ -1444,6 +1555,7 @@ export type OperatorHost = {
     pool: Pool;
     /** @description Why the host gets neither adapters nor requests; null: it is not in quarantine. */
     quarantine: Quarantine | null;
+    /** @description Progress of a requested restart; null: none is requested, or it is done. */
     restart?: RestartState | null;
     running: number;
     /** @description Service that operators want of the host; cordoned and drained hosts get no new adapters or requests. */
@@ -1458,12 +1570,16 @@ export type OperatorHost = {
     zone: string;
 };
 export type OperatorReport = {
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time up to which all stored usage is in the sums; null: nothing has been summed yet.
+     */
     as_of: string | null;
     by_base_model: BaseModelUsage[];
     by_day: DayUsage[];
     /** @description Tenants with most device time, at most a hundred. */
     by_tenant: TenantUsage[];
+    /** @description ISO 4217 code of the currency; null: there are no prices, and every cost is 0. */
     currency: string | null;
     /** Format: date */
     first: string;
@@ -1544,7 +1660,10 @@ export type Passkey = {
     created_at: string;
     /** Format: uuid */
     id: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time at which the passkey was last used; null: never.
+     */
     last_used_at: string | null;
     name: string;
 };
@@ -1556,7 +1675,10 @@ export type PatchedBaseModelChangeRequest = {
 };
 /** @description Changes of a key; a field that is left out keeps its value. */
 export type PatchedChangeApiKeyRequest = {
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time from which the key is refused; null: it does not expire.
+     */
     expires_at?: string | null;
     name?: string;
     scopes?: string[];
@@ -1605,7 +1727,9 @@ export type Placement = {
     bytes_total: number;
     /** @description Number format in which the host serves the version, such as fp8 or bfloat16; empty until the host reports it. */
     dtype: string;
+    /** @description Comparison of number formats on the host; null: none was made yet. */
     dtype_report: DtypeReport | null;
+    /** @description Error of the last failed attempt; null: none failed, or a new attempt has begun. */
     error: Problem | null;
     host: string;
     phase: StagingPhase;
@@ -1688,10 +1812,13 @@ export type PrefixText = {
 export type PriceVersion = {
     /** @description Current name of the base model of the list; null: the installation's list. */
     base_model?: string | null;
+    /** @description Digest of the base model of the list; null: the installation's list. */
     base_model_digest?: string | null;
+    /** @description Millionths of the currency for a million cached prompt tokens in batches; null: as outside batches. */
     batch_cached_input_per_million?: number | null;
     /** @description Millionths of the currency for a million prompt tokens in batches; null: as outside batches. */
     batch_input_per_million?: number | null;
+    /** @description Millionths of the currency for a million output tokens in batches; null: as outside batches. */
     batch_output_per_million?: number | null;
     cached_input_per_million: number;
     /** Format: date-time */
@@ -1740,7 +1867,10 @@ export type PromotionRule = {
      * @description API key with which the requests of these evaluations are counted.
      */
     key: string;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Lowest score with which a version may become live; null: any score.
+     */
     minimum: number | null;
     not_worse_than_live: boolean;
     /** @description Evaluation set with which new versions are evaluated automatically. */
@@ -1841,7 +1971,7 @@ export type RefusalSeries = {
 export type RequestCounts = {
     completed: number;
     failed: number;
-    /** @description 0 until every line has been checked. */
+    /** @description Number of requests in the batch; 0 until every line has been checked. */
     total: number;
 };
 export type RequestPage = {
@@ -1858,6 +1988,7 @@ export type RequestPage = {
 export type RequestRecord = {
     /** @description Number of completion tokens that were accepted draft tokens; each saved a decoding step. */
     accepted_tokens: number;
+    /** @description Name of the adapter; null: the base model without an adapter. */
     adapter?: string | null;
     adapter_load_ms: number;
     /** @description Tier from which the adapter was loaded while the request waited: "disk" or "host"; empty: no wait. */
@@ -1874,6 +2005,7 @@ export type RequestRecord = {
     cost_micros: number | null;
     /** Format: date-time */
     created_at: string;
+    /** @description ISO 4217 code of the currency; null: the request had no price. */
     currency: string | null;
     decode_ms: number;
     /** @description Number of draft tokens that speculative decoding computed; they are never billed. */
@@ -1906,6 +2038,7 @@ export type RequestRecord = {
     /** @description Paths of the first 8 keywords of the request's schema that the output violates. */
     readonly schema_violations: string[];
     streamed: boolean;
+    /** @description Version number of the adapter; null: the base model without an adapter. */
     version?: number | null;
 };
 export type RequirementRequest = {
@@ -2006,7 +2139,7 @@ export type SecondFactorRequest = {
 };
 /** @description The second factors of the calling person. */
 export type SecondFactors = {
-    /** @description The authenticator app, if one is set up. */
+    /** @description Authenticator app of the person; null: none is set up. */
     app: App | null;
     /** @description Whether changes are accepted without POST /api/session/confirmation first. */
     confirmed: boolean;
@@ -2039,9 +2172,15 @@ export type SeriesPart = {
     drafted_tokens: number;
     /** @description Latencies of answered requests, without batches. */
     latency: Latency;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Mean time for which a request waited for its adapter, in milliseconds; null: there were no requests.
+     */
     mean_adapter_load_ms: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Mean time in the engines' queues in milliseconds; null: there were no requests.
+     */
     mean_queue_ms: number | null;
     /** @description Name of the row; null: the base model itself, members in the console, or not recorded. */
     name?: string | null;
@@ -2078,9 +2217,15 @@ export type SeriesPoint = {
     drafted_tokens: number;
     /** @description Latencies of answered requests, without batches. */
     latency: Latency;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Mean time for which a request waited for its adapter, in milliseconds; null: there were no requests.
+     */
     mean_adapter_load_ms: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Mean time in the engines' queues in milliseconds; null: there were no requests.
+     */
     mean_queue_ms: number | null;
     outcomes: Outcomes;
     prompt_tokens: number;
@@ -2088,7 +2233,10 @@ export type SeriesPoint = {
 };
 /** @description A report over time. Minutes are kept for two days, hours for ninety. Each part lists at most a hundred rows. */
 export type SeriesReport = {
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time up to which all stored usage is in the sums; null: nothing has been summed yet.
+     */
     as_of: string | null;
     /** @description Usage by adapter in a tenant's report; for latencies, filter by `adapter`. */
     by_adapter: SeriesPart[];
@@ -2102,6 +2250,7 @@ export type SeriesReport = {
     by_tenant: SeriesPart[];
     /** @description Usage by version in an adapter's report. */
     by_version: SeriesPart[];
+    /** @description ISO 4217 code of the currency; null: there are no prices, and every cost is 0. */
     currency: string | null;
     points: SeriesPoint[];
     /** Format: date-time */
@@ -2127,9 +2276,15 @@ export type SeriesTotals = {
     drafted_tokens: number;
     /** @description Latencies of answered requests, without batches. */
     latency: Latency;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Mean time for which a request waited for its adapter, in milliseconds; null: there were no requests.
+     */
     mean_adapter_load_ms: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Mean time in the engines' queues in milliseconds; null: there were no requests.
+     */
     mean_queue_ms: number | null;
     outcomes: Outcomes;
     prompt_tokens: number;
@@ -2175,15 +2330,16 @@ export type Session = {
     csrf_token: string;
     /** @description Whether signing in with a password is possible here. */
     password_login: boolean;
-    /** @description Name of the provider to sign in with, if any. */
+    /** @description Name of the provider to sign in with; null: none is set up. */
     provider: string | null;
-    /** @description Address of the person whose sign-in waits for its second factor, if any. */
+    /** @description Address of the person whose sign-in waits for its second factor; null: no sign-in waits. */
     second_factor_for: string | null;
     /** @description Whether a mail server is set up, so that links are mailed. */
     sends_mail: boolean;
-    /** @description Reason why the last sign-in by provider failed; it is returned once. */
+    /** @description Reason why the last sign-in by provider failed, returned once; null: it did not fail. */
     sign_in_error: SignInError | null;
     tenants: SessionTenant[];
+    /** @description Person who is signed in; null: nobody is. */
     user: SessionUser | null;
 };
 export type SessionTenant = {
@@ -2195,10 +2351,10 @@ export type SessionTenant = {
     slug: string;
     /**
      * Format: date-time
-     * @description Time since which the tenant's keys are refused and its members can only read.
+     * @description Time since which the tenant's keys are refused and its members can only read; null: not suspended.
      */
     suspended_at: string | null;
-    /** @description Reason of the suspension, in the operator's words. */
+    /** @description Reason of the suspension, in the operator's words; empty: the tenant is not suspended. */
     suspended_for: string;
 };
 export type SessionUser = {
@@ -2210,7 +2366,7 @@ export type SessionUser = {
     id: string;
     is_operator: boolean;
     name: string;
-    /** @description Whether they sign in with a second factor. */
+    /** @description Whether the person signs in with a second factor. */
     second_factor: boolean;
 };
 /** @description A tenant's share of an engine, as the engine last reported it. */
@@ -2238,7 +2394,10 @@ export type SignInError = {
     message: string;
 };
 export type SloReport = {
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time up to which all stored usage is in the sums; null: nothing has been summed yet.
+     */
     as_of: string | null;
     days: number;
     /** @description Number of requests that failed through no fault of the caller. */
@@ -2249,7 +2408,10 @@ export type SloReport = {
     inter_token: Attainment;
     /** @description Objective for the mean time between the tokens of a request, in milliseconds; null: none. */
     inter_token_ms?: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Mean time in the engines' queues in milliseconds; null: there were no requests.
+     */
     mean_queue_ms: number | null;
     requests: number;
     /**
@@ -2295,7 +2457,10 @@ export type StagingRow = {
     host: string;
     /** Format: uuid */
     id: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time before which staging is not tried again after a failure; null: no wait.
+     */
     next_attempt_at: string | null;
     phase: StagingPhase;
     /**
@@ -2314,7 +2479,10 @@ export type StagingRow = {
 export type StagingWait = "slot" | "host_offline" | "host_cordoned" | "retry";
 /** @description A statement of a month. Amounts are millionths of the currency. */
 export type Statement = {
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time up to which all stored usage is in the sums; null: nothing has been summed yet.
+     */
     as_of: string | null;
     /** @description True: the month is over, and all its usage is in the sums. */
     complete: boolean;
@@ -2351,6 +2519,7 @@ export type Storage = {
     archived_bytes: number;
     /** @description Bytes of versions in use, which count against the limit. */
     bytes: number;
+    /** @description Maximum of `bytes`; null: there is no limit. */
     limit_bytes: number | null;
 };
 export type StoredFile = {
@@ -2359,10 +2528,10 @@ export type StoredFile = {
     created_at: string;
     /**
      * Format: date-time
-     * @description The file is deleted at this time.
+     * @description Time at which the file is deleted.
      */
     expires_at: string;
-    /** @description The file's id in /v1/files. */
+    /** @description Id of the file in /v1/files. */
     id: string;
     name: string;
     purpose: FilePurpose;
@@ -2374,12 +2543,18 @@ export type SuspensionRequest = {
 export type Tenant = {
     /** Format: date-time */
     created_at: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the deletion; null: the tenant is not deleted.
+     */
     deleted_at: string | null;
     name: string;
     slug: string;
     state: TenantState;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time since which the tenant's keys are refused and its members can only read; null: not suspended.
+     */
     suspended_at: string | null;
     suspended_for: string;
     /** Format: double */
@@ -2390,9 +2565,11 @@ export type TenantAdapter = {
     /** Format: date-time */
     created_at: string;
     name: string;
+    /** @description LoRA rank of the newest version; null: the adapter has none. */
     rank: number | null;
+    /** @description State of the newest version; null: the adapter has none. */
     state: (VersionState | NullEnum) | null;
-    /** @description Number of the newest version. */
+    /** @description Number of the newest version; null: the adapter has none. */
     version: number | null;
 };
 export type TenantAdapterPage = {
@@ -2404,7 +2581,10 @@ export type TenantDetail = {
     adapters: number;
     /** Format: date-time */
     created_at: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the deletion; null: the tenant is not deleted.
+     */
     deleted_at: string | null;
     /** @description Number of open invitations. */
     invitation_count: number;
@@ -2417,7 +2597,10 @@ export type TenantDetail = {
     objectives: LatencyObjectives;
     slug: string;
     state: TenantState;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time since which the tenant's keys are refused and its members can only read; null: not suspended.
+     */
     suspended_at: string | null;
     suspended_for: string;
     usage: RecentUsage;
@@ -2567,7 +2750,10 @@ export type TenantRow = {
     adapters: number;
     /** Format: date-time */
     created_at: string;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time of the deletion; null: the tenant is not deleted.
+     */
     deleted_at: string | null;
     /** @description Number of API keys that are not revoked. */
     keys: number;
@@ -2575,7 +2761,10 @@ export type TenantRow = {
     name: string;
     slug: string;
     state: TenantState;
-    /** Format: date-time */
+    /**
+     * Format: date-time
+     * @description Time since which the tenant's keys are refused and its members can only read; null: not suspended.
+     */
     suspended_at: string | null;
     suspended_for: string;
     usage: RecentUsage;
@@ -2686,27 +2875,31 @@ export type Upload = {
     files: UploadedFile[];
     /** Format: uuid */
     id: string;
+    /** @description Source of an import; null: the client sent the files. */
     imported_from: UploadSource | null;
-    /** @description Reason why the upload waits, was refused, or made no new version. */
+    /** @description Reason why the upload waits, was refused or cancelled, or made no new version; null: none of these. */
     reason: Problem | null;
+    /** @description Report of the validation; null: the files were not validated yet, or never. */
     report: ValidationReport | null;
     reused_version: boolean;
     state: UploadState;
     /** Format: date-time */
     updated_at: string;
+    /** @description Number of the version with this content; null: the upload is not accepted. */
     version?: number | null;
 };
 export type UploadedFile = {
     bytes: number;
     name: string;
-    /** @description SHA-256 that the client announced, in hex. */
+    /** @description SHA-256 that the client announced, in hex; null: it announced none. */
     sha256?: string | null;
 };
 /** @description The source of an import; for a URL without its query, and never with a token. */
 export type UploadSource = {
-    /** @description Commit to which the revision pointed when the import began. */
+    /** @description Commit to which the revision pointed when the import began; null: not known yet, or not on the Hub. */
     commit?: string | null;
     name: string;
+    /** @description Branch, tag or commit of a repository of the Hub; null: the source is not on the Hub. */
     revision: string | null;
 };
 /** @enum {string} */
@@ -2767,11 +2960,13 @@ export type ValidationProblem = {
     code: string;
     fix: string;
     message: string;
+    /** @description Name of the tensor at fault in the file; null: the problem is not that of a tensor. */
     tensor: string | null;
 };
 /** @description The result of a validation. `problems` is capped; `problem_count` is not. */
 export type ValidationReport = {
     checks: ValidationCheck[];
+    /** @description Contents of the files; null: there are problems. */
     manifest: AdapterManifest | null;
     notes: string[];
     ok: boolean;
@@ -2800,13 +2995,15 @@ export type Version = {
     created_by?: string | null;
     digest: string;
     dtype: string;
+    /** @description Effect that a host measured; null: none has yet. */
     effect: VersionEffect | null;
+    /** @description Reason why the version failed; null: it has not failed, or is staged again. */
     error: Problem | null;
     /** @description The last score of each evaluation set. */
     evaluations: Score[];
     /**
      * Format: date-time
-     * @description Time until which an archived version can be restored.
+     * @description Time until which an archived version can be restored; null: it is not archived.
      */
     readonly kept_until: string | null;
     /** @description Base model that the adapter's configuration names, if it is not the one served. */
@@ -2853,9 +3050,15 @@ export type VersionState = "validated" | "staging" | "ready" | "failed" | "archi
 /** @description A version's requests since the canary began; times are medians without the adapter's load. */
 export type VersionStats = {
     failed: number;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Median time to the first token, in milliseconds; null: nothing was measured.
+     */
     first_token_ms: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Median of the requests' mean times between tokens, in milliseconds; null: nothing was measured.
+     */
     inter_token_ms: number | null;
     requests: number;
 };
@@ -2875,10 +3078,11 @@ export type VersionSummary = {
     created_by?: string | null;
     digest: string;
     dtype: string;
+    /** @description Reason why the version failed; null: it has not failed, or is staged again. */
     error: Problem | null;
     /**
      * Format: date-time
-     * @description Time until which an archived version can be restored.
+     * @description Time until which an archived version can be restored; null: it is not archived.
      */
     readonly kept_until: string | null;
     /** @description Base model that the adapter's configuration names, if it is not the one served. */
@@ -2932,7 +3136,7 @@ export type Webhook = {
     id: string;
     /**
      * Format: date-time
-     * @description Time until which nothing is sent, after failures.
+     * @description Time before which nothing is sent, after a failure or a slow answer; null: no pause.
      */
     rests_until: string | null;
     /** @description Address of the endpoint: https only, at a public address. */
@@ -2963,7 +3167,7 @@ export type WebhookWithSecret = {
     id: string;
     /**
      * Format: date-time
-     * @description Time until which nothing is sent, after failures.
+     * @description Time before which nothing is sent, after a failure or a slow answer; null: no pause.
      */
     rests_until: string | null;
     /** @description Secret that signs the messages, shown only once. */

@@ -18,8 +18,13 @@ class VersionStatsSerializer(serializers.Serializer[Any]):
 
     requests = serializers.IntegerField()
     failed = serializers.IntegerField()
-    first_token_ms = serializers.FloatField(allow_null=True)
-    inter_token_ms = serializers.FloatField(allow_null=True)
+    first_token_ms = serializers.FloatField(
+        allow_null=True, help_text="Median time to the first token, in milliseconds; null: nothing was measured."
+    )
+    inter_token_ms = serializers.FloatField(
+        allow_null=True,
+        help_text="Median of the requests' mean times between tokens, in milliseconds; null: nothing was measured.",
+    )
 
 
 class CanaryComparisonSerializer(serializers.Serializer[Any]):

@@ -62,21 +62,57 @@ class Evaluation(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="evaluations")
-    set = models.ForeignKey(EvaluationSet, null=True, on_delete=models.SET_NULL, related_name="evaluations")
+    set = models.ForeignKey(
+        EvaluationSet,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="evaluations",
+        help_text="Evaluation set; null: it was deleted.",
+    )
     set_name = models.CharField(max_length=64, help_text="Name of the set; it stays when the set is deleted.")
     api_key = models.ForeignKey(
         ApiKey, on_delete=models.PROTECT, related_name="+", help_text="API key with which the requests are counted."
     )
-    upload = models.ForeignKey(Upload, null=True, on_delete=models.CASCADE, related_name="evaluations")
-    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.CASCADE, related_name="+")
-    live = models.ForeignKey(AdapterVersion, null=True, on_delete=models.SET_NULL, related_name="+")
-    batch = models.ForeignKey(Batch, null=True, on_delete=models.SET_NULL, related_name="+")
+    upload = models.ForeignKey(
+        Upload,
+        null=True,
+        on_delete=models.CASCADE,
+        related_name="evaluations",
+        help_text="Upload whose version is evaluated; null: the evaluation was started for a version.",
+    )
+    version = models.ForeignKey(
+        AdapterVersion,
+        null=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        help_text="Version that is evaluated; null: its requests have not begun, and it was started for an upload.",
+    )
+    live = models.ForeignKey(
+        AdapterVersion,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Live version whose answers are scored too; null: none was ready, or it is the evaluated one.",
+    )
+    batch = models.ForeignKey(
+        Batch,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Batch of the requests; null: they have not begun, or the batch was deleted.",
+    )
     state = models.CharField(max_length=16, choices=EvaluationState.choices, default=EvaluationState.WAITING)
-    problem = models.JSONField(null=True, help_text="{code, message, fix}: the reason why it waits or failed.")
-    score = models.JSONField(null=True, help_text="Result, with the fields of `ScoreSerializer`.")
+    problem = models.JSONField(
+        null=True, help_text="{code, message, fix}: the reason why the evaluation waits or failed; null: neither."
+    )
+    score = models.JSONField(
+        null=True, help_text="Result, with the fields of `ScoreSerializer`; null: the evaluation is not completed."
+    )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
-    ended_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(
+        null=True, help_text="Time at which the evaluation was completed, failed or cancelled; null: it is open."
+    )
 
     objects = TenantQuerySet["Evaluation"].as_manager()
 

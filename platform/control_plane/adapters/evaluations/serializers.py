@@ -20,7 +20,7 @@ class EvaluationSetSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     metric = serializers.ChoiceField(choices=EvaluationMetric.choices, help_text=_METRICS)
     max_tokens = serializers.IntegerField(help_text="Maximum number of tokens of an answer.")
-    items = serializers.IntegerField(source="count")
+    items = serializers.IntegerField(source="count", help_text="Number of items in the set.")
     created_at = serializers.DateTimeField()
 
 
@@ -68,16 +68,27 @@ class EvaluationSerializer(serializers.Serializer[Any]):
     set = serializers.CharField(source="set_name")
     adapter = serializers.CharField(source="adapter_name")
     version = serializers.IntegerField(
-        source="version.number", default=None, allow_null=True, help_text="Null until its upload has become one."
+        source="version.number",
+        default=None,
+        allow_null=True,
+        help_text="Number of the version; null: its requests have not begun, and the evaluation is one of an upload.",
     )
-    upload = serializers.UUIDField(source="upload_id", allow_null=True)
+    upload = serializers.UUIDField(
+        source="upload_id",
+        allow_null=True,
+        help_text="Id of the upload whose version is evaluated; null: the evaluation was started for a version.",
+    )
     key = serializers.CharField(source="api_key.name", help_text="API key with which the requests are counted.")
-    batch = serializers.SerializerMethodField(help_text="Batch that runs the requests; null before it began.")
+    batch = serializers.SerializerMethodField(
+        help_text="Id of the batch that runs the requests; null: they have not begun, or the batch was deleted."
+    )
     state = serializers.ChoiceField(choices=EvaluationState.choices)
-    problem = ProblemSerializer(allow_null=True, help_text="Reason why the evaluation waits or failed.")
-    score = ScoreSerializer(allow_null=True)
+    problem = ProblemSerializer(allow_null=True, help_text="Reason why the evaluation waits or failed; null: neither.")
+    score = ScoreSerializer(allow_null=True, help_text="Result of the evaluation; null: it is not completed.")
     created_at = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the evaluation was completed, failed or cancelled; null: it is open."
+    )
 
     def get_batch(self, evaluation: Any) -> str | None:
         return str(evaluation.batch) if evaluation.batch else None
@@ -96,6 +107,6 @@ class NewPromotionRuleSerializer(serializers.Serializer[Any]):
         default=None,
         min_value=-1000,
         max_value=1,
-        help_text="Lowest score with which a version is promoted.",
+        help_text="Lowest score with which a version may become live; null: any score.",
     )
     not_worse_than_live = serializers.BooleanField(required=False, default=True)

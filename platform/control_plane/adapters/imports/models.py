@@ -14,7 +14,7 @@ class HubToken(models.Model):
     """A tenant's token for its private repositories. Only imports decrypt it."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="+")
-    sealed = models.TextField(help_text="Encrypted under the sealing key.")
+    sealed = models.TextField(help_text="Token, encrypted under the sealing key.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -66,7 +66,7 @@ class HubModel(models.Model):
     """A repository at a revision that requests of a tenant name, from its first use on."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_models")
-    name = models.CharField(max_length=300, help_text="hub:org/name/folder@revision")
+    name = models.CharField(max_length=300, help_text="Name in requests, as hub:org/name/folder@revision.")
     upload = models.ForeignKey(Upload, on_delete=models.CASCADE, related_name="hub_models")
     requested_at = models.DateTimeField()
 
@@ -87,13 +87,18 @@ class HubFollow(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_follows")
     adapter_name = models.CharField(max_length=64, validators=[NAME])
-    source = models.CharField(max_length=800, help_text="hub:org/name/folder@branch")
-    commit = models.CharField(max_length=40, blank=True, help_text="Commit that was imported last.")
-    checked_at = models.DateTimeField(null=True)
+    source = models.CharField(
+        max_length=800, help_text="Branch that the adapter follows, as hub:org/name/folder@branch."
+    )
+    commit = models.CharField(max_length=40, blank=True, help_text="Commit that was imported last; empty: none yet.")
+    checked_at = models.DateTimeField(
+        null=True, help_text="Time of the last check of the branch; null: it was not checked yet."
+    )
     next_check_at = models.DateTimeField()
     failures = models.PositiveIntegerField(default=0, help_text="Number of failed checks in a row.")
     problem = models.JSONField(
-        null=True, help_text="{code, message, fix}: the reason why the last check of the branch failed."
+        null=True,
+        help_text="{code, message, fix}: the reason why the last check failed; null: it succeeded, or none was made.",
     )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

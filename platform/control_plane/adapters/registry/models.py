@@ -26,9 +26,11 @@ class Adapter(models.Model):
     description = models.CharField(max_length=500, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
-    archived_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which the adapter was archived; null: it is not archived."
+    )
     deleted_at = models.DateTimeField(
-        null=True, blank=True, help_text="Time at which the adapter was deleted for good; it cannot be restored."
+        null=True, blank=True, help_text="Time at which the adapter was deleted for good; null: it was not deleted."
     )
     pinned_at = models.DateTimeField(
         null=True,
@@ -38,7 +40,8 @@ class Adapter(models.Model):
     promotion_rule = models.JSONField(
         null=True,
         blank=True,
-        help_text="Score that a version needs to become live, with the fields of `PromotionRuleSerializer`.",
+        help_text="Score that a version needs to become live, with the fields of `PromotionRuleSerializer`; "
+        "null: none.",
     )
 
     objects = TenantQuerySet["Adapter"].as_manager()
@@ -139,7 +142,12 @@ class AdapterVersion(models.Model):
     digest = models.CharField(max_length=71, db_index=True, help_text='"sha256:" and 64 hex digits over both files.')
     file_digests = models.JSONField(help_text='File name -> "sha256:<hex>".')
     state = models.CharField(max_length=16, choices=VersionState.choices, default=VersionState.VALIDATED)
-    error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} of the last failed staging.")
+    error = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="{code, message, fix}: the reason why the version failed; null: it has not failed, or is "
+        "staged again.",
+    )
     rank = models.PositiveIntegerField()
     targets = models.JSONField()
     dtype = models.CharField(max_length=16)
@@ -152,10 +160,11 @@ class AdapterVersion(models.Model):
         blank=True,
         db_default="",
         default="",
-        help_text="Base model that the adapter's configuration names, if it is another one.",
+        help_text="Base model that the adapter's configuration names, if it is another one; empty: it is none "
+        "or the same.",
     )
     base_confirmed_at = models.DateTimeField(
-        null=True, blank=True, help_text="Time at which a person confirmed that the base model fits."
+        null=True, blank=True, help_text="Time at which a person confirmed that the base model fits; null: nobody did."
     )
     report = models.JSONField()
     chat_template = models.JSONField(
@@ -166,8 +175,12 @@ class AdapterVersion(models.Model):
     chat_template_digest = models.CharField(max_length=71, blank=True, db_default="", default="")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
-    ready_at = models.DateTimeField(null=True, blank=True)
-    archived_at = models.DateTimeField(null=True, blank=True)
+    ready_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which the version last became ready; null: it never did."
+    )
+    archived_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which the version was archived or deleted; null: it is in use."
+    )
     overflowed_at = models.DateTimeField(
         null=True,
         blank=True,
@@ -175,10 +188,14 @@ class AdapterVersion(models.Model):
     )
 
     effect = models.JSONField(
-        null=True, blank=True, help_text="Effect that a host measured, with the fields of `VersionEffectSerializer`."
+        null=True,
+        blank=True,
+        help_text="Effect that a host measured, with the fields of `VersionEffectSerializer`; null: none has yet.",
     )
     effect_confirmed_at = models.DateTimeField(
-        null=True, blank=True, help_text="Time at which a person confirmed that the flagged version may become live."
+        null=True,
+        blank=True,
+        help_text="Time at which a person confirmed that the flagged version may become live; null: nobody did.",
     )
     adapter_dtype = models.CharField(
         max_length=8, choices=AdapterDtype.choices, default=AdapterDtype.AUTO, db_default=AdapterDtype.AUTO
@@ -266,17 +283,29 @@ class Alias(models.Model):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
-        help_text="Version that the alias named before; a rollback leads there.",
+        help_text="Version that the alias named before, to which a rollback leads; null: none, or it was deleted.",
     )
     canary = models.ForeignKey(
-        AdapterVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="canary_of"
+        AdapterVersion,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="canary_of",
+        help_text="Version that answers a part of the alias's requests; null: there is no canary.",
     )
     canary_percent = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="Share of the alias's requests that the canary answers, in per cent."
+        null=True,
+        blank=True,
+        help_text="Share of the alias's requests that the canary answers, in per cent; null: there is no canary.",
     )
-    canary_since = models.DateTimeField(null=True, blank=True)
+    canary_since = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which the canary began; null: there is no canary."
+    )
     rolled_back = models.JSONField(
-        null=True, blank=True, help_text="{version, at, reason}: the last canary that ended because of its figures."
+        null=True,
+        blank=True,
+        help_text="{version, at, code, message}: the last canary that its figures ended; null: none, or a later"
+        " one began.",
     )
 
     objects = TenantQuerySet["Alias"].as_manager()

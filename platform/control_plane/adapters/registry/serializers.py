@@ -65,18 +65,24 @@ class PlacementSerializer(serializers.Serializer[Any]):
     bytes_done = serializers.IntegerField()
     bytes_total = serializers.IntegerField()
     attempts = serializers.IntegerField()
-    error = ProblemSerializer(allow_null=True)
+    error = ProblemSerializer(
+        allow_null=True, help_text="Error of the last failed attempt; null: none failed, or a new attempt has begun."
+    )
     dtype = serializers.CharField(
         allow_blank=True,
         help_text="Number format in which the host serves the version, such as fp8 or bfloat16; empty "
         "until the host reports it.",
     )
-    dtype_report = DtypeReportSerializer(allow_null=True)
+    dtype_report = DtypeReportSerializer(
+        allow_null=True, help_text="Comparison of number formats on the host; null: none was made yet."
+    )
     updated_at = serializers.DateTimeField()
 
 
 class ValidationProblemSerializer(ProblemSerializer):
-    tensor = serializers.CharField(allow_null=True)
+    tensor = serializers.CharField(
+        allow_null=True, help_text="Name of the tensor at fault in the file; null: the problem is not that of a tensor."
+    )
 
 
 class ValidationCheckSerializer(serializers.Serializer[Any]):
@@ -111,7 +117,7 @@ class ValidationReportSerializer(serializers.Serializer[Any]):
     problem_count = serializers.IntegerField()
     checks = ValidationCheckSerializer(many=True)
     notes = serializers.ListField(child=serializers.CharField())
-    manifest = AdapterManifestSerializer(allow_null=True)
+    manifest = AdapterManifestSerializer(allow_null=True, help_text="Contents of the files; null: there are problems.")
 
 
 class ProbedPromptSerializer(serializers.Serializer[Any]):
@@ -158,7 +164,9 @@ class AgreementSerializer(serializers.Serializer[Any]):
     base = AgreementFiguresSerializer(
         allow_null=True, help_text="Figures without the version; null until they are measured."
     )
-    adapter = AgreementFiguresSerializer(allow_null=True, help_text="Figures with the version.")
+    adapter = AgreementFiguresSerializer(
+        allow_null=True, help_text="Figures with the version; null until they are measured."
+    )
     prompts = PromptAgreementSerializer(
         many=True, help_text="Figures of each prompt, in the order of the effect's prompts."
     )
@@ -202,7 +210,10 @@ class AnsweredItemSerializer(serializers.Serializer[Any]):
     prompt = serializers.CharField(help_text="The prompt, or its end if it is long.")
     expected = serializers.CharField()
     base = serializers.CharField(allow_null=True)
-    live = serializers.CharField(allow_null=True)
+    live = serializers.CharField(
+        allow_null=True,
+        help_text="Answer of the live version; null: none was compared, or only probabilities were requested.",
+    )
     version = serializers.CharField(allow_null=True)
     score = serializers.FloatField(help_text="Score of the version's answer.")
 
@@ -228,7 +239,9 @@ class PromotionRuleSerializer(serializers.Serializer[Any]):
 
     set = serializers.CharField(help_text="Evaluation set with which new versions are evaluated automatically.")
     key = serializers.UUIDField(help_text="API key with which the requests of these evaluations are counted.")
-    minimum = serializers.FloatField(allow_null=True)
+    minimum = serializers.FloatField(
+        allow_null=True, help_text="Lowest score with which a version may become live; null: any score."
+    )
     not_worse_than_live = serializers.BooleanField()
 
 
@@ -260,7 +273,9 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
     )
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
-    error = ProblemSerializer(allow_null=True)
+    error = ProblemSerializer(
+        allow_null=True, help_text="Reason why the version failed; null: it has not failed, or is staged again."
+    )
     overflowed_at = serializers.DateTimeField(
         allow_null=True,
         help_text="Time at which a request first ended with adapter_overflow: the weights are too large. Null: never.",
@@ -285,7 +300,9 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
         help_text="Number format on hosts with adapters in FP8: auto (FP8 where it agrees), bf16 (never "
         "FP8) or fp8 (in any case).",
     )
-    kept_until = serializers.SerializerMethodField(help_text="Time until which an archived version can be restored.")
+    kept_until = serializers.SerializerMethodField(
+        help_text="Time until which an archived version can be restored; null: it is not archived."
+    )
 
     def get_kept_until(self, version: AdapterVersion) -> datetime | None:
         return kept_until(version.archived_at)
@@ -302,7 +319,7 @@ class VersionSerializer(VersionSummarySerializer):
     chat_template = ChatTemplateSerializer(
         allow_null=True, help_text="Chat template of the version; null: the base model's."
     )
-    effect = VersionEffectSerializer(allow_null=True)
+    effect = VersionEffectSerializer(allow_null=True, help_text="Effect that a host measured; null: none has yet.")
     evaluations = ScoreSerializer(many=True, help_text="The last score of each evaluation set.")
     placements = PlacementSerializer(many=True)
 
@@ -326,12 +343,27 @@ class AliasSerializer(serializers.Serializer[Any]):
         help_text="Time since which the alias names this version, whatever canary it had."
     )
     previous = serializers.IntegerField(
-        source="previous.number", default=None, allow_null=True, help_text="Version to which a rollback leads."
+        source="previous.number",
+        default=None,
+        allow_null=True,
+        help_text="Number of the version to which a rollback leads; null: there is none.",
     )
-    canary = serializers.IntegerField(source="canary.number", default=None, allow_null=True)
-    canary_percent = serializers.IntegerField(allow_null=True)
-    canary_since = serializers.DateTimeField(allow_null=True)
-    rolled_back = CanaryRollbackSerializer(allow_null=True)
+    canary = serializers.IntegerField(
+        source="canary.number",
+        default=None,
+        allow_null=True,
+        help_text="Number of the version that answers a part of the requests; null: there is no canary.",
+    )
+    canary_percent = serializers.IntegerField(
+        allow_null=True,
+        help_text="Share of the requests that the canary answers, in per cent; null: there is no canary.",
+    )
+    canary_since = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the canary began; null: there is no canary."
+    )
+    rolled_back = CanaryRollbackSerializer(
+        allow_null=True, help_text="Last canary that its figures ended; null: none, or a later one began."
+    )
 
 
 class AliasTargetSerializer(serializers.Serializer[Any]):
@@ -344,19 +376,29 @@ class AdapterSummarySerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     description = serializers.CharField(allow_blank=True)
     created_at = serializers.DateTimeField()
-    live_version = serializers.IntegerField(allow_null=True)
+    live_version = serializers.IntegerField(
+        allow_null=True, help_text="Number of the live version; null: none is live."
+    )
     versions_count = serializers.IntegerField()
     status = serializers.ChoiceField(choices=AdapterStatus.choices)
-    rank = serializers.IntegerField(allow_null=True)
+    rank = serializers.IntegerField(allow_null=True, help_text="LoRA rank; null: the adapter has no version.")
     targets = serializers.ListField(child=serializers.CharField())
-    bytes = serializers.IntegerField(allow_null=True)
-    base_model = serializers.CharField(allow_null=True)
+    bytes = serializers.IntegerField(
+        allow_null=True, help_text="Size of both files in bytes; null: the adapter has no version."
+    )
+    base_model = serializers.CharField(
+        allow_null=True, help_text="Name that the base model had at the validation; null: the adapter has no version."
+    )
 
 
 class AdapterSerializer(AdapterSummarySerializer):
     versions = VersionSummarySerializer(many=True)
     aliases = AliasSerializer(many=True)
-    promotion_rule = PromotionRuleSerializer(source="adapter.promotion_rule", allow_null=True)
+    promotion_rule = PromotionRuleSerializer(
+        source="adapter.promotion_rule",
+        allow_null=True,
+        help_text="Score that a version needs to become live; null: there is no rule.",
+    )
 
 
 class ArchivedAdapterSerializer(serializers.Serializer[Any]):
@@ -412,7 +454,7 @@ class StorageSerializer(serializers.Serializer[Any]):
     """A tenant's storage. Content shared by several versions counts once, but for each adapter in the list."""
 
     bytes = serializers.IntegerField(help_text="Bytes of versions in use, which count against the limit.")
-    limit_bytes = serializers.IntegerField(allow_null=True)
+    limit_bytes = serializers.IntegerField(allow_null=True, help_text="Maximum of `bytes`; null: there is no limit.")
     archived_bytes = serializers.IntegerField(help_text="Bytes of versions that are archived and can be restored.")
     adapters = AdapterStorageSerializer(many=True, help_text="Adapters that take the most bytes.")
     adapter_count = serializers.IntegerField(help_text="Number of adapters with versions in use.")
@@ -422,7 +464,7 @@ class UploadedFileSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     bytes = serializers.IntegerField()
     sha256 = serializers.CharField(
-        default=None, allow_null=True, help_text="SHA-256 that the client announced, in hex."
+        default=None, allow_null=True, help_text="SHA-256 that the client announced, in hex; null: it announced none."
     )
 
 
@@ -430,9 +472,14 @@ class UploadSourceSerializer(serializers.Serializer[Any]):
     """The source of an import; for a URL without its query, and never with a token."""
 
     name = serializers.CharField()
-    revision = serializers.CharField(allow_null=True)
+    revision = serializers.CharField(
+        allow_null=True,
+        help_text="Branch, tag or commit of a repository of the Hub; null: the source is not on the Hub.",
+    )
     commit = serializers.CharField(
-        default=None, allow_null=True, help_text="Commit to which the revision pointed when the import began."
+        default=None,
+        allow_null=True,
+        help_text="Commit to which the revision pointed when the import began; null: not known yet, or not on the Hub.",
     )
 
 
@@ -442,14 +489,24 @@ class UploadSerializer(serializers.Serializer[Any]):
     description = serializers.CharField(allow_blank=True)
     state = serializers.ChoiceField(choices=UploadState.choices)
     reason = ProblemSerializer(
-        allow_null=True, help_text="Reason why the upload waits, was refused, or made no new version."
+        allow_null=True,
+        help_text="Reason why the upload waits, was refused or cancelled, or made no new version; null: none of these.",
     )
     bytes = serializers.IntegerField()
     files = UploadedFileSerializer(many=True)
-    imported_from = UploadSourceSerializer(source="source", allow_null=True)
+    imported_from = UploadSourceSerializer(
+        source="source", allow_null=True, help_text="Source of an import; null: the client sent the files."
+    )
     fetched_bytes = serializers.SerializerMethodField()
-    report = ValidationReportSerializer(allow_null=True)
-    version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
+    report = ValidationReportSerializer(
+        allow_null=True, help_text="Report of the validation; null: the files were not validated yet, or never."
+    )
+    version = serializers.IntegerField(
+        source="version.number",
+        default=None,
+        allow_null=True,
+        help_text="Number of the version with this content; null: the upload is not accepted.",
+    )
     reused_version = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
@@ -553,13 +610,17 @@ class HubFollowSerializer(serializers.Serializer[Any]):
 
     id = serializers.UUIDField(read_only=True)
     name = NameField(source="adapter_name", max_length=64, validators=[NAME], help_text="Name of the adapter.")
-    source = NameField(max_length=700, help_text="hub:org/name@branch or hub:org/name/folder@branch")  # type: ignore[assignment]
-    commit = serializers.CharField(
-        read_only=True, help_text="Commit that was imported last; empty before the first check."
+    source = NameField(
+        max_length=700, help_text="Branch to follow, as hub:org/name@branch or hub:org/name/folder@branch."
+    )  # type: ignore[assignment]
+    commit = serializers.CharField(read_only=True, help_text="Commit that was imported last; empty: none yet.")
+    checked_at = serializers.DateTimeField(
+        read_only=True, allow_null=True, help_text="Time of the last check of the branch; null: it was not checked yet."
     )
-    checked_at = serializers.DateTimeField(read_only=True, allow_null=True)
     problem = ProblemSerializer(
-        read_only=True, allow_null=True, help_text="Reason why the last check of the branch failed."
+        read_only=True,
+        allow_null=True,
+        help_text="Reason why the last check of the branch failed; null: it succeeded, or none was made.",
     )
     created_at = serializers.DateTimeField(read_only=True)
 
@@ -570,7 +631,12 @@ class HubModelSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = serializers.CharField(source="upload.state")
     adapter = serializers.CharField(source="upload.adapter_name")
-    version = serializers.IntegerField(source="upload.version.number", default=None, allow_null=True)
+    version = serializers.IntegerField(
+        source="upload.version.number",
+        default=None,
+        allow_null=True,
+        help_text="Number of the imported version; null: the import is not accepted.",
+    )
     upload = serializers.UUIDField(source="upload_id")
     requested_at = serializers.DateTimeField()
 
@@ -597,13 +663,15 @@ class ModelSerializer(serializers.Serializer[Any]):
     id = serializers.CharField()
     kind = serializers.ChoiceField(choices=MODEL_KINDS)
     description = serializers.CharField(allow_blank=True)
-    adapter = serializers.CharField(allow_null=True)
-    version = serializers.IntegerField(allow_null=True)
+    adapter = serializers.CharField(allow_null=True, help_text="Name of the adapter; null: the model is a base model.")
+    version = serializers.IntegerField(
+        allow_null=True, help_text="Number of the adapter's live version; null: the model is a base model."
+    )
     aliases = serializers.ListField(child=serializers.CharField(), help_text="Further ids of the same adapter.")
     created_at = serializers.DateTimeField()
     base_model = serializers.CharField(
         source="base.name",
         default=None,
         allow_null=True,
-        help_text="Base model on which the model runs; a base model names itself.",
+        help_text="Name of the base model on which the model runs, for a base model its own; null: it is not served.",
     )

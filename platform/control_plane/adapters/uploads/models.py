@@ -31,12 +31,18 @@ class Upload(Claimable):
     description = models.CharField(max_length=500, blank=True)
     state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVED)
     reason = models.JSONField(
-        null=True, blank=True, help_text="{code, message, fix}: the reason why it waits or was refused."
+        null=True,
+        blank=True,
+        help_text="{code, message, fix}: why the upload waits, was refused or cancelled, or made no new "
+        "version; null: none of these.",
     )
     bytes = models.PositiveBigIntegerField()
     files = models.JSONField(help_text="[{name, bytes}] as the client named them.")
     source = models.JSONField(
-        null=True, blank=True, help_text="{name, revision, commit, sealed}: the source of an import."
+        null=True,
+        blank=True,
+        help_text="{name, revision, commit, fetched, sealed}: the source of an import; null: the client sent "
+        "the files.",
     )
     base_digest = models.CharField(
         max_length=71,
@@ -46,7 +52,9 @@ class Upload(Claimable):
         help_text="Digest of the base model, if the client named one; else empty.",
     )
     folder = models.CharField(max_length=500, help_text="Folder of the files until the upload is accepted or refused.")
-    report = models.JSONField(null=True, blank=True)
+    report = models.JSONField(
+        null=True, blank=True, help_text="Report of the validation; null: the files were not validated yet, or never."
+    )
     digest = models.CharField(
         max_length=71,
         blank=True,
@@ -55,7 +63,12 @@ class Upload(Claimable):
         help_text="Digest of the content, computed before the content is stored.",
     )
     version = models.ForeignKey(
-        AdapterVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="uploads"
+        AdapterVersion,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="uploads",
+        help_text="Version with the content of the upload; null: the upload is not accepted.",
     )
     reused_version = models.BooleanField(
         default=False, help_text="Whether an existing version has the same content, so that no new one was made."

@@ -48,9 +48,11 @@ class ArchiveRun(Claimable):
 
     table = models.CharField(max_length=16, unique=True)
     finished_at = models.DateTimeField(
-        null=True, help_text="Time at which a run last succeeded; before any did, the start of the first run."
+        null=True,
+        help_text="Time at which a run last succeeded, before any did the start of the first run; null: none "
+        "has begun.",
     )
-    failed_at = models.DateTimeField(null=True)
+    failed_at = models.DateTimeField(null=True, help_text="Time at which a run last failed; null: none did.")
     failure = models.TextField(
         default="", blank=True, help_text="Error of the last run; empty: it succeeded, or none has ended."
     )

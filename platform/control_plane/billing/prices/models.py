@@ -45,8 +45,14 @@ class PriceVersion(AppendOnlyModel):
         null=True,
         help_text="Millionths of the currency for a million prompt tokens in batches; null: as outside batches.",
     )
-    batch_cached_input_per_million = models.PositiveBigIntegerField(null=True)
-    batch_output_per_million = models.PositiveBigIntegerField(null=True)
+    batch_cached_input_per_million = models.PositiveBigIntegerField(
+        null=True,
+        help_text="Millionths of the currency for a million cached prompt tokens in batches; null: as outside batches.",
+    )
+    batch_output_per_million = models.PositiveBigIntegerField(
+        null=True,
+        help_text="Millionths of the currency for a million output tokens in batches; null: as outside batches.",
+    )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

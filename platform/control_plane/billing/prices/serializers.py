@@ -20,8 +20,18 @@ class _BatchAmountsSerializer(serializers.Serializer[Any]):
         default=None,
         help_text="Millionths of the currency for a million prompt tokens in batches; null: as outside batches.",
     )
-    batch_cached_input_per_million = AmountField(required=False, allow_null=True, default=None)
-    batch_output_per_million = AmountField(required=False, allow_null=True, default=None)
+    batch_cached_input_per_million = AmountField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Millionths of the currency for a million cached prompt tokens in batches; null: as outside batches.",
+    )
+    batch_output_per_million = AmountField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Millionths of the currency for a million output tokens in batches; null: as outside batches.",
+    )
 
 
 class NewPricesSerializer(_BatchAmountsSerializer):
@@ -47,7 +57,8 @@ class NewPricesSerializer(_BatchAmountsSerializer):
         required=False,
         allow_null=True,
         default=None,
-        help_text="Millionths of the currency for 10^9 bytes of adapters a month; installation's list only.",
+        help_text="Millionths of the currency for 10^9 bytes of adapters a month; null: in a base model's list,"
+        " which has none.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +90,12 @@ class PriceVersionSerializer(_BatchAmountsSerializer):
         allow_null=True,
         help_text="Current name of the base model of the list; null: the installation's list.",
     )
-    base_model_digest = serializers.CharField(source="base_model.digest", default=None, allow_null=True)
+    base_model_digest = serializers.CharField(
+        source="base_model.digest",
+        default=None,
+        allow_null=True,
+        help_text="Digest of the base model of the list; null: the installation's list.",
+    )
     inherits = serializers.BooleanField(
         help_text="True: the base model has no list of its own from `effective_on`; every amount is 0."
     )

@@ -42,8 +42,8 @@ class BudgetStateSerializer(BudgetSerializer):
 
 
 class BudgetStatesSerializer(serializers.Serializer[Any]):
-    day = BudgetStateSerializer(allow_null=True)
-    month = BudgetStateSerializer(allow_null=True)
+    day = BudgetStateSerializer(allow_null=True, help_text="Budget of a UTC day; null: there is none.")
+    month = BudgetStateSerializer(allow_null=True, help_text="Budget of a UTC month; null: there is none.")
 
 
 class KeyBudgetsSerializer(BudgetStatesSerializer):

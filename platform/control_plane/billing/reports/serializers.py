@@ -43,7 +43,10 @@ class StatementSerializer(serializers.Serializer[Any]):
     currency = serializers.CharField(
         allow_null=True, help_text="ISO 4217 code of the currency; null: there were no prices."
     )
-    as_of = serializers.DateTimeField(allow_null=True)
+    as_of = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time up to which all stored usage is in the sums; null: nothing has been summed yet.",
+    )
     complete = serializers.BooleanField(help_text="True: the month is over, and all its usage is in the sums.")
     lines = StatementLineSerializer(many=True)
     total_micros = serializers.IntegerField()
@@ -78,8 +81,13 @@ class OutcomeCountsSerializer(serializers.Serializer[Any]):
 class OperatorReportSerializer(serializers.Serializer[Any]):
     first = serializers.DateField()
     last = serializers.DateField()
-    as_of = serializers.DateTimeField(allow_null=True)
-    currency = serializers.CharField(allow_null=True)
+    as_of = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time up to which all stored usage is in the sums; null: nothing has been summed yet.",
+    )
+    currency = serializers.CharField(
+        allow_null=True, help_text="ISO 4217 code of the currency; null: there are no prices, and every cost is 0."
+    )
     totals = UsageTotalsSerializer()
     outcomes = OutcomeCountsSerializer(
         help_text="Number of requests by outcome; filtered by base model, only those that reached an engine."
@@ -102,7 +110,9 @@ class ExportSerializer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField()
     scheduled = serializers.BooleanField(help_text="True: the export was made by a schedule.")
     created_at = serializers.DateTimeField()
-    ready_at = serializers.DateTimeField(allow_null=True)
+    ready_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the file was complete; null: it is not yet."
+    )
     file_name = serializers.CharField()
     note = serializers.SerializerMethodField(
         help_text="Place of single requests of archived months; empty: none of the export are archived."

@@ -37,7 +37,9 @@ class ErrorBudgetSerializer(serializers.Serializer[Any]):
 class BurnRateSerializer(serializers.Serializer[Any]):
     window = serializers.CharField(help_text="Length of the window before now: 1h, 6h, 1d or 7d.")
     measured = serializers.IntegerField()
-    missed = serializers.IntegerField(allow_null=True)
+    missed = serializers.IntegerField(
+        allow_null=True, help_text="Number of measured requests that missed the objective; null: there is no objective."
+    )
     rate = serializers.FloatField(
         allow_null=True,
         help_text="Missed requests / those that the target allows: 1 uses up the budget exactly; null: unknown.",
@@ -47,21 +49,30 @@ class BurnRateSerializer(serializers.Serializer[Any]):
 class AttainmentDaySerializer(serializers.Serializer[Any]):
     date = serializers.DateField(help_text="Day (UTC) that the figures cover.")
     measured = serializers.IntegerField()
-    attainment = serializers.FloatField(allow_null=True)
+    attainment = serializers.FloatField(
+        allow_null=True,
+        help_text="Share of measured requests that met the objective; null: no objective, or none measured.",
+    )
 
 
 class AttainmentSerializer(serializers.Serializer[Any]):
     """The attainment of the current objective by answered requests, as the engine measured them. Failed requests count
     as measured and as not met."""
 
-    objective_ms = serializers.IntegerField(allow_null=True)
+    objective_ms = serializers.IntegerField(
+        allow_null=True, help_text="Objective in milliseconds; null: there is none."
+    )
     measured = serializers.IntegerField()
-    met = serializers.IntegerField(allow_null=True)
+    met = serializers.IntegerField(
+        allow_null=True, help_text="Number of measured requests that met the objective; null: there is no objective."
+    )
     attainment = serializers.FloatField(
         allow_null=True,
         help_text="Share of measured requests that met the objective; null: no objective, or none measured.",
     )
-    budget = ErrorBudgetSerializer(allow_null=True)
+    budget = ErrorBudgetSerializer(
+        allow_null=True, help_text="Requests that may miss the objective; null: there is no objective."
+    )
     percentiles = PercentilesSerializer()
     burn = BurnRateSerializer(many=True)
     by_day = AttainmentDaySerializer(many=True)
@@ -72,10 +83,15 @@ class SloReportSerializer(LatencyObjectivesSerializer):
         help_text="Weight of the tenant: its share of full hosts, relative to other tenants' weights."
     )
     days = serializers.IntegerField()
-    as_of = serializers.DateTimeField(allow_null=True)
+    as_of = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time up to which all stored usage is in the sums; null: nothing has been summed yet.",
+    )
     requests = serializers.IntegerField()
     failed = serializers.IntegerField(help_text="Number of requests that failed through no fault of the caller.")
-    mean_queue_ms = serializers.FloatField(allow_null=True)
+    mean_queue_ms = serializers.FloatField(
+        allow_null=True, help_text="Mean time in the engines' queues in milliseconds; null: there were no requests."
+    )
     first_token = AttainmentSerializer()
     inter_token = AttainmentSerializer()
 

@@ -40,8 +40,18 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
     id = serializers.CharField(source="request_id")
     created_at = serializers.DateTimeField()
     model = serializers.CharField(help_text="Model name as the client wrote it.")
-    adapter = serializers.CharField(source="adapter.name", default=None, allow_null=True)
-    version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
+    adapter = serializers.CharField(
+        source="adapter.name",
+        default=None,
+        allow_null=True,
+        help_text="Name of the adapter; null: the base model without an adapter.",
+    )
+    version = serializers.IntegerField(
+        source="version.number",
+        default=None,
+        allow_null=True,
+        help_text="Version number of the adapter; null: the base model without an adapter.",
+    )
     base_model = serializers.SerializerMethodField(
         help_text="Current name of the base model that ran the request; null: not recorded."
     )
@@ -76,7 +86,9 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
     cost_micros = serializers.IntegerField(
         allow_null=True, help_text="Cost in millionths of the currency; null: the request had no price."
     )
-    currency = serializers.CharField(allow_null=True)
+    currency = serializers.CharField(
+        allow_null=True, help_text="ISO 4217 code of the currency; null: the request had no price."
+    )
 
     def get_fields(self) -> dict[str, Any]:
         return {**super().get_fields(), **_counters(SHOWN)}
@@ -219,8 +231,14 @@ class OutcomesSerializer(serializers.Serializer[Any]):
 
 class SeriesTotalsSerializer(UsageTotalsSerializer):
     outcomes = OutcomesSerializer()
-    mean_queue_ms = serializers.FloatField(allow_null=True)
-    mean_adapter_load_ms = serializers.FloatField(allow_null=True)
+    mean_queue_ms = serializers.FloatField(
+        allow_null=True, help_text="Mean time in the engines' queues in milliseconds; null: there were no requests."
+    )
+    mean_adapter_load_ms = serializers.FloatField(
+        allow_null=True,
+        help_text="Mean time for which a request waited for its adapter, in milliseconds; null: there were no "
+        "requests.",
+    )
     drafted_tokens = serializers.IntegerField(help_text=HELP["drafted_tokens"])
     accepted_tokens = serializers.IntegerField(help_text=HELP["accepted_tokens"])
     latency = LatencySerializer(help_text="Latencies of answered requests, without batches.")
@@ -276,8 +294,13 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField(help_text="End of the window, exclusive; the last step may not be over yet.")
     step_s = serializers.IntegerField()
-    as_of = serializers.DateTimeField(allow_null=True)
-    currency = serializers.CharField(allow_null=True)
+    as_of = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time up to which all stored usage is in the sums; null: nothing has been summed yet.",
+    )
+    currency = serializers.CharField(
+        allow_null=True, help_text="ISO 4217 code of the currency; null: there are no prices, and every cost is 0."
+    )
     totals = SeriesTotalsSerializer()
     points = SeriesPointSerializer(many=True)
     by_adapter = SeriesPartSerializer(

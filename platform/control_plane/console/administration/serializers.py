@@ -48,9 +48,14 @@ class TenantSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=STATES)
     weight = serializers.FloatField()
     created_at = serializers.DateTimeField()
-    suspended_at = serializers.DateTimeField(allow_null=True)
+    suspended_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time since which the tenant's keys are refused and its members can only read; null: not suspended.",
+    )
     suspended_for = serializers.CharField(allow_blank=True)
-    deleted_at = serializers.DateTimeField(allow_null=True)
+    deleted_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the deletion; null: the tenant is not deleted."
+    )
 
 
 class TenantRowSerializer(TenantSerializer):
@@ -116,10 +121,18 @@ class OwnerInvitationSerializer(serializers.Serializer[Any]):
 class TenantAdapterSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     created_at = serializers.DateTimeField()
-    version = serializers.IntegerField(allow_null=True, help_text="Number of the newest version.")
-    state = serializers.ChoiceField(choices=VersionState.choices, allow_null=True)
+    version = serializers.IntegerField(
+        allow_null=True, help_text="Number of the newest version; null: the adapter has none."
+    )
+    state = serializers.ChoiceField(
+        choices=VersionState.choices,
+        allow_null=True,
+        help_text="State of the newest version; null: the adapter has none.",
+    )
     bytes = serializers.IntegerField()
-    rank = serializers.IntegerField(allow_null=True)
+    rank = serializers.IntegerField(
+        allow_null=True, help_text="LoRA rank of the newest version; null: the adapter has none."
+    )
 
 
 class TenantAdapterPageSerializer(serializers.Serializer[Any]):

@@ -37,14 +37,18 @@ class Endpoint(models.Model):
     events = models.JSONField(default=list, help_text="Types of events to send; empty = all.")
     active = models.BooleanField(default=True)
     secret_version = models.PositiveIntegerField(default=1)
-    rotated_at = models.DateTimeField(null=True)
+    rotated_at = models.DateTimeField(null=True, help_text="Time at which the secret was last replaced; null: never.")
     failures = models.PositiveIntegerField(
         default=0, help_text="Number of failed attempts in a row, over all messages."
     )
     rests_until = models.DateTimeField(
-        null=True, help_text="Time until which nothing is sent to the endpoint, after failures."
+        null=True,
+        help_text="Time before which nothing is sent to the endpoint, after a failure or a slow answer; null: "
+        "no pause.",
     )
-    tried_at = models.DateTimeField(null=True, help_text="Time of the last attempt, whatever its result.")
+    tried_at = models.DateTimeField(
+        null=True, help_text="Time of the last attempt, whatever its result; null: there was none."
+    )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -98,7 +102,9 @@ class Delivery(Claimable):
         default=0, help_text="Number of attempts since the message was created or sent again by a person."
     )
     next_attempt_at = models.DateTimeField()
-    delivered_at = models.DateTimeField(null=True)
+    delivered_at = models.DateTimeField(
+        null=True, help_text="Time at which the endpoint accepted the message; null: it did not."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["Delivery"].as_manager()
@@ -122,7 +128,9 @@ class Attempt(models.Model):
     delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="log")
     at = models.DateTimeField()
     duration_ms = models.PositiveIntegerField()
-    status = models.PositiveSmallIntegerField(null=True)
+    status = models.PositiveSmallIntegerField(
+        null=True, help_text="HTTP status of the answer; null: there was no answer, see `error`."
+    )
     error = models.CharField(max_length=300, blank=True)
 
     class Meta:

@@ -22,7 +22,8 @@ class WebhookSerializer(WebhookSettingsSerializer):
     id = serializers.UUIDField()
     failures = serializers.IntegerField(help_text="Number of failed attempts in a row.")
     rests_until = serializers.DateTimeField(
-        allow_null=True, help_text="Time until which nothing is sent, after failures."
+        allow_null=True,
+        help_text="Time before which nothing is sent, after a failure or a slow answer; null: no pause.",
     )
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
@@ -35,7 +36,9 @@ class WebhookWithSecretSerializer(WebhookSerializer):
 class DeliveryAttemptSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     duration_ms = serializers.IntegerField()
-    status = serializers.IntegerField(allow_null=True)
+    status = serializers.IntegerField(
+        allow_null=True, help_text="HTTP status of the answer; null: there was no answer, see `error`."
+    )
     error = serializers.CharField(allow_blank=True)
 
 
@@ -47,6 +50,8 @@ class DeliverySerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=DeliveryState.choices)
     attempts = serializers.IntegerField()
     next_attempt_at = serializers.DateTimeField()
-    delivered_at = serializers.DateTimeField(allow_null=True)
+    delivered_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the endpoint accepted the message; null: it did not."
+    )
     created_at = serializers.DateTimeField()
     log = DeliveryAttemptSerializer(many=True)

@@ -13,7 +13,11 @@ from rest_framework.response import Response
 MAX_ROWS = 200  # per request
 TOTAL_HEADER = "X-Total-Count"
 TOTAL = OpenApiParameter(
-    TOTAL_HEADER, int, OpenApiParameter.HEADER, response=[200], description="How many there are with this `search`."
+    TOTAL_HEADER,
+    int,
+    OpenApiParameter.HEADER,
+    response=[200],
+    description="Number of rows that match the query, on all pages.",
 )
 
 

@@ -15,7 +15,9 @@ class ErrorSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
     message = serializers.CharField(help_text="Sentence that says what happened.")
     fix = serializers.CharField(help_text="Sentence that says what to do about it.")
-    param = serializers.CharField(allow_null=True, help_text="The input at fault, if one is.")
+    param = serializers.CharField(
+        allow_null=True, help_text="Name of the input at fault; null: none is, or it is not known."
+    )
     request_id = serializers.CharField()
 
 

@@ -4,7 +4,7 @@ What was deleted because it is old cannot be restored, and a clock that is 40 da
 is measured by one clock, the database's, and deletion is paused while that clock cannot be trusted:
 
 * while the database's clock and that of this process, or of one that reported so in the last two minutes, differ by
-more   than a minute: one of the two is wrong;
+  more than a minute: one of the two is wrong;
 * for an hour after the database's clock stepped: it moved otherwise than this process's monotonic clock, went back
   behind the last time that was read from it, or was not read for ten minutes. The last case also covers an installation
   that was stopped; deletion resumes by itself, and until then an operator can set the clock right.

@@ -9,10 +9,12 @@ class Claimable(models.Model):
     """A row that one worker at a time works on: see `claims.py`."""
 
     claim = models.UUIDField(
-        null=True, help_text="Random id of each claim, so that writes of an earlier claim are ignored."
+        null=True,
+        help_text="Random id of the current claim, by which writes of an earlier claim are refused; null: not claimed.",
     )
     claimed_until = models.DateTimeField(
-        null=True, help_text="Time until which the claim is valid; the worker extends it while it runs."
+        null=True,
+        help_text="Time until which a claim, which its worker extends, or a rest without a claim lasts; null: neither.",
     )
 
     class Meta:
@@ -48,13 +50,20 @@ class ClockRecord(models.Model):
 
     ONLY = 1
 
-    read_at = models.DateTimeField(help_text="Time of the database when a process last read it.")
+    read_at = models.DateTimeField(help_text="Time of the database's clock at the last reading by any process.")
     settling_since = models.DateTimeField(
         null=True, help_text="Time at which the database's clock last stepped; null once the wait after it is over."
     )
-    step = models.TextField(default="", help_text="Description of the clock's last step.")
-    problem = models.TextField(default="", help_text="Reason why nothing is deleted because of its age.")
-    problem_at = models.DateTimeField(null=True, help_text="Time at which a process last reported the problem.")
+    step = models.TextField(
+        default="",
+        help_text="Description of the clock's last step; empty: the wait after it is over, or there was none.",
+    )
+    problem = models.TextField(
+        default="", help_text="Reason why nothing is deleted because of its age; empty: deletion is not paused."
+    )
+    problem_at = models.DateTimeField(
+        null=True, help_text="Time at which a process last reported the problem; null: there is none."
+    )
 
     def __str__(self) -> str:
         return f"read at {self.read_at}"

@@ -55,7 +55,9 @@ class StagingRowSerializer(serializers.Serializer[Any]):
     )
     attempts = serializers.IntegerField(help_text="Number of staging attempts since the placement was last queued.")
     failures = serializers.IntegerField(help_text="Number of stagings in a row that failed after their last attempt.")
-    next_attempt_at = serializers.DateTimeField(allow_null=True)
+    next_attempt_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time before which staging is not tried again after a failure; null: no wait."
+    )
     error = ProblemSerializer(
         allow_null=True, help_text="Error of the last failed attempt; null: none failed, or a new attempt has begun."
     )

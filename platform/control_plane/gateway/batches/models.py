@@ -85,19 +85,37 @@ class Batch(Claimable):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="batches")
     api_key = models.ForeignKey(
-        ApiKey, on_delete=models.PROTECT, related_name="+", help_text="The key whose limits the requests count against."
+        ApiKey, on_delete=models.PROTECT, related_name="+", help_text="API key in whose limits the requests count."
     )
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
-    input_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
-    output_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
-    error_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
+    input_file = models.ForeignKey(
+        StoredFile,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="File of the requests; null: it was deleted.",
+    )
+    output_file = models.ForeignKey(
+        StoredFile,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="File of the answers; null: none was written, or it was deleted.",
+    )
+    error_file = models.ForeignKey(
+        StoredFile,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="File of the requests that failed, with their errors; null: none was written, or it was deleted.",
+    )
     # Public names of the files, kept after the files are deleted.
     file_names = models.JSONField(default=dict)
     state = models.CharField(max_length=16, choices=BatchState.choices, default=BatchState.VALIDATING)
     errors = models.JSONField(
         default=list, help_text="Errors of lines that are no requests, each with code, message, param and line."
     )
-    metadata = models.JSONField(null=True)
+    metadata = models.JSONField(null=True, help_text="Metadata that the client sent with the batch; null: none.")
     total = models.PositiveIntegerField(default=0)
     completed = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
@@ -133,7 +151,9 @@ class BatchLine(models.Model):
     number = models.PositiveIntegerField()
     custom_id = models.CharField(max_length=64)
     body = models.TextField(help_text="The request as JSON.")
-    result = models.TextField(null=True, help_text="The line of the output or error file. Written once.")
+    result = models.TextField(
+        null=True, help_text="Line of the output or error file, written once; null: the request has not ended."
+    )
     failed = models.BooleanField(default=False)
 
     class Meta:

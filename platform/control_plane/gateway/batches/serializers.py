@@ -10,32 +10,39 @@ ADDRESSES = list(ENDPOINTS)
 
 
 class StoredFileSerializer(serializers.Serializer[Any]):
-    id = serializers.CharField(source="__str__", help_text="The file's id in /v1/files.")
+    id = serializers.CharField(source="__str__", help_text="Id of the file in /v1/files.")
     name = serializers.CharField()
     purpose = serializers.ChoiceField(choices=Purpose.choices)
     bytes = serializers.IntegerField()
     created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField(help_text="The file is deleted at this time.")
+    expires_at = serializers.DateTimeField(help_text="Time at which the file is deleted.")
 
 
 class RequestCountsSerializer(serializers.Serializer[Any]):
-    total = serializers.IntegerField(help_text="0 until every line has been checked.")
+    total = serializers.IntegerField(help_text="Number of requests in the batch; 0 until every line has been checked.")
     completed = serializers.IntegerField()
     failed = serializers.IntegerField()
 
 
 class BatchSerializer(serializers.Serializer[Any]):
-    id = serializers.CharField(source="__str__", help_text="The batch's id in /v1/batches.")
+    id = serializers.CharField(source="__str__", help_text="Id of the batch in /v1/batches.")
     endpoint = serializers.ChoiceField(choices=ADDRESSES, source="url")
     state = serializers.ChoiceField(choices=BatchState.choices)
     key = serializers.CharField(source="api_key.name", help_text="Name of the API key whose requests these are.")
     counts = serializers.SerializerMethodField()
     bad_lines = serializers.SerializerMethodField()
-    input_file = StoredFileSerializer(allow_null=True, help_text="Null if the file was deleted.")
-    output_file = StoredFileSerializer(allow_null=True)
-    error_file = StoredFileSerializer(allow_null=True)
+    input_file = StoredFileSerializer(allow_null=True, help_text="File of the requests; null: it was deleted.")
+    output_file = StoredFileSerializer(
+        allow_null=True, help_text="File of the answers; null: none was written, or it was deleted."
+    )
+    error_file = StoredFileSerializer(
+        allow_null=True,
+        help_text="File of the requests that failed, with their errors; null: none was written, or it was deleted.",
+    )
     created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField(help_text="Requests that have not run by this time are not run.")
+    expires_at = serializers.DateTimeField(
+        help_text="Time at which requests of the batch that have not run fail with the code batch_expired."
+    )
 
     @extend_schema_field(RequestCountsSerializer)
     def get_counts(self, batch: Batch) -> dict[str, int]:
@@ -50,7 +57,7 @@ class LineErrorSerializer(serializers.Serializer[Any]):
     line = serializers.IntegerField(help_text="Line number in the file, from 1; 0 = the file as a whole.")
     code = serializers.CharField()
     message = serializers.CharField()
-    param = serializers.CharField(allow_null=True)
+    param = serializers.CharField(allow_null=True, help_text="Name of the field at fault; null: none is.")
 
 
 class NewBatchSerializer(serializers.Serializer[Any]):

@@ -36,10 +36,12 @@ class User(AbstractBaseUser):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     email_verified_at = models.DateTimeField(
-        null=True, help_text="Time at which it was proven that the address belongs to the person."
+        null=True,
+        help_text="Time at which it was proven that the address belongs to the person; null: it is not proven.",
     )
     second_factor_since = models.DateTimeField(
-        null=True, help_text="Time since which every session of the person began with a second factor."
+        null=True,
+        help_text="Time since which every session of the person began with a second factor; null: they have none.",
     )
 
     objects = UserManager()

@@ -12,7 +12,7 @@ class SessionUserSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     is_operator = serializers.BooleanField()
     second_factor = serializers.BooleanField(
-        source="has_second_factor", help_text="Whether they sign in with a second factor."
+        source="has_second_factor", help_text="Whether the person signs in with a second factor."
     )
     has_password = serializers.BooleanField(
         source="has_usable_password", help_text="Whether the person has a password; others sign in by provider."
@@ -28,10 +28,12 @@ class SessionTenantSerializer(serializers.Serializer[Any]):
     )
     capabilities = serializers.ListField(child=serializers.ChoiceField(choices=Capability.choices))
     suspended_at = serializers.DateTimeField(
-        allow_null=True, help_text="Time since which the tenant's keys are refused and its members can only read."
+        allow_null=True,
+        help_text="Time since which the tenant's keys are refused and its members can only read; null: not suspended.",
     )
     suspended_for = serializers.CharField(
-        allow_blank=True, help_text="Reason of the suspension, in the operator's words."
+        allow_blank=True,
+        help_text="Reason of the suspension, in the operator's words; empty: the tenant is not suspended.",
     )
 
 
@@ -45,15 +47,19 @@ class SessionSerializer(serializers.Serializer[Any]):
     authenticated = serializers.BooleanField()
     csrf_token = serializers.CharField(help_text="Token to send as X-CSRFToken with every POST, PUT, PATCH and DELETE.")
     password_login = serializers.BooleanField(help_text="Whether signing in with a password is possible here.")
-    provider = serializers.CharField(allow_null=True, help_text="Name of the provider to sign in with, if any.")
+    provider = serializers.CharField(
+        allow_null=True, help_text="Name of the provider to sign in with; null: none is set up."
+    )
     sends_mail = serializers.BooleanField(help_text="Whether a mail server is set up, so that links are mailed.")
     sign_in_error = SignInErrorSerializer(
-        allow_null=True, help_text="Reason why the last sign-in by provider failed; it is returned once."
+        allow_null=True,
+        help_text="Reason why the last sign-in by provider failed, returned once; null: it did not fail.",
     )
     second_factor_for = serializers.CharField(
-        allow_null=True, help_text="Address of the person whose sign-in waits for its second factor, if any."
+        allow_null=True,
+        help_text="Address of the person whose sign-in waits for its second factor; null: no sign-in waits.",
     )
-    user = SessionUserSerializer(allow_null=True)
+    user = SessionUserSerializer(allow_null=True, help_text="Person who is signed in; null: nobody is.")
     tenants = SessionTenantSerializer(many=True)
 
 

@@ -22,7 +22,12 @@ class AuditTargetSerializer(serializers.Serializer[Any]):
 
 class AuditEventSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
-    tenant = serializers.CharField(source="tenant.slug", default=None, allow_null=True)
+    tenant = serializers.CharField(
+        source="tenant.slug",
+        default=None,
+        allow_null=True,
+        help_text="Short name of the tenant; null: the event belongs to none.",
+    )
     action = serializers.CharField(help_text='Action as "noun.verb", e.g. "version.promote".')
     actor = AuditActorSerializer(source="*")
     target = AuditTargetSerializer(source="*")
@@ -33,7 +38,9 @@ class AuditEventSerializer(serializers.Serializer[Any]):
 
 class AuditPageSerializer(serializers.Serializer[Any]):
     events = AuditEventSerializer(many=True)
-    next = serializers.IntegerField(allow_null=True, help_text="Value of `before` for the next, older page.")
+    next = serializers.IntegerField(
+        allow_null=True, help_text="Value of `before` for the next, older page; null: there is none."
+    )
 
 
 class AuditMatchSerializer(serializers.Serializer[Any]):

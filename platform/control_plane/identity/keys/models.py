@@ -15,23 +15,35 @@ class ApiKey(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
     name = models.CharField(max_length=80)
     prefix = models.CharField(
-        max_length=16, unique=True, help_text="Public part of the key, by which the row is found."
+        max_length=16, unique=True, help_text="Public part of the key, by which its row is looked up."
     )
     secret_hash = models.CharField(
         max_length=80, help_text="Id of a pepper, then the HMAC-SHA256 of the secret under that pepper."
     )
     # The secret before the last rotation, valid until the grace ends.
     previous_hash = models.CharField(max_length=80, blank=True, default="", db_default="")
-    previous_until = models.DateTimeField(null=True, blank=True)
-    rotated_at = models.DateTimeField(null=True, blank=True)
+    previous_until = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Time until which the secret before the last rotation is accepted; null: the key was never rotated.",
+    )
+    rotated_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of the last rotation; null: the key was never rotated."
+    )
     scopes = models.JSONField(default=list)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField(null=True, blank=True)
-    last_used_at = models.DateTimeField(
-        null=True, blank=True, help_text="Time of the last request, written in batches up to a minute late."
+    expires_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time from which the key is refused; null: it does not expire."
     )
-    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Time of the last request, written in batches up to a minute late; null: the key was never used.",
+    )
+    revoked_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which the key was revoked; null: it was not."
+    )
 
     objects = TenantQuerySet["ApiKey"].as_manager()
 

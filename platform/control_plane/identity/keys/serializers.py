@@ -38,12 +38,21 @@ class ApiKeySerializer(serializers.Serializer[Any]):
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES))
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
-    last_used_at = serializers.DateTimeField(allow_null=True)
-    expires_at = serializers.DateTimeField(allow_null=True)
-    revoked_at = serializers.DateTimeField(allow_null=True)
-    rotated_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the last request, up to a minute late; null: the key was never used."
+    )
+    expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time from which the key is refused; null: it does not expire."
+    )
+    revoked_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the key was revoked; null: it was not."
+    )
+    rotated_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the last rotation; null: the key was never rotated."
+    )
     previous_until = serializers.DateTimeField(
-        allow_null=True, help_text="Time until which the secret before the last rotation is accepted."
+        allow_null=True,
+        help_text="Time until which the secret before the last rotation is accepted; null: the key was never rotated.",
     )
 
 
@@ -60,7 +69,12 @@ class NewApiKeySerializer(serializers.Serializer[Any]):
         max_length=16,
         help_text=f"Any of {', '.join(SCOPES)}; all of them if left out.",
     )
-    expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    expires_at = serializers.DateTimeField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Time from which the key is refused; null: it does not expire.",
+    )
 
 
 class ChangeApiKeySerializer(serializers.Serializer[Any]):
@@ -68,7 +82,9 @@ class ChangeApiKeySerializer(serializers.Serializer[Any]):
 
     name = NameField(max_length=80, required=False)
     scopes = serializers.ListField(child=NameField(max_length=32), required=False, allow_empty=False, max_length=16)
-    expires_at = serializers.DateTimeField(required=False, allow_null=True)
+    expires_at = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="Time from which the key is refused; null: it does not expire."
+    )
 
 
 class RotateApiKeySerializer(serializers.Serializer[Any]):

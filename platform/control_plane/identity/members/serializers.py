@@ -17,7 +17,7 @@ class MemberSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(source="user.name")
     role = serializers.ChoiceField(choices=Role.choices)
     second_factor = serializers.BooleanField(
-        source="user.has_second_factor", help_text="Whether they sign in with a second factor."
+        source="user.has_second_factor", help_text="Whether the person signs in with a second factor."
     )
     joined_at = serializers.DateTimeField(source="created_at")
     address_proven = serializers.BooleanField(

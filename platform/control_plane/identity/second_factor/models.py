@@ -20,7 +20,10 @@ class AuthenticatorApp(models.Model):
     confirmed_at = models.DateTimeField(
         null=True, help_text="Time at which the app was confirmed by a code; null while it is being set up."
     )
-    last_used_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField(
+        null=True,
+        help_text="Time at which a code of the app was last accepted at a sign-in or confirmation; null: never.",
+    )
 
     class Meta:
         constraints = [
@@ -47,7 +50,7 @@ class Passkey(models.Model):
     rp_id = models.CharField(max_length=255, help_text="Domain for which the passkey was created.")
     sign_count = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
-    last_used_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField(null=True, help_text="Time at which the passkey was last used; null: never.")
 
     class Meta:
         indexes = [models.Index(fields=["user", "created_at"], name="passkeys_of_a_person")]
@@ -61,7 +64,9 @@ class RecoveryCode(models.Model):
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="recovery_codes")
     digest = models.TextField()
-    used_at = models.DateTimeField(null=True)
+    used_at = models.DateTimeField(
+        null=True, help_text="Time at which the code was used, after which it is refused; null: it was not used."
+    )
 
     def __str__(self) -> str:
         return f"recovery code of {self.user_id}"

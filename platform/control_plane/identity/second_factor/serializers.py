@@ -7,20 +7,24 @@ from control_plane.core.http.serializers import NameField
 
 class AppSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField(source="confirmed_at")
-    last_used_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which a code of the app was last accepted; null: never."
+    )
 
 
 class PasskeySerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     name = serializers.CharField()
     created_at = serializers.DateTimeField()
-    last_used_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the passkey was last used; null: never."
+    )
 
 
 class SecondFactorsSerializer(serializers.Serializer[Any]):
     """The second factors of the calling person."""
 
-    app = AppSerializer(allow_null=True, help_text="The authenticator app, if one is set up.")
+    app = AppSerializer(allow_null=True, help_text="Authenticator app of the person; null: none is set up.")
     passkeys = PasskeySerializer(many=True)
     recovery_codes_left = serializers.IntegerField(help_text="Number of unused recovery codes.")
     required_by = serializers.ListField(

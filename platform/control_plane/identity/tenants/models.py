@@ -33,19 +33,22 @@ class Tenant(models.Model):
         default=False, db_default=False, help_text="Members without a second factor can only set one up."
     )
     suspended_at = models.DateTimeField(
-        null=True, blank=True, help_text="Time since which the tenant's keys are refused and its members can only read."
+        null=True,
+        blank=True,
+        help_text="Time since which the tenant's keys are refused and its members can only read; null: not suspended.",
     )
     suspended_for = models.CharField(
         max_length=500,
         blank=True,
         default="",
         db_default="",
-        help_text="Reason of the suspension, shown to the members.",
+        help_text="Reason of the suspension, shown to the members; empty: the tenant is not suspended.",
     )
     deleted_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="Time of the deletion: the tenant has no members since; its usage and name stay.",
+        help_text="Time of the deletion, since which the tenant has no members; its usage and name stay; null: "
+        "not deleted.",
     )
 
     class Meta:
@@ -97,8 +100,12 @@ class Invitation(models.Model):
     invited_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
-    accepted_at = models.DateTimeField(null=True)
-    revoked_at = models.DateTimeField(null=True)
+    accepted_at = models.DateTimeField(
+        null=True, help_text="Time at which the invited person accepted; null: they did not."
+    )
+    revoked_at = models.DateTimeField(
+        null=True, help_text="Time at which a member withdrew the invitation; null: nobody did."
+    )
 
     objects = TenantQuerySet["Invitation"].as_manager()
 

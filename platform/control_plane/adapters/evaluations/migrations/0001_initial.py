@@ -90,11 +90,26 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "problem",
-                    models.JSONField(help_text="{code, message, fix}: the reason why it waits or failed.", null=True),
+                    models.JSONField(
+                        help_text="{code, message, fix}: the reason why the evaluation waits or failed; null: neither.",
+                        null=True,
+                    ),
                 ),
-                ("score", models.JSONField(help_text="Result, with the fields of `ScoreSerializer`.", null=True)),
+                (
+                    "score",
+                    models.JSONField(
+                        help_text="Result, with the fields of `ScoreSerializer`; null: the evaluation is not completed.",
+                        null=True,
+                    ),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "ended_at",
+                    models.DateTimeField(
+                        null=True,
+                        help_text="Time at which the evaluation was completed, failed or cancelled; null: it is open.",
+                    ),
+                ),
                 (
                     "api_key",
                     models.ForeignKey(
@@ -107,7 +122,11 @@ class Migration(migrations.Migration):
                 (
                     "batch",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to="batches.batch"
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="batches.batch",
+                        help_text="Batch of the requests; null: they have not begun, or the batch was deleted.",
                     ),
                 ),
                 (
@@ -126,6 +145,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to="registry.adapterversion",
+                        help_text="Live version whose answers are scored too; null: none was ready, or it is the evaluated one.",
                     ),
                 ),
                 (
@@ -141,6 +161,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="evaluations",
                         to="uploads.upload",
+                        help_text="Upload whose version is evaluated; null: the evaluation was started for a version.",
                     ),
                 ),
                 (
@@ -150,6 +171,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="+",
                         to="registry.adapterversion",
+                        help_text="Version that is evaluated; null: its requests have not begun, and it was started for an upload.",
                     ),
                 ),
                 (
@@ -159,6 +181,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="evaluations",
                         to="evaluations.evaluationset",
+                        help_text="Evaluation set; null: it was deleted.",
                     ),
                 ),
             ],

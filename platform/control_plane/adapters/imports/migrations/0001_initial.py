@@ -43,7 +43,7 @@ class Migration(migrations.Migration):
             name="HubToken",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("sealed", models.TextField(help_text="Encrypted under the sealing key.")),
+                ("sealed", models.TextField(help_text="Token, encrypted under the sealing key.")),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "created_by",
@@ -120,15 +120,32 @@ class Migration(migrations.Migration):
                         ],
                     ),
                 ),
-                ("source", models.CharField(help_text="hub:org/name/folder@branch", max_length=800)),
-                ("commit", models.CharField(blank=True, help_text="Commit that was imported last.", max_length=40)),
-                ("checked_at", models.DateTimeField(null=True)),
+                (
+                    "source",
+                    models.CharField(
+                        help_text="Branch that the adapter follows, as hub:org/name/folder@branch.", max_length=800
+                    ),
+                ),
+                (
+                    "commit",
+                    models.CharField(
+                        blank=True, help_text="Commit that was imported last; empty: none yet.", max_length=40
+                    ),
+                ),
+                (
+                    "checked_at",
+                    models.DateTimeField(
+                        null=True, help_text="Time of the last check of the branch; null: it was not checked yet."
+                    ),
+                ),
                 ("next_check_at", models.DateTimeField()),
                 ("failures", models.PositiveIntegerField(default=0, help_text="Number of failed checks in a row.")),
                 (
                     "problem",
                     models.JSONField(
-                        help_text="{code, message, fix}: the reason why the last check of the branch failed.", null=True
+                        help_text="{code, message, fix}: the reason why the last check failed; null: it succeeded, or none was "
+                        "made.",
+                        null=True,
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -160,7 +177,10 @@ class Migration(migrations.Migration):
             name="HubModel",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(help_text="hub:org/name/folder@revision", max_length=300)),
+                (
+                    "name",
+                    models.CharField(help_text="Name in requests, as hub:org/name/folder@revision.", max_length=300),
+                ),
                 ("requested_at", models.DateTimeField()),
                 (
                     "tenant",

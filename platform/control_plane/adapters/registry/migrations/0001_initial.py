@@ -35,12 +35,19 @@ class Migration(migrations.Migration):
                 ),
                 ("description", models.CharField(blank=True, max_length=500)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("archived_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "archived_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which the adapter was archived; null: it is not archived.",
+                    ),
+                ),
                 (
                     "deleted_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Time at which the adapter was deleted for good; it cannot be restored.",
+                        help_text="Time at which the adapter was deleted for good; null: it was not deleted.",
                         null=True,
                     ),
                 ),
@@ -57,8 +64,8 @@ class Migration(migrations.Migration):
                     "promotion_rule",
                     models.JSONField(
                         blank=True,
-                        help_text="Score that a version needs to become live, with the fields of "
-                        "`PromotionRuleSerializer`.",
+                        help_text="Score that a version needs to become live, with the fields of `PromotionRuleSerializer`; "
+                        "null: none.",
                         null=True,
                     ),
                 ),
@@ -112,7 +119,10 @@ class Migration(migrations.Migration):
                 (
                     "error",
                     models.JSONField(
-                        blank=True, help_text="{code, message, fix} of the last failed staging.", null=True
+                        blank=True,
+                        help_text="{code, message, fix}: the reason why the version failed; null: it has not failed, or is "
+                        "staged again.",
+                        null=True,
                     ),
                 ),
                 ("rank", models.PositiveIntegerField()),
@@ -131,14 +141,17 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Base model that the adapter's configuration names, if it is another one.",
+                        help_text="Base model that the adapter's configuration names, if it is another one; empty: it is none "
+                        "or the same.",
                         max_length=200,
                     ),
                 ),
                 (
                     "base_confirmed_at",
                     models.DateTimeField(
-                        blank=True, help_text="Time at which a person confirmed that the base model fits.", null=True
+                        blank=True,
+                        help_text="Time at which a person confirmed that the base model fits; null: nobody did.",
+                        null=True,
                     ),
                 ),
                 ("report", models.JSONField()),
@@ -153,8 +166,22 @@ class Migration(migrations.Migration):
                 ),
                 ("chat_template_digest", models.CharField(blank=True, db_default="", default="", max_length=71)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("ready_at", models.DateTimeField(blank=True, null=True)),
-                ("archived_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "ready_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which the version last became ready; null: it never did.",
+                    ),
+                ),
+                (
+                    "archived_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which the version was archived or deleted; null: it is in use.",
+                    ),
+                ),
                 (
                     "overflowed_at",
                     models.DateTimeField(
@@ -168,7 +195,7 @@ class Migration(migrations.Migration):
                     "effect",
                     models.JSONField(
                         blank=True,
-                        help_text="Effect that a host measured, with the fields of `VersionEffectSerializer`.",
+                        help_text="Effect that a host measured, with the fields of `VersionEffectSerializer`; null: none has yet.",
                         null=True,
                     ),
                 ),
@@ -176,7 +203,7 @@ class Migration(migrations.Migration):
                     "effect_confirmed_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Time at which a person confirmed that the flagged version may become live.",
+                        help_text="Time at which a person confirmed that the flagged version may become live; null: nobody did.",
                         null=True,
                     ),
                 ),
@@ -247,16 +274,22 @@ class Migration(migrations.Migration):
                     "canary_percent",
                     models.PositiveSmallIntegerField(
                         blank=True,
-                        help_text="Share of the alias's requests that the canary answers, in per cent.",
+                        help_text="Share of the alias's requests that the canary answers, in per cent; null: there is no canary.",
                         null=True,
                     ),
                 ),
-                ("canary_since", models.DateTimeField(blank=True, null=True)),
+                (
+                    "canary_since",
+                    models.DateTimeField(
+                        blank=True, null=True, help_text="Time at which the canary began; null: there is no canary."
+                    ),
+                ),
                 (
                     "rolled_back",
                     models.JSONField(
                         blank=True,
-                        help_text="{version, at, reason}: the last canary that ended because of its figures.",
+                        help_text="{version, at, code, message}: the last canary that its figures ended; null: none, or a later"
+                        " one began.",
                         null=True,
                     ),
                 ),
@@ -274,13 +307,14 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="canary_of",
                         to="registry.adapterversion",
+                        help_text="Version that answers a part of the alias's requests; null: there is no canary.",
                     ),
                 ),
                 (
                     "previous",
                     models.ForeignKey(
                         blank=True,
-                        help_text="Version that the alias named before; a rollback leads there.",
+                        help_text="Version that the alias named before, to which a rollback leads; null: none, or it was deleted.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",

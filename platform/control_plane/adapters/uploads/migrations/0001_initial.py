@@ -27,13 +27,17 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
+                        help_text="Random id of the current claim, by which writes of an earlier claim are refused; null: not "
+                        "claimed.",
+                        null=True,
                     ),
                 ),
                 (
                     "claimed_until",
                     models.DateTimeField(
-                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                        help_text="Time until which a claim, which its worker extends, or a rest without a claim lasts; null: "
+                        "neither.",
+                        null=True,
                     ),
                 ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
@@ -68,7 +72,10 @@ class Migration(migrations.Migration):
                 (
                     "reason",
                     models.JSONField(
-                        blank=True, help_text="{code, message, fix}: the reason why it waits or was refused.", null=True
+                        blank=True,
+                        help_text="{code, message, fix}: why the upload waits, was refused or cancelled, or made no new "
+                        "version; null: none of these.",
+                        null=True,
                     ),
                 ),
                 ("bytes", models.PositiveBigIntegerField()),
@@ -76,7 +83,10 @@ class Migration(migrations.Migration):
                 (
                     "source",
                     models.JSONField(
-                        blank=True, help_text="{name, revision, commit, sealed}: the source of an import.", null=True
+                        blank=True,
+                        help_text="{name, revision, commit, fetched, sealed}: the source of an import; null: the client sent "
+                        "the files.",
+                        null=True,
                     ),
                 ),
                 (
@@ -95,7 +105,14 @@ class Migration(migrations.Migration):
                         help_text="Folder of the files until the upload is accepted or refused.", max_length=500
                     ),
                 ),
-                ("report", models.JSONField(blank=True, null=True)),
+                (
+                    "report",
+                    models.JSONField(
+                        blank=True,
+                        null=True,
+                        help_text="Report of the validation; null: the files were not validated yet, or never.",
+                    ),
+                ),
                 (
                     "digest",
                     models.CharField(
@@ -148,6 +165,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="uploads",
                         to="registry.adapterversion",
+                        help_text="Version with the content of the upload; null: the upload is not accepted.",
                     ),
                 ),
             ],

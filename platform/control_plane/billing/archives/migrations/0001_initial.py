@@ -16,24 +16,32 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
+                        help_text="Random id of the current claim, by which writes of an earlier claim are refused; null: not "
+                        "claimed.",
+                        null=True,
                     ),
                 ),
                 (
                     "claimed_until",
                     models.DateTimeField(
-                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                        help_text="Time until which a claim, which its worker extends, or a rest without a claim lasts; null: "
+                        "neither.",
+                        null=True,
                     ),
                 ),
                 ("table", models.CharField(max_length=16, unique=True)),
                 (
                     "finished_at",
                     models.DateTimeField(
-                        help_text="Time at which a run last succeeded; before any did, the start of the first run.",
+                        help_text="Time at which a run last succeeded, before any did the start of the first run; null: none "
+                        "has begun.",
                         null=True,
                     ),
                 ),
-                ("failed_at", models.DateTimeField(null=True)),
+                (
+                    "failed_at",
+                    models.DateTimeField(null=True, help_text="Time at which a run last failed; null: none did."),
+                ),
                 (
                     "failure",
                     models.TextField(

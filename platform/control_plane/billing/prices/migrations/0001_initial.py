@@ -56,8 +56,21 @@ class Migration(migrations.Migration):
                         null=True,
                     ),
                 ),
-                ("batch_cached_input_per_million", models.PositiveBigIntegerField(null=True)),
-                ("batch_output_per_million", models.PositiveBigIntegerField(null=True)),
+                (
+                    "batch_cached_input_per_million",
+                    models.PositiveBigIntegerField(
+                        null=True,
+                        help_text="Millionths of the currency for a million cached prompt tokens in batches; null: as outside "
+                        "batches.",
+                    ),
+                ),
+                (
+                    "batch_output_per_million",
+                    models.PositiveBigIntegerField(
+                        null=True,
+                        help_text="Millionths of the currency for a million output tokens in batches; null: as outside batches.",
+                    ),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "base_model",

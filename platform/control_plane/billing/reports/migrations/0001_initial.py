@@ -54,13 +54,17 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
+                        help_text="Random id of the current claim, by which writes of an earlier claim are refused; null: not "
+                        "claimed.",
+                        null=True,
                     ),
                 ),
                 (
                     "claimed_until",
                     models.DateTimeField(
-                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                        help_text="Time until which a claim, which its worker extends, or a rest without a claim lasts; null: "
+                        "neither.",
+                        null=True,
                     ),
                 ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),

@@ -24,13 +24,17 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
+                        help_text="Random id of the current claim, by which writes of an earlier claim are refused; null: not "
+                        "claimed.",
+                        null=True,
                     ),
                 ),
                 (
                     "claimed_until",
                     models.DateTimeField(
-                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                        help_text="Time until which a claim, which its worker extends, or a rest without a claim lasts; null: "
+                        "neither.",
+                        null=True,
                     ),
                 ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
@@ -50,7 +54,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("next_attempt_at", models.DateTimeField()),
-                ("delivered_at", models.DateTimeField(null=True)),
+                (
+                    "delivered_at",
+                    models.DateTimeField(
+                        null=True, help_text="Time at which the endpoint accepted the message; null: it did not."
+                    ),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "tenant",
@@ -69,7 +78,12 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("at", models.DateTimeField()),
                 ("duration_ms", models.PositiveIntegerField()),
-                ("status", models.PositiveSmallIntegerField(null=True)),
+                (
+                    "status",
+                    models.PositiveSmallIntegerField(
+                        null=True, help_text="HTTP status of the answer; null: there was no answer, see `error`."
+                    ),
+                ),
                 ("error", models.CharField(blank=True, max_length=300)),
                 (
                     "delivery",
@@ -91,7 +105,12 @@ class Migration(migrations.Migration):
                 ("events", models.JSONField(default=list, help_text="Types of events to send; empty = all.")),
                 ("active", models.BooleanField(default=True)),
                 ("secret_version", models.PositiveIntegerField(default=1)),
-                ("rotated_at", models.DateTimeField(null=True)),
+                (
+                    "rotated_at",
+                    models.DateTimeField(
+                        null=True, help_text="Time at which the secret was last replaced; null: never."
+                    ),
+                ),
                 (
                     "failures",
                     models.PositiveIntegerField(
@@ -101,12 +120,16 @@ class Migration(migrations.Migration):
                 (
                     "rests_until",
                     models.DateTimeField(
-                        help_text="Time until which nothing is sent to the endpoint, after failures.", null=True
+                        help_text="Time before which nothing is sent to the endpoint, after a failure or a slow answer; null: "
+                        "no pause.",
+                        null=True,
                     ),
                 ),
                 (
                     "tried_at",
-                    models.DateTimeField(help_text="Time of the last attempt, whatever its result.", null=True),
+                    models.DateTimeField(
+                        help_text="Time of the last attempt, whatever its result; null: there was none.", null=True
+                    ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (

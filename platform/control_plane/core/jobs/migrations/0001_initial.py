@@ -16,7 +16,10 @@ class Migration(migrations.Migration):
             name="ClockRecord",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("read_at", models.DateTimeField(help_text="Time of the database when a process last read it.")),
+                (
+                    "read_at",
+                    models.DateTimeField(help_text="Time of the database's clock at the last reading by any process."),
+                ),
                 (
                     "settling_since",
                     models.DateTimeField(
@@ -24,14 +27,25 @@ class Migration(migrations.Migration):
                         null=True,
                     ),
                 ),
-                ("step", models.TextField(default="", help_text="Description of the clock's last step.")),
+                (
+                    "step",
+                    models.TextField(
+                        default="",
+                        help_text="Description of the clock's last step; empty: the wait after it is over, or there was none.",
+                    ),
+                ),
                 (
                     "problem",
-                    models.TextField(default="", help_text="Reason why nothing is deleted because of its age."),
+                    models.TextField(
+                        default="",
+                        help_text="Reason why nothing is deleted because of its age; empty: deletion is not paused.",
+                    ),
                 ),
                 (
                     "problem_at",
-                    models.DateTimeField(help_text="Time at which a process last reported the problem.", null=True),
+                    models.DateTimeField(
+                        help_text="Time at which a process last reported the problem; null: there is none.", null=True
+                    ),
                 ),
             ],
         ),

@@ -61,9 +61,15 @@ class ListedBaseModelSerializer(serializers.Serializer[Any]):
     )
     wanted = serializers.BooleanField(help_text="Whether the base model needs a host now.")
     hosts_online = serializers.IntegerField(help_text="Number of hosts that take requests for the base model now.")
-    decided_by = serializers.CharField(allow_null=True)
-    decided_at = serializers.DateTimeField(allow_null=True)
-    withdrawn_at = serializers.DateTimeField(allow_null=True)
+    decided_by = serializers.CharField(
+        allow_null=True, help_text="Name of the operator who decided last; null: nobody did yet."
+    )
+    decided_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the last decision; null: there was none yet."
+    )
+    withdrawn_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time from which the base model is not served; null: it was not withdrawn."
+    )
 
 
 class BaseModelChangeSerializer(serializers.Serializer[Any]):

@@ -205,7 +205,10 @@ class LoadTimeSerializer(serializers.Serializer[Any]):
         help_text="Number of such loads since the engine started; 0: the times are not known."
     )
     fixed_ms = serializers.FloatField()
-    bytes_per_second = serializers.IntegerField(allow_null=True)
+    bytes_per_second = serializers.IntegerField(
+        allow_null=True,
+        help_text="Bytes per second beyond the fixed part; null: not known, or more bytes took no longer.",
+    )
 
 
 class ColdStartsSerializer(serializers.Serializer[Any]):
@@ -261,7 +264,11 @@ class _HostSerializer(serializers.Serializer[Any]):
         help_text="Service that operators want of the host; cordoned and drained hosts get no new adapters or "
         "requests.",
     )
-    restart = RestartStateSerializer(allow_null=True, required=False)
+    restart = RestartStateSerializer(
+        allow_null=True,
+        required=False,
+        help_text="Progress of a requested restart; null: none is requested, or it is done.",
+    )
     quarantine = QuarantineSerializer(
         allow_null=True, help_text="Why the host gets neither adapters nor requests; null: it is not in quarantine."
     )
@@ -274,7 +281,9 @@ class _HostSerializer(serializers.Serializer[Any]):
     adapters_total = serializers.IntegerField(
         help_text="Number of the adapters on the host; `adapters` has at most 256 of them, the busiest first."
     )
-    last_seen = serializers.DateTimeField(allow_null=True)
+    last_seen = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the last heartbeat; null: there was none yet."
+    )
 
     def get_fields(self) -> dict[str, Any]:
         return {**super().get_fields(), **fields_of(SHOWN)}
@@ -295,8 +304,13 @@ class JoinedHostSerializer(serializers.Serializer[Any]):
     """The membership of a host that joined, with a credential of its own."""
 
     at = serializers.DateTimeField()
-    certificate_expires_at = serializers.DateTimeField(allow_null=True)
-    revoked_at = serializers.DateTimeField(allow_null=True)
+    certificate_expires_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time until which the host's certificate is valid; null: the host's credential was revoked.",
+    )
+    revoked_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the host's credential was revoked; null: it was not."
+    )
 
 
 class LastEndSerializer(serializers.Serializer[Any]):

@@ -61,13 +61,17 @@ class Migration(migrations.Migration):
                 (
                     "claim",
                     models.UUIDField(
-                        help_text="Random id of each claim, so that writes of an earlier claim are ignored.", null=True
+                        help_text="Random id of the current claim, by which writes of an earlier claim are refused; null: not "
+                        "claimed.",
+                        null=True,
                     ),
                 ),
                 (
                     "claimed_until",
                     models.DateTimeField(
-                        help_text="Time until which the claim is valid; the worker extends it while it runs.", null=True
+                        help_text="Time until which a claim, which its worker extends, or a rest without a claim lasts; null: "
+                        "neither.",
+                        null=True,
                     ),
                 ),
                 ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
@@ -107,7 +111,10 @@ class Migration(migrations.Migration):
                         help_text="Errors of lines that are no requests, each with code, message, param and line.",
                     ),
                 ),
-                ("metadata", models.JSONField(null=True)),
+                (
+                    "metadata",
+                    models.JSONField(null=True, help_text="Metadata that the client sent with the batch; null: none."),
+                ),
                 ("total", models.PositiveIntegerField(default=0)),
                 ("completed", models.PositiveIntegerField(default=0)),
                 ("failed", models.PositiveIntegerField(default=0)),
@@ -122,7 +129,7 @@ class Migration(migrations.Migration):
                 (
                     "api_key",
                     models.ForeignKey(
-                        help_text="The key whose limits the requests count against.",
+                        help_text="API key in whose limits the requests count.",
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
                         to="keys.apikey",
@@ -141,6 +148,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to="batches.storedfile",
+                        help_text="File of the requests that failed, with their errors; null: none was written, or it was deleted.",
                     ),
                 ),
                 (
@@ -150,6 +158,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to="batches.storedfile",
+                        help_text="File of the requests; null: it was deleted.",
                     ),
                 ),
                 (
@@ -159,6 +168,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to="batches.storedfile",
+                        help_text="File of the answers; null: none was written, or it was deleted.",
                     ),
                 ),
             ],
@@ -175,7 +185,10 @@ class Migration(migrations.Migration):
                 ("body", models.TextField(help_text="The request as JSON.")),
                 (
                     "result",
-                    models.TextField(help_text="The line of the output or error file. Written once.", null=True),
+                    models.TextField(
+                        help_text="Line of the output or error file, written once; null: the request has not ended.",
+                        null=True,
+                    ),
                 ),
                 ("failed", models.BooleanField(default=False)),
                 (

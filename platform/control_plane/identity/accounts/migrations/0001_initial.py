@@ -34,13 +34,15 @@ class Migration(migrations.Migration):
                 (
                     "email_verified_at",
                     models.DateTimeField(
-                        help_text="Time at which it was proven that the address belongs to the person.", null=True
+                        help_text="Time at which it was proven that the address belongs to the person; null: it is not proven.",
+                        null=True,
                     ),
                 ),
                 (
                     "second_factor_since",
                     models.DateTimeField(
-                        help_text="Time since which every session of the person began with a second factor.", null=True
+                        help_text="Time since which every session of the person began with a second factor; null: they have none.",
+                        null=True,
                     ),
                 ),
             ],

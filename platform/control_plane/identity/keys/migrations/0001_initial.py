@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
                 (
                     "prefix",
                     models.CharField(
-                        help_text="Public part of the key, by which the row is found.", max_length=16, unique=True
+                        help_text="Public part of the key, by which its row is looked up.", max_length=16, unique=True
                     ),
                 ),
                 (
@@ -34,20 +34,43 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("previous_hash", models.CharField(blank=True, db_default="", default="", max_length=80)),
-                ("previous_until", models.DateTimeField(blank=True, null=True)),
-                ("rotated_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "previous_until",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time until which the secret before the last rotation is accepted; null: the key was never "
+                        "rotated.",
+                    ),
+                ),
+                (
+                    "rotated_at",
+                    models.DateTimeField(
+                        blank=True, null=True, help_text="Time of the last rotation; null: the key was never rotated."
+                    ),
+                ),
                 ("scopes", models.JSONField(default=list)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "expires_at",
+                    models.DateTimeField(
+                        blank=True, null=True, help_text="Time from which the key is refused; null: it does not expire."
+                    ),
+                ),
                 (
                     "last_used_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Time of the last request, written in batches up to a minute late.",
+                        help_text="Time of the last request, written in batches up to a minute late; null: the key was never used.",
                         null=True,
                     ),
                 ),
-                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "revoked_at",
+                    models.DateTimeField(
+                        blank=True, null=True, help_text="Time at which the key was revoked; null: it was not."
+                    ),
+                ),
                 (
                     "created_by",
                     models.ForeignKey(

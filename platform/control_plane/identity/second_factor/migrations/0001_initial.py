@@ -37,7 +37,13 @@ class Migration(migrations.Migration):
                         null=True,
                     ),
                 ),
-                ("last_used_at", models.DateTimeField(null=True)),
+                (
+                    "last_used_at",
+                    models.DateTimeField(
+                        null=True,
+                        help_text="Time at which a code of the app was last accepted at a sign-in or confirmation; null: never.",
+                    ),
+                ),
                 (
                     "user",
                     models.ForeignKey(
@@ -78,7 +84,10 @@ class Migration(migrations.Migration):
                 ("rp_id", models.CharField(help_text="Domain for which the passkey was created.", max_length=255)),
                 ("sign_count", models.BigIntegerField(default=0)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("last_used_at", models.DateTimeField(null=True)),
+                (
+                    "last_used_at",
+                    models.DateTimeField(null=True, help_text="Time at which the passkey was last used; null: never."),
+                ),
                 (
                     "user",
                     models.ForeignKey(
@@ -97,7 +106,13 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("digest", models.TextField()),
-                ("used_at", models.DateTimeField(null=True)),
+                (
+                    "used_at",
+                    models.DateTimeField(
+                        null=True,
+                        help_text="Time at which the code was used, after which it is refused; null: it was not used.",
+                    ),
+                ),
                 (
                     "user",
                     models.ForeignKey(

@@ -45,7 +45,8 @@ class Migration(migrations.Migration):
                     "suspended_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Time since which the tenant's keys are refused and its members can only read.",
+                        help_text="Time since which the tenant's keys are refused and its members can only read; null: not "
+                        "suspended.",
                         null=True,
                     ),
                 ),
@@ -55,7 +56,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default="",
                         default="",
-                        help_text="Reason of the suspension, shown to the members.",
+                        help_text="Reason of the suspension, shown to the members; empty: the tenant is not suspended.",
                         max_length=500,
                     ),
                 ),
@@ -63,7 +64,8 @@ class Migration(migrations.Migration):
                     "deleted_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Time of the deletion: the tenant has no members since; its usage and name stay.",
+                        help_text="Time of the deletion, since which the tenant has no members; its usage and name stay; null: "
+                        "not deleted.",
                         null=True,
                     ),
                 ),
@@ -155,8 +157,18 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("expires_at", models.DateTimeField()),
-                ("accepted_at", models.DateTimeField(null=True)),
-                ("revoked_at", models.DateTimeField(null=True)),
+                (
+                    "accepted_at",
+                    models.DateTimeField(
+                        null=True, help_text="Time at which the invited person accepted; null: they did not."
+                    ),
+                ),
+                (
+                    "revoked_at",
+                    models.DateTimeField(
+                        null=True, help_text="Time at which a member withdrew the invitation; null: nobody did."
+                    ),
+                ),
                 (
                     "invited_by",
                     models.ForeignKey(
