@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +278,34 @@ async def test_batches_and_resubmitted_requests_do_not_wait(fleet: Fleet) -> Non
     for task in busy:
         task.cancel()
     await asyncio.gather(*busy, return_exceptions=True)
+
+
+async def test_a_request_is_checked_again_after_its_wait_and_not_sent_if_refused(
+    fleet: Fleet, engines: list[FakeEngine]
+) -> None:
+    refusal = HostError("invalid_api_key", "", "")
+    checked: list[str] = []
+
+    def check_of(name: str) -> Callable[[], Awaitable[None]]:
+        async def check() -> None:
+            checked.append(name)
+            if name == "refused":
+                raise refusal
+
+        return check
+
+    submits = [request(name, words=60) for name in ("r1", "r2", "r3", "r4", "refused", "sent")]
+    tasks = [
+        asyncio.create_task(fleet.submit(submit, "ab", "m", after_wait=check_of(submit.request_id)))
+        for submit in submits
+    ]
+    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+    assert checked == ["refused", "sent"] and results[4] is refusal
+    for result in results:
+        if isinstance(result, RequestStream):
+            result.close()
+    assert "refused" not in {submit.request_id for engine in engines for submit in engine.submits}
+    assert QUEUED._value.get() == 0 and not fleet._slots._granted
 
 
 async def test_who_leaves_while_waiting_leaves_nothing_behind(fleet: Fleet) -> None:

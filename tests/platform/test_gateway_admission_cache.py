@@ -80,7 +80,7 @@ async def test_what_is_being_imported_is_waited_for_a_while(settings: Any, monke
         return answer
 
     monkeypatch.setattr(admission_cache, "LOADING_POLL_S", 0.01)
-    cache, caller = AdmissionCache(), Principal(Tenant(), frozenset(), api_key=ApiKey())
+    cache, caller = AdmissionCache(), Principal(Tenant(), frozenset())
     monkeypatch.setattr(cache, "_admission", admission)
     assert isinstance(await cache.admission(caller, "hub:org/name"), Ready)
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"hub_model_wait_s": 0.0})
@@ -103,7 +103,7 @@ async def test_who_waits_for_an_import_is_told_of_changes(settings: Any, monkeyp
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"hub_model_wait_s": 120.0})
     cache, tenant = AdmissionCache(), Tenant()
     monkeypatch.setattr(cache, "_admission", admission)
-    asked = asyncio.create_task(cache.admission(Principal(tenant, frozenset(), api_key=ApiKey()), "hub:org/name"))
+    asked = asyncio.create_task(cache.admission(Principal(tenant, frozenset()), "hub:org/name"))
     while not looks:
         await asyncio.sleep(0)
     for seen in (1, 2):

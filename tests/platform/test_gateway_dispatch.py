@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.adapters.registry.resolve import ModelKind, ResolvedModel
+from control_plane.adapters.registry.resolve import ModelKind, ModelNotFoundError, ResolvedModel
 from control_plane.billing.quotas.budgets import UNBUDGETED
 from control_plane.billing.usage.counters import Details
 from control_plane.fleet.routing.migration import MAX_MOVES, Lengths
@@ -18,7 +18,9 @@ from control_plane.fleet.transport import errors
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch import dispatch as dispatch_module
+from control_plane.gateway.dispatch import errors as api_errors
 from control_plane.gateway.dispatch.dispatch import Dispatch
+from control_plane.identity.keys.auth import InvalidKeyError
 from lora_engine.wire import engine_pb2 as pb
 
 ACME = SimpleNamespace(slug="acme")
@@ -88,7 +90,10 @@ class Around:
         self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, is_silent=lambda host: False,
                                      accepts=lambda host, base: True, resumes=lambda host: True,
                                      has_room=lambda host: True, charge=lambda submit, tokens: None)  # fmt: skip
-        self.admission_cache = SimpleNamespace(admission=self._admission, remembered=lambda *_: self.admission)
+        self.admission_cache = SimpleNamespace(
+            admission=self._admission, remembered=lambda *_: self.admission, check_again=self._check_again
+        )
+        self.lost_access: Exception | None = None  # the caller's, of a request that waits
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="",
                                               principal=SimpleNamespace(tenant=ACME, api_key=None, user=None),
@@ -111,16 +116,22 @@ class Around:
             self.reserved.discard(name)
             self.settled.append(tokens)
 
-    async def _submit(self, submit: pb.Submit, hosts: Any, name: str, coalescing: Any, *, waits: bool) -> Stream:
+    async def _submit(
+        self, submit: pb.Submit, hosts: Any, name: str, coalescing: Any, *, waits: bool, after_wait: Any
+    ) -> Stream:
         assert waits == (not self.submits), "a request had its turn when it was sent first"
         self.submits[submit.request_id] = submit
         self.streams[submit.request_id] = stream = Stream(submit.request_id, hosts[0])
         return stream
 
-    async def _admission(self, principal: Any, name: str, *, wakes: bool) -> Any:
+    async def _admission(self, principal: Any, name: str, **_: bool) -> Any:
         self.asked.set()
         await self.found.wait()
         return self.admission
+
+    async def _check_again(self, principal: Any) -> None:
+        if self.lost_access is not None:
+            raise self.lost_access
 
     async def dispatch(self, *, streamed: bool = True, **asked: Any) -> Dispatch:
         context = SimpleNamespace(
@@ -335,6 +346,71 @@ def test_a_base_model_is_waited_for_so_long(settings: Any, monkeypatch: pytest.M
     run(go())
 
 
+@pytest.mark.parametrize("gone", ["key", "adapter"])
+@pytest.mark.parametrize("sent", [True, False], ids=["after-it-was-refused", "before-it-was-sent"])
+def test_the_wait_for_a_base_model_ends_with_the_key_and_with_the_adapter(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, gone: str, sent: bool
+) -> None:
+    error = InvalidKeyError() if gone == "key" else ModelNotFoundError("m", [])
+
+    async def go() -> None:
+        around = Asleep(settings, monkeypatch)
+        submit = around.fleet.submit
+
+        async def is_away(*arguments: Any, **more: Any) -> Stream:
+            if not sent:
+                raise errors.unavailable("a")
+            return await submit(*arguments, **more)
+
+        around.fleet.submit = is_away
+        beginning = asyncio.create_task(around.dispatch())
+        if sent:
+            dispatch = await beginning
+            around.refuse()
+        reading = asyncio.ensure_future(anext(dispatch, []) if sent else beginning)
+        await asyncio.sleep(0.03)
+        assert not reading.done()
+        if gone == "key":
+            around.lost_access = error
+        else:
+
+            async def not_found(*_: Any, **__: Any) -> Any:
+                raise error
+
+            around.admission_cache.admission = not_found
+        with pytest.raises(HostError, match=error.code):
+            await reading
+        assert api_errors.from_failure(HostError(error.code, "", "")).status == error.status
+        if sent:
+            assert around.row() == ("refused", error.code, 0, 0)
+
+    run(go())
+
+
+def test_an_answer_that_has_begun_is_finished_without_its_key(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_module, "RETURN_PROBE_S", 0.01)
+
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        around.admission.hosts = ("a",)
+        dispatch = await around.dispatch()
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "half", 2, token_ids=[7, 8]))
+        assert [chunk.text for chunk in await anext(dispatch)] == ["half"]
+        around.lost_access = InvalidKeyError()
+        around.tries[REQUEST].lost(REQUEST)
+        around.streams[REQUEST].items.put_nowait(errors.disconnected("a"))
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        second = f"{REQUEST}.2"
+        async with asyncio.timeout(2):
+            while second not in around.streams:
+                await asyncio.sleep(0)
+        around.streams[second].items.put_nowait(Chunk(0, " whole", 1, token_ids=[9]))
+        assert [chunk.text for chunk in await reading] == [" whole"]
+
+    run(go())
+
+
 def test_a_base_model_that_never_sleeps_is_not_waited_for(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         around = Asleep(settings, monkeypatch)
@@ -391,7 +467,7 @@ def test_a_host_that_returns_continues_what_an_alias_stands_for_no_longer(
         around.streams[REQUEST].items.put_nowait(Chunk(0, "half", 2, token_ids=[7, 8]))
         assert [chunk.text for chunk in await anext(dispatch)] == ["half"]
 
-        async def now(principal: Any, name: str, *, wakes: bool) -> Any:
+        async def now(principal: Any, name: str, **_: bool) -> Any:
             admission = SimpleNamespace(**vars(around.admission))
             admission.model = replace(first, digest="sha256:1" if name == "support@v1" else "sha256:2")
             admission.for_request = lambda _name: admission

@@ -13,8 +13,10 @@ from django.utils import timezone
 from lorikeet_testing.platform_fixtures import Org
 
 from control_plane.adapters.registry.models import AdapterVersion, VersionState
+from control_plane.console.administration.actions import suspend_tenant
 from control_plane.core.config import current
 from control_plane.core.db import run_db
+from control_plane.core.errors import LorikeetError
 from control_plane.fleet.base_models import demand as base_demand
 from control_plane.fleet.base_models.actions import BaseModelNotServedError, set_sleep
 from control_plane.fleet.base_models.api.wakefulness import wakefulness
@@ -23,13 +25,14 @@ from control_plane.fleet.base_models.demand import store_demand
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts.models import EngineHost, HostState
 from control_plane.gateway.dispatch import admission_cache
-from control_plane.gateway.dispatch.admission import BaseAsleepError
+from control_plane.gateway.dispatch.admission import BaseAsleepError, authenticate_again
 from control_plane.gateway.dispatch.admission_cache import AdmissionCache
 from control_plane.gateway.dispatch.errors import of
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.accounts.actions import create_user, set_operator
 from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.keys.actions import revoke_key, rotate_key
 
 pytestmark = pytest.mark.django_db
 
@@ -164,6 +167,31 @@ async def test_a_request_wakes_it_and_waits_as_long_as_it_may(sleeper: BaseModel
     assert (answer.status_code, answer["Retry-After"]) == (503, "30")
     assert of(asleep.value).code == "base_asleep" and sleeper.name in of(asleep.value).message
     assert await run_db(is_wanted)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("what", ["revoked", "rotated", "suspended"])
+async def test_a_wait_ends_with_the_callers_access(
+    sleeper: BaseModel, acme: Org, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The error is that of the key, and the base model is not woken for it any longer."""
+    monkeypatch.setattr(admission_cache, "JOINED_POLL_S", 0.05)
+    key, _ = await run_db(lambda: acme.key("batch"))
+    principal = await run_db(lambda: authenticate_again(key))
+    cache = AdmissionCache(Reached())
+    waiting = asyncio.create_task(cache.admission(principal, sleeper.name))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    if what == "suspended":
+        await run_db(lambda: suspend_tenant(actor=SYSTEM, tenant=acme.tenant, reason="Unpaid."))
+    elif what == "revoked":
+        await run_db(lambda: revoke_key(acting=acme.principal(), key=key))
+    else:
+        await run_db(lambda: rotate_key(acting=acme.principal(), key=key, grace=timedelta(0)))
+    with pytest.raises(LorikeetError) as refused:
+        await waiting
+    assert refused.value.code == ("tenant_suspended" if what == "suspended" else "invalid_api_key")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -339,12 +339,15 @@ class Fleet:
         coalescing: Coalescing | None = None,
         *,
         waits: bool = True,
+        after_wait: Callable[[], Awaitable[object]] | None = None,
     ) -> RequestStream:
         """Send a request to the best of ``hosts``, or to the next best if that one cannot be reached.
 
-        With ``waits`` it waits for a slot in fair order of the tenants while all these hosts are full.
+        With ``waits`` it waits for a slot in fair order of the tenants while all these hosts are full. ``after_wait``
+        is called if it had to wait, before it is sent.
 
-        Raises ``HostError``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
+        Raises ``HostError``: ``no_ready_host``, ``engine_unavailable`` of the last one tried, or what ``after_wait``
+        raises.
         """
         known = [name for name in hosts if name in self._hosts and self._hosts[name].serves(submit.base_digest)]
         failure = no_host(model)
@@ -352,6 +355,8 @@ class Fleet:
             raise failure
         marks = prefix_marks(submit) if len(known) > 1 else ()
         async with self._slots.slot(submit, frozenset(known)) if waits else nullcontext(0.0) as queued_s:
+            if queued_s and after_wait is not None:
+                await after_wait()
             for host in self._choices(submit, known, marks):
                 try:
                     stream = await host.client.submit(submit, coalescing)

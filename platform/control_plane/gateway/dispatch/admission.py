@@ -19,7 +19,8 @@ from control_plane.fleet.placements.actions import callable_here
 from control_plane.fleet.placements.models import Placement
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.identity.access.principal import Principal
-from control_plane.identity.keys.auth import InvalidKeyError, authenticate_key
+from control_plane.identity.keys.auth import InvalidKeyError, authenticate_key, reauthenticate
+from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.roles import Capability
 
 
@@ -121,6 +122,15 @@ def authenticate(token: str | None) -> Principal:
     principal = authenticate_key(token)
     if principal is None:
         raise InvalidKeyError
+    principal.require(Capability.INFER)
+    return principal
+
+
+def authenticate_again(key: ApiKey) -> Principal:
+    """Return the present caller of a key that authenticated before. Raises InvalidKeyError (401), ForbiddenError
+    (403).
+    """
+    principal = reauthenticate(key)
     principal.require(Capability.INFER)
     return principal
 

@@ -22,6 +22,7 @@ from control_plane.adapters.registry.resolve import ModelLoadingError
 from control_plane.core import drain
 from control_plane.core.config import current
 from control_plane.core.events.waiting import TenantChanges, changes_of
+from control_plane.core.unavailable import as_unavailable
 from control_plane.fleet.base_models.demand import BaseDemand
 from control_plane.gateway.api_settings.models import ApiSettings
 from control_plane.gateway.api_settings.queries import api_settings_of
@@ -34,6 +35,7 @@ from control_plane.gateway.dispatch.admission import (
     Terms,
     admission,
     authenticate,
+    authenticate_again,
     place,
     serving_now,
     terms_of,
@@ -62,6 +64,9 @@ class AdmissionCache:
         self._callers: SingleFlightCache[Principal] = SingleFlightCache(
             still_good=_key_is_usable, tenant_of=lambda _, principal: principal.tenant.pk
         )
+        self._waiting_callers: SingleFlightCache[Principal] = SingleFlightCache(
+            tenant_of=lambda key, _: _tenant_in(key)
+        )
         # Hosts may become ready at any moment, without a signal: an empty set of hosts is not cached.
         self._serving: SingleFlightCache[Serving] = SingleFlightCache(lambda serving: any(serving.hosts.values()))
         self._terms: SingleFlightCache[Terms] = SingleFlightCache(tenant_of=lambda key, _: _tenant_in(key))
@@ -89,17 +94,39 @@ class AdmissionCache:
             last_used.seen(caller.api_key)
         return caller
 
-    async def admission(self, principal: Principal, model: str, *, wakes: bool = True) -> Admission:
-        """Return the admission of a request. Waits a while for a model that is being imported or staged, and with
-        ``wakes`` for a host of a base model that sleeps.
+    async def check_again(self, principal: Principal) -> None:
+        """Check the key of a request that has waited. Raises InvalidKeyError (401) or ForbiddenError (403).
 
-        Raises as ``admit`` does, or BaseAsleepError (503).
+        Members are not checked: their sockets check them, and end with their requests.
         """
-        began = time.monotonic()
+        key = principal.api_key
+        if key is None:
+            return
+        try:
+            # A rotation may have ended the secret by which the request authenticated.
+            cached_as = (principal.tenant.pk, key.pk, key.rotated_at)
+            await self._waiting_callers.get(cached_as, lambda: authenticate_again(key))
+        except Exception as error:
+            if as_unavailable(error) is None:  # without the database, the earlier result counts
+                raise
+
+    async def admission(
+        self, principal: Principal, model: str, *, wakes: bool = True, checks_again: bool = True
+    ) -> Admission:
+        """Return the admission of a request. Waits a while for a model that is being imported or staged, and with
+        ``wakes`` for a host of a base model that sleeps. With ``checks_again`` the wait ends if the caller loses its
+        access.
+
+        Raises as ``admit`` and ``check_again`` do, or BaseAsleepError (503).
+        """
+        began, waited = time.monotonic(), False
         with ExitStack() as waiting:
             changes: TenantChanges | None = None
             while True:
                 try:
+                    if waited and checks_again:
+                        await self.check_again(principal)
+                    waited = True
                     admitted = await self._admission(principal, model)
                     self._require_awake(admitted)
                     return replace(admitted, took_s=time.monotonic() - began)

@@ -223,7 +223,10 @@ async def _answer(batch: Batch, body: Mapping[str, Any], request_id: str, settle
     """Answer a body as its endpoint would. Raises the errors that the endpoint would answer with."""
     refuse_unknown = await _refuses_unknown(batch)
     request = read_parameters(BODIES[batch.endpoint], body, refuse_unknown=refuse_unknown)
-    admission = await runtime().admission_cache.admission(Principal.of_key(batch.api_key), request.model)
+    # The batch's state follows its key and tenant: it ends or pauses, and a line gets no result of that.
+    admission = await runtime().admission_cache.admission(
+        Principal.of_key(batch.api_key), request.model, checks_again=False
+    )
     async with await begin(
         runtime(), admission, request, streamed=False, request_id=request_id, keep=settled.append
     ) as generation:

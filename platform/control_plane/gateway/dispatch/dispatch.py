@@ -48,6 +48,8 @@ HANG_PROBES = 4
 SILENCE_PROBE_S = 0.5
 # Seconds between checks for a host after the request's host was lost or went to sleep.
 RETURN_PROBE_S = 0.5
+# HTTP status of a model name that stands for nothing.
+NOT_FOUND = 404
 RETRIES = Counter("lorikeet_request_retries", "Requests that were sent to another host, by why.", ["code"])
 
 
@@ -81,6 +83,7 @@ class Dispatch:
         self._tried: list[str] = []  # the host of each attempt
         self._moves = 0
         self._moves_to = ""  # the host that is to continue the request
+        self._refusal: HostError | None = None  # why a wait for a host ended before one was there
         self._gathered: list[Chunk] = []  # chunks that are not handed out yet
         self._began = False  # some output was handed out
         self._stopping = False  # the caller stopped or disconnected
@@ -257,7 +260,12 @@ class Dispatch:
         self._runtime.expect(engine_id, self, self._reserved)
         try:
             stream = await self._runtime.fleet.submit(
-                submit, hosts, self._admission.model.display_name, coalescing, waits=waits
+                submit,
+                hosts,
+                self._admission.model.display_name,
+                coalescing,
+                waits=waits,
+                after_wait=self._check_again,
             )
         except BaseException:
             self._runtime.unsent(engine_id)
@@ -281,7 +289,7 @@ class Dispatch:
                 with suppress(HostError):
                     await self.send(hosts, waits=waits)
                     return
-            raise
+            raise self._refusal or failure from None
 
     async def _send_without(self, failure: HostError) -> bool:
         """Send the request again without the parameter at fault, if it is one that the model's chat template may lack.
@@ -325,10 +333,28 @@ class Dispatch:
         fleet, base = self._runtime.fleet, self._admission.base_digest
         while self._retries.may_wait() and self._can_go_on:
             await asyncio.sleep(RETURN_PROBE_S)
-            # The query also records the demand for a base model that sleeps.
-            hosts = tuple(host for host in await self._hosts_now(()) if fleet.accepts(host, base))
+            try:
+                # The query also records the demand for a base model that sleeps.
+                hosts = tuple(host for host in await self._check_again() if fleet.accepts(host, base))
+            except HostError as refusal:
+                self._refusal = refusal
+                return
             if hosts:
                 yield hosts
+
+    async def _check_again(self) -> tuple[str, ...]:
+        """Return the hosts that have the content after a wait.
+
+        Raises ``HostError`` if the content was deleted meanwhile, or if the caller lost its access and no output has
+        arrived: requests that run are finished. A batch follows its key and tenant by its own state.
+        """
+        cache, principal = self._runtime.admission_cache, self._admission.principal
+        try:
+            if not self._so_far.tokens and self._context.keep is None:
+                await cache.check_again(principal)
+            return await self._hosts_now((), raises_gone=True)
+        except LorikeetError as error:
+            raise HostError(error.code, error.message, error.fix, error.param or "") from None
 
     @property
     def _can_go_on(self) -> bool:
@@ -357,16 +383,26 @@ class Dispatch:
             new.close()
         return True
 
-    async def _hosts_now(self, otherwise: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the hosts that have the content now; `otherwise` if the query fails."""
+    async def _hosts_now(self, otherwise: tuple[str, ...], *, raises_gone: bool = False) -> tuple[str, ...]:
+        """Return the hosts that have the content now; `otherwise` if the query fails.
+
+        With ``raises_gone`` raises LorikeetError (404) if the content was deleted.
+        """
         principal, model = self._admission.principal, self._admission.model
+        gone: LorikeetError | None = None
         for name in dict.fromkeys((model.display_name, model.pinned_name)):  # an alias may have moved meanwhile
             try:
-                fresh = await self._runtime.admission_cache.admission(principal, name, wakes=False)
-            except (ApiError, LorikeetError, StorageError):
+                fresh = await self._runtime.admission_cache.admission(principal, name, wakes=False, checks_again=False)
+            except LorikeetError as error:
+                gone = error if error.status == NOT_FOUND else None
+                continue
+            except (ApiError, StorageError):
+                gone = None
                 continue
             if (hosts := self._same(fresh)) is not None:
                 return hosts
+        if gone is not None and raises_gone:
+            raise gone
         return otherwise
 
     def _same(self, fresh: Admission) -> tuple[str, ...] | None:

@@ -55,6 +55,19 @@ def authenticate_key(secret: str) -> Principal | None:
     return Principal.of_key(key)
 
 
+def reauthenticate(key: ApiKey) -> Principal:
+    """Return the present caller of a key as it was when it authenticated.
+
+    Raises InvalidKeyError (401) if it was revoked, has expired, or was rotated and the old secret is no longer valid.
+    """
+    row = ApiKey.objects.select_related("tenant").filter(pk=key.pk).first()
+    if row is None or not row.usable_at():
+        raise InvalidKeyError
+    if row.rotated_at != key.rotated_at and len(row.accepted_hashes()) == 1:
+        raise InvalidKeyError
+    return Principal.of_key(row)
+
+
 def _renew_hash(key: ApiKey, old: str, new: str) -> None:
     """Hash a key that is in use under the present pepper. An error is logged only: the next use tries again."""
     try:
