@@ -487,6 +487,45 @@ def test_a_host_that_returns_continues_what_an_alias_stands_for_no_longer(
     run(go())
 
 
+@pytest.mark.parametrize(
+    ("output", "hosts"),
+    [([1, 1, 1, 1, 1], 4), ([1, 0], 2), ([0, 0], 2), ([0, 1, 0], 3), ([3, 3, 3], 2)],
+    ids=["each-a-token", "then-none", "none", "then-one", "each-anew"],
+)
+@pytest.mark.parametrize("streamed", [True, False])
+def test_hosts_that_break_under_a_request(output: list[int], hosts: int, streamed: bool) -> None:
+    """Two losses without a token in between may be its doing; a long stream outlives losses that are not."""
+    anew = output == [3, 3, 3]
+
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        around.admission.hosts = tuple("abcdef")
+        around.fleet.resumes = lambda host: not anew
+        dispatch = await around.dispatch(streamed=streamed and not anew)
+
+        async def read() -> None:
+            async for _ in dispatch:
+                pass
+
+        reading = asyncio.ensure_future(read())
+        for number, tokens in enumerate(output, 1):
+            stream = around.streams[REQUEST if number == 1 else f"{REQUEST}.{number}"]
+            for _ in range(tokens):
+                stream.items.put_nowait(Chunk(0, "a", 1, token_ids=[7]))
+            around.tries[stream.request_id].lost(stream.request_id)
+            stream.items.put_nowait(errors.disconnected("a"))
+            while not reading.done() and len(around.tries) == number:
+                await asyncio.sleep(0)
+            if reading.done():
+                break
+        with pytest.raises(HostError, match="engine_disconnected"):
+            await asyncio.wait_for(reading, 1)
+        assert len(around.tries) == hosts
+
+    run(go())
+
+
 def test_another_host_goes_on_after_the_tokens_that_came() -> None:
     async def go() -> None:
         around = Around()

@@ -109,14 +109,14 @@ class Dispatch:
             except HostError as failure:
                 if await self._send_without(failure) or await self._fail_over(failure):
                     continue
-                raise self._failed(failure) from None
+                raise self._failed(self._refusal or failure) from None
             if chunks is None:
                 await self._check_host()
                 continue
             if chunks:
                 self._settlement.first_output_at = self._settlement.first_output_at or time.monotonic()
                 self._runtime.fleet.charge(self._submit, self._so_far.add(chunks))
-                self._retries.on_output()
+                self._retries.on_output(self._so_far.tokens)
                 self._gathered += chunks
                 if not (self._context.streamed and (self._began or self._so_far.has_begun)):
                     continue
