@@ -11,6 +11,7 @@ what waits at one host goes on at one that comes back (migration), also if one o
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
@@ -158,6 +159,32 @@ def strike(fleet: Fleet, fault: str, count: int) -> None:
 )
 def test_streams_go_on(fleet: Fleet, fault: str) -> None:
     strike(fleet, fault, 9)
+
+
+@pytest.mark.long
+def test_streams_go_on_where_they_were_when_their_engine_has_lost_a_rank(fleet: Fleet) -> None:
+    """No other host takes them, so that they wait until the program has started all of its ranks again."""
+    host, other = fleet.hosts
+    host.process.end()
+    host.start("--tensor-parallel", "2")
+    try:
+        fleet.ready()
+        other.takes(requests=False)
+        time.sleep(NOTICED_S)
+        before, streams = fleet.went_on(*LOST), fleet.begin(4)
+        eventually(lambda: all(stream.chunks > 2 for stream in streams), 60, what="beginnings of all")
+        os.kill(host.process.ranks[1], signal.SIGKILL)
+        fleet.check(streams)
+    finally:
+        other.takes(requests=True)
+        host.process.signal(signal.SIGTERM)
+        host.process.wait()
+        host.start()
+    assert {row["host"] for row in fleet.rows(stream.request_id for stream in streams)} == {host.name}
+    assert fleet.went_on(*LOST) > before
+    longest = max(stream.longest_pause_s for stream in streams)
+    print(f"lost rank: longest pause {longest:.2f} s")
+    assert longest < PAUSE_S
 
 
 @pytest.mark.long

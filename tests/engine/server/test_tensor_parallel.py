@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from lorikeet_testing.engine_client import EngineClient, connected, text_request
-from lorikeet_testing.engine_process import EngineProcess, running, stage
+from lorikeet_testing.engine_process import EngineProcess, descendants, running, stage
 from lorikeet_testing.tiny_models import save_adapter, save_model
 
 from lora_engine.server.end_note import EndNote
@@ -28,18 +28,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ADAPTERS:
         save_adapter(name, reference, folder.parent / name)
     return folder
-
-
-def descendants(pid: int) -> list[int]:
-    """The ranks, and whatever else the program started."""
-    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [*found, *(further for child in found for further in descendants(child))]
-
-
-def ranks(process: EngineProcess) -> list[int]:
-    """The processes of ranks, in order."""
-    names = {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in descendants(process.pid)}
-    return [names[name] for name in sorted(names) if name.startswith("lora-rank-")]
 
 
 async def gone(pids: list[int]) -> None:
@@ -117,7 +105,7 @@ async def test_two_ranks_answer_as_one_and_leave_nothing_behind(
         assert description.device == "2 x cpu"
         assert_same(await answers(client, model), alone)
         started = descendants(process.pid)
-        assert len(ranks(process)) == 2
+        assert len(process.ranks) == 2
         process.signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait) == 0
         await gone(started)
@@ -146,13 +134,13 @@ async def test_when_a_rank_is_lost_all_start_again_at_once(
             request = await session.submit(text_request("p", digest=digest, max_tokens=400, n=64, ignore_eos=True))
             await request.first_delta.wait()
             started = descendants(process.pid)
-            os.kill(ranks(process)[rank], number)
+            os.kill(process.ranks[rank], number)
             await gone(started)
         async with connected(process.address) as again:
             second = await again.wait_ready()
             assert second.boot_id != first.boot_id and words in second.last_end.reason
             await pinned(again, digest)
-            assert len(ranks(process)) == 2 and not {*descendants(process.pid)} & {*started}
+            assert len(process.ranks) == 2 and not {*descendants(process.pid)} & {*started}
         assert len([*(tmp_path / "tmp").glob("lora-meeting-*")]) == 1
         process.signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait) == 0

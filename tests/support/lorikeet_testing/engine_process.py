@@ -55,6 +55,12 @@ class EngineProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def ranks(self) -> list[int]:
+        """The process ids of the engine's ranks, in order; none if it has only one."""
+        names = {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in descendants(self.pid)}
+        return [names[name] for name in sorted(names) if name.startswith("lora-rank-")]
+
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
@@ -65,6 +71,12 @@ class EngineProcess:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the process ids of the children of a process, and of theirs."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*children, *(further for child in children for further in descendants(child))]
 
 
 @asynccontextmanager

@@ -52,11 +52,12 @@ class Host:
         self.proxy = TcpProxy(self._port)
         self.start()
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         self.process = EngineProcess(
             ROOT / "demo" / "model",
             self._folder,
             *("--model-name", MODEL, "--max-running", self._running, "--pool-mb", "64", "--drain-seconds", "1"),
+            *options,
             address=f"127.0.0.1:{self._port}",
         )
 
