@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,9 +73,13 @@ class Run:
         return EngineConfig(model=self.model, **{**SMALL, **self.settings, **others})
 
     def on(self, parallel: Parallel, **others: Any) -> Ran:
-        """Run the requests on one rank that plans by itself. Free pages are full of NaN."""
+        """Run the requests on one rank that plans by itself. Free pages are full of NaN.
+
+        The engine's clock counts microseconds by its readings: in the order of the queue, and so in the number of
+        pre-emptions, a request that waited too long goes first, and each rank would have waited for another time.
+        """
         config, source = self.config(**others), LoadedAdapters()
-        engine = Engine(config, source, load_model(config, parallel))
+        engine = Engine(config, source, load_model(config, parallel), clock=count(0.0, 1e-6).__next__)
         poison(engine)
         packed = {adapter.digest: pack_for(engine, adapter) for adapter in self.adapters}
         for digest in self.combined:
