@@ -335,7 +335,7 @@ def test_a_stored_config_holds_no_expressions(tmp_path: Path, monkeypatch: pytes
         raise AssertionError("an expression was matched")
 
     monkeypatch.setattr(PatternMatcher, "matches_fully", matched)
-    after = inspect_adapter(Path(answer["folder"]), GEOMETRY).manifest
+    after = inspect_adapter(tmp_path / "out", GEOMETRY).manifest
     assert before is not None
     assert after is not None
     assert after.modules == before.modules
@@ -344,8 +344,8 @@ def test_a_stored_config_holds_no_expressions(tmp_path: Path, monkeypatch: pytes
 
 def test_a_config_of_names_is_stored_as_it_came(tmp_path: Path) -> None:
     config = config_bytes(alpha_pattern={"layers.0.self_attn.q_proj": 5}, exclude_modules=["o_proj"])
-    answer = decide(tmp_path, ADAPTER | {CONFIG_FILE: config})
-    assert (Path(answer["folder"]) / CONFIG_FILE).read_bytes() == config
+    assert decide(tmp_path, ADAPTER | {CONFIG_FILE: config})["report"]["ok"]
+    assert (tmp_path / "out" / CONFIG_FILE).read_bytes() == config
 
 
 @pytest.mark.parametrize("depth", [60, 90, 300, 900, 950, 980, 1100, 100_000])

@@ -79,8 +79,8 @@ def decide(folder: Path, files: dict[str, bytes], base: BaseGeometry = GEOMETRY)
             assert not into.exists(), "something of a refused archive stayed"
         if problems:
             return problems[0]["code"], {}
-        loads(Path(answer["folder"]), base)
-        return "accepted", {name: (Path(answer["folder"]) / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
+        loads(into, base)
+        return "accepted", {name: (into / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
     finally:
         shutil.rmtree(into, ignore_errors=True)
 

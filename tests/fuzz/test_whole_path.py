@@ -239,10 +239,10 @@ def decide(folder: Path, files: Files, candidate: Any, answer: Callable[[Path], 
         if problems:
             assert all(problem["code"] and problem["message"] and problem["fix"] for problem in problems)
             return str(problems[0]["code"])
-        digest = adapter_digest(folder_digests(Path(said["folder"])))
+        digest = adapter_digest(folder_digests(into))
         if digest in seen:
             return "the same again"
         seen.add(digest)
-        return answer(Path(said["folder"]))
+        return answer(into)
     finally:
         shutil.rmtree(into, ignore_errors=True)

@@ -19,6 +19,7 @@ from lorikeet_testing import peft_files
 from lorikeet_testing.peft_files import adapter_files, config_bytes, safetensors_bytes, tensors
 from lorikeet_testing.platform_fixtures import ScriptedChild
 
+from control_plane.adapters.artifacts import store
 from control_plane.adapters.registry.models import Adapter, AdapterVersion, VersionState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
@@ -28,7 +29,7 @@ from control_plane.core.jobs import claims
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.placements.models import Placement
 from control_plane.identity.audit.models import AuditEvent
-from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 
 pytestmark = pytest.mark.django_db
 
@@ -79,7 +80,16 @@ def test_form_to_version(acme: Any, host: EngineHost, queue: Any, committing: An
 @pytest.mark.parametrize(
     "pack", [("a.zip", peft_files.zip_of), ("a.tar.gz", peft_files.tar_gz_of)], ids=["zip", "tar.gz"]
 )
-def test_archives(acme: Any, upload: Any, pack: tuple[str, Callable[[dict[str, bytes]], bytes]]) -> None:
+def test_archives(
+    acme: Any, upload: Any, pack: tuple[str, Callable[[dict[str, bytes]], bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    def digest_of(path: Path) -> str:
+        hashed.append(path.name)
+        return file_digest(path)
+
+    monkeypatch.setattr(store, "file_digest", digest_of)
     name, make = pack
     files = {f"my-adapter/{file}": content for file, content in adapter_files().items()}
     files |= {"my-adapter/README.md": b"# hello", "my-adapter/losses.csv": b"1,2"}
@@ -88,6 +98,7 @@ def test_archives(acme: Any, upload: Any, pack: tuple[str, Callable[[dict[str, b
     ignored = [note for note in decided.report["notes"] if "ignored" in note]
     assert len(ignored) == 1 and "losses.csv" in ignored[0]
     assert "README.md" not in ignored[0], "which every training writes"
+    assert sorted(hashed) == [CONFIG_FILE, WEIGHTS_FILE], "each file is read once after its check"
 
 
 def adalora() -> dict[str, bytes]:
@@ -115,6 +126,7 @@ def test_what_is_kept_in_another_form_has_its_own_digests(
     folder = lorikeet.artifacts / "sha256" / version.digest[7:9] / version.digest[7:]
     assert folder_digests(folder) == version.file_digests
     assert adapter_digest(version.file_digests) == version.digest
+    assert version.bytes == sum(path.stat().st_size for path in folder.iterdir())
     assert (folder / CONFIG_FILE).read_bytes() != sent[CONFIG_FILE]
 
 

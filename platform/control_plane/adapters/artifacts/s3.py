@@ -12,19 +12,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store as Bucket
 
-from control_plane.adapters.artifacts.store import (
-    FILES,
-    ArtifactDamagedError,
-    KnownDigests,
-    StoredArtifact,
-    read_digests,
-)
+from control_plane.adapters.artifacts.store import FILES, KnownDigests, require_digests
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest
 
 # Bytes of one part, and parts sent at once: at most 32 MiB of an upload are in memory.
@@ -49,17 +42,13 @@ class S3Store:
         self._signed = timedelta(seconds=signed_s)
         self._bucket = bucket_client(self._url)
 
-    def put(self, folder: Path, expected_digest: str, known: KnownDigests = MappingProxyType({})) -> StoredArtifact:
+    def put(self, folder: Path, file_digests: dict[str, str], known: KnownDigests | None = None) -> None:
         """Store a folder's files. Raises ArtifactDamagedError if they are not the validated ones, BucketError."""
-        file_digests = read_digests(folder, known)
+        require_digests(folder, file_digests, known)
         digest = adapter_digest(file_digests)
-        if digest != expected_digest:
-            raise ArtifactDamagedError(expected_digest, digest)
-        size = sum((folder / name).stat().st_size for name in FILES)
         if not self.has(digest):
             for name in (WEIGHTS_FILE, CONFIG_FILE):
                 self._send(folder / name, self._path(digest, name))
-        return StoredArtifact(digest, file_digests, size)
 
     def has(self, digest: str) -> bool:
         try:

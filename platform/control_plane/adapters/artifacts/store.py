@@ -5,26 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 from control_plane.core.errors import LorikeetError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 
 FILES = (CONFIG_FILE, WEIGHTS_FILE)
-
-
-@dataclass(frozen=True)
-class StoredArtifact:
-    """An adapter in the store. Digests are "sha256:<hex>"; `bytes` counts both files."""
-
-    digest: str
-    file_digests: dict[str, str]
-    bytes: int
 
 
 class ArtifactDamagedError(LorikeetError):
@@ -40,16 +29,24 @@ class ArtifactDamagedError(LorikeetError):
 
 
 # SHA-256 of files that were read already, under any of their names: by device and inode.
-KnownDigests = Mapping[tuple[int, int], str]
+KnownDigests = dict[tuple[int, int], str]
 
 
 def read_digests(folder: Path, known: KnownDigests) -> dict[str, str]:
-    """Return the digests of a folder's files; files with known digests are not read again."""
+    """Return the digests of a folder's files. Files with known digests are not read again; the others become known."""
     digests = {}
     for name in FILES:
         status = (folder / name).stat()
-        digests[name] = known.get((status.st_dev, status.st_ino)) or file_digest(folder / name)
+        place = status.st_dev, status.st_ino
+        digests[name] = known[place] = known.get(place) or file_digest(folder / name)
     return digests
+
+
+def require_digests(folder: Path, file_digests: dict[str, str], known: KnownDigests | None) -> None:
+    """Raise ArtifactDamagedError unless a folder's files have these digests, read again unless they are `known`."""
+    actual = read_digests(folder, {} if known is None else known)
+    if actual != file_digests:
+        raise ArtifactDamagedError(adapter_digest(file_digests), adapter_digest(actual))
 
 
 class ArtifactStore(Protocol):
@@ -57,7 +54,7 @@ class ArtifactStore(Protocol):
     `uri` names the content; `file_uris` returns each file's address for hosts, if it is not below that.
     """
 
-    def put(self, folder: Path, expected_digest: str, known: KnownDigests = MappingProxyType({})) -> StoredArtifact: ...
+    def put(self, folder: Path, file_digests: dict[str, str], known: KnownDigests | None = None) -> None: ...
 
     def has(self, digest: str) -> bool: ...
 
@@ -76,7 +73,7 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def put(self, folder: Path, expected_digest: str, known: KnownDigests = MappingProxyType({})) -> StoredArtifact:
+    def put(self, folder: Path, file_digests: dict[str, str], known: KnownDigests | None = None) -> None:
         """Add the two files of `folder`, which must not change any more: on one file system they are linked. They are
         flushed to the disk, and read again unless they are `known`, before they become visible. Raises
         ArtifactDamagedError if they are not the validated ones.
@@ -88,13 +85,10 @@ class FolderStore:
                 _bring(folder / name, temporary / name)
             with ThreadPoolExecutor(1) as beside:
                 on_disk = beside.submit(flush, [temporary / name for name in FILES])
-                file_digests = read_digests(temporary, known)
-                digest = adapter_digest(file_digests)
-                if digest != expected_digest:
-                    raise ArtifactDamagedError(expected_digest, digest)
+                require_digests(temporary, file_digests, known)
                 on_disk.result()
-            size = sum((temporary / name).stat().st_size for name in FILES)
             sync_folder(temporary)
+            digest = adapter_digest(file_digests)
             final = self._folder(digest)
             final.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -108,7 +102,6 @@ class FolderStore:
             sync_folder(final.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        return StoredArtifact(digest, file_digests, size)
 
     def has(self, digest: str) -> bool:
         return all((self._folder(digest) / name).is_file() for name in FILES)

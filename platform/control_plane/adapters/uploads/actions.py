@@ -13,7 +13,7 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
-from control_plane.adapters.artifacts.store import KnownDigests, StoredArtifact
+from control_plane.adapters.artifacts.store import KnownDigests
 from control_plane.adapters.registry.base_of_adapter import (
     OtherBaseOfAdapterError,
     other_base,
@@ -39,6 +39,7 @@ from control_plane.identity.access.actor import SYSTEM, Actor, ActorKind
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
+from lora_engine.peft_format import adapter_digest
 
 Problem = Mapping[str, Any]
 
@@ -264,9 +265,11 @@ class CheckedAdapter:
     """A valid adapter in `folder`, and what its check reported."""
 
     folder: Path
-    digest: str
-    # The digests of its files that were read already.
+    file_digests: dict[str, str]
+    # The digests of the files that were read already.
     known: KnownDigests
+    # Bytes of both files.
+    bytes: int
     report: dict[str, Any]
     # The base model against which it was checked.
     base: ServedBase
@@ -274,19 +277,23 @@ class CheckedAdapter:
     chat_template: dict[str, Any] | None
     chat_template_digest: str
 
+    @property
+    def digest(self) -> str:
+        return adapter_digest(self.file_digests)
 
-def accept_upload(upload: Upload, stored: StoredArtifact, checked: CheckedAdapter) -> bool:
+
+def accept_upload(upload: Upload, checked: CheckedAdapter) -> bool:
     """Create the immutable version of stored files, or reuse the one with the same content, and stage it.
 
     The upload is refused if the adapter has versions of another base model. Returns False if the upload was decided
     elsewhere. Raises StoredLimitError if the version would exceed a limit of the tenant.
     """
-    base, manifest = checked.base, checked.report["manifest"]
+    base, manifest, digest = checked.base, checked.report["manifest"], checked.digest
     with transaction.atomic():
         locked = lock_claimed(upload)
         if locked is None:
             return False
-        require_room_for_contents(locked.tenant, locked.adapter_name, {stored.digest: stored.bytes})
+        require_room_for_contents(locked.tenant, locked.adapter_name, {digest: checked.bytes})
         locked.report = checked.report
         adapter, uploader = _adapter_for(locked), uploader_of(locked)
         try:
@@ -297,7 +304,7 @@ def accept_upload(upload: Upload, stored: StoredArtifact, checked: CheckedAdapte
             return True
         versions = AdapterVersion.objects.for_tenant(locked.tenant).filter(adapter=adapter)
         content = {
-            "digest": stored.digest,
+            "digest": digest,
             "base_digest": base.digest,
             "chat_template_digest": checked.chat_template_digest,
         }
@@ -309,11 +316,11 @@ def accept_upload(upload: Upload, stored: StoredArtifact, checked: CheckedAdapte
                 tenant=locked.tenant,
                 adapter=adapter,
                 number=(versions.aggregate(n=Max("number"))["n"] or 0) + 1,
-                file_digests=stored.file_digests,
+                file_digests=checked.file_digests,
                 rank=manifest["rank"],
                 targets=manifest["targets"],
                 dtype=manifest["dtype"],
-                bytes=stored.bytes,
+                bytes=checked.bytes,
                 num_parameters=manifest["num_parameters"],
                 base_model=base.name,
                 named_base=other_base(manifest["base_model_name"], base),
@@ -321,7 +328,7 @@ def accept_upload(upload: Upload, stored: StoredArtifact, checked: CheckedAdapte
                 created_by=locked.created_by,
                 chat_template=checked.chat_template,
             )
-            facts = {"label": label_of(version), "digest": stored.digest}
+            facts = {"label": label_of(version), "digest": digest}
             audit.record(uploader, "version.create", version, tenant=locked.tenant, **facts)
         unarchive_version(version, uploader)
         locked.version = version

@@ -36,7 +36,6 @@ from control_plane.core.jobs import claims
 from control_plane.core.storable import storable
 from control_plane.core.storage_errors import StorageError, StorageFullError, as_storage_error
 from control_plane.fleet.base_models.base_model import ServedBases
-from lora_engine.peft_format import adapter_digest
 
 logger = logging.getLogger(__name__)
 # Niceness of a tenant's only check, and of one among several, added to `validation_sandbox.NICE`: on a single machine
@@ -71,11 +70,11 @@ def validate_next() -> bool:
             checked = inspect(upload, bases)
             report = checked.report
             if artifact_gc.reserve_content(upload, checked.digest):
-                stored = artifact_store().put(checked.folder, checked.digest, checked.known)
-                if not uploads.accept_upload(upload, stored, checked):
+                artifact_store().put(checked.folder, checked.file_digests, checked.known)
+                if not uploads.accept_upload(upload, checked):
                     # Another worker decided it while this one was paused: content that it stored too late must be
                     # collected.
-                    artifact_gc.touch_content(stored.digest)
+                    artifact_gc.touch_content(checked.digest)
         except RefusedError as refused:
             uploads.refuse_upload(upload, refused.problem, refused.report)
         except StoredLimitError as full:
@@ -120,10 +119,11 @@ def inspect(upload: Upload, bases: ServedBases) -> CheckedAdapter:
         if int(left.name.removeprefix("unpacked-")) <= upload.attempts:
             shutil.rmtree(left, ignore_errors=True)
     settings, thread, ended = current(), threading.get_ident(), threading.Event()
+    unpacked = folder / f"unpacked-{upload.attempts}"
     request = {
         "files": {file["name"]: str(folder / str(index)) for index, file in enumerate(upload.files)},
         "sha256": {file["name"]: file["sha256"] for file in upload.files if "sha256" in file},
-        "into": str(folder / f"unpacked-{upload.attempts}"),
+        "into": str(unpacked),
         **_candidates(upload, bases),
         "cpu_s": settings.validate_cpu_s,
         "memory_bytes": settings.validate_memory_bytes,
@@ -151,11 +151,11 @@ def inspect(upload: Upload, bases: ServedBases) -> CheckedAdapter:
             f"it names {named} as its base model, but {base.name} is served: equal shapes do not prove "
             "that these are the same, so a member must confirm it before it is live"
         )
-    unpacked = Path(answer["folder"])
     return CheckedAdapter(
         unpacked,
-        adapter_digest({**read_digests(unpacked, known), **answer["digests"]}),
+        read_digests(unpacked, known),
         known,
+        sum((unpacked / name).stat().st_size for name in FILES),
         report,
         base,
         answer["chat_template"],

@@ -9,10 +9,9 @@ A socket receives one line, a JSON request, and returns one JSON answer and afte
 Request: `{files: {name: path}, sha256: {name: hex}, into, bases: [{names, geometry, limits, chat_template_digest,
 added_tokens}], adapter_base, cpu_s, memory_bytes}`: the base models that the adapter may belong to, and the digest of
 the base of the adapter's other versions.
-Answer: `{"report": ..., "digests": {file: ...}, "folder": ..., "base": digest, "chat_template": null or {source,
-tool_source, special_tokens}, "chat_template_digest": ...}` or `{"problem": {code, message, fix}}`;
-`{"disk": errno}` if the disk failed, which is not a fault of the files. `digests` leaves out files of the request under
-another name: the worker reads those meanwhile.
+Answer: `{"report": ..., "base": digest, "chat_template": null or {source, tool_source, special_tokens},
+"chat_template_digest": ...}`, with the adapter in `into`, or `{"problem": {code, message, fix}}`;
+`{"disk": errno}` if the disk failed, which is not a fault of the files.
 """
 
 import contextlib
@@ -137,7 +136,6 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
     from control_plane.adapters.registry.base_names import says_nothing
     from lora_engine.peft_format import (
         CONFIG_FILE,
-        WEIGHTS_FILE,
         AdapterLimits,
         BaseGeometry,
         FormatError,
@@ -193,12 +191,8 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
             if resolve_patterns(folder, report.manifest, base, form.root):
                 notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
         notes += report.notes
-        sent = list(files.values())
-        kept = {name: folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)} if report.ok else {}
         return {
             "report": {**report.to_json(), "notes": notes},
-            "digests": {name: file_digest(path) for name, path in kept.items() if not any(map(path.samefile, sent))},
-            "folder": str(folder),
             "base": base.digest,
             "chat_template": template.to_json() if template else None,
             "chat_template_digest": template.digest if template else "",
