@@ -31,10 +31,9 @@ _FP8_ROWS = tl.constexpr(FP8_ROWS)
 _HOST_ROWS, _HOST_BITS = tl.constexpr(HOST_ROWS), tl.constexpr(8 * HOST_UNIT)
 # Ranks of a program. One of a pair reads so many times so many elements of x at a time.
 _RANKS, _PARTS, _COLUMNS = 16, 4, 256
-# Pairs of a program of the experts' products from which on those with B are computed before, unless its pairs are of at
-# most so many adapters, one after another.
-MANY, FUSED_RUNS = 64, 2
-_FUSED_RUNS = tl.constexpr(FUSED_RUNS)
+# Pairs of a program of the experts' products from which on those with B are computed before, unless all its pairs have
+# the same adapter.
+MANY = 64
 # Pairs per expert up to which each pair has programs of its own, which read A again for each.
 _FEW = 4
 # Programs that share the adapters of a block of few pairs; each of their warps reads so many elements of x at a time.
@@ -85,14 +84,12 @@ def range_of_slots(slots):
 
 
 @triton.jit
-def is_fused(order_ptr, slots_ptr, start, stop, PER_TOKEN: tl.constexpr, BLOCK_M: tl.constexpr):
-    """Return whether the products with B are part of those of the sorted pairs from ``start`` to ``stop``."""
+def have_one_slot(order_ptr, slots_ptr, start, stop, PER_TOKEN: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Return whether all sorted pairs from ``start`` to ``stop`` have the same adapter, or all none."""
     rows = start + tl.arange(0, BLOCK_M)
-    tokens = tl.load(order_ptr + rows, mask=rows < stop, other=0) // PER_TOKEN
+    tokens = tl.load(order_ptr + rows, mask=rows < stop, other=0, cache_modifier=".cg") // PER_TOKEN
     slots = tl.load(slots_ptr + tokens, mask=rows < stop, other=0)
-    tokens = tl.load(order_ptr + rows + 1, mask=rows + 1 < stop, other=0) // PER_TOKEN
-    following = tl.load(slots_ptr + tokens, mask=rows + 1 < stop, other=0)
-    return tl.sum(((slots != following) & (rows + 1 < stop)).to(tl.int32), axis=0) < _FUSED_RUNS
+    return tl.min(tl.where(rows < stop, slots, _FAR), axis=0) == tl.max(slots, axis=0)
 
 
 @triton.jit
@@ -524,6 +521,35 @@ def add_expert_lora(
     return acc, second
 
 
+@triton.jit
+def add_lora_of_block(
+    acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot,
+    places, places_ok, expert, column, columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr,
+    FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr,
+    ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
+    EXPERTS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """Add ``scale * B^T h`` of the adapter ``slot``, which all pairs of a block have, to ``acc [pairs, BLOCK_N]``.
+
+    The scale is a factor of h: the products need no registers but those of ``acc``.
+    """
+    dtype: tl.constexpr = h_ptr.dtype.element_ty
+    pages = pages_ptr + slot * pages_stride
+    rank, source, scale, first, host = _factor_of(
+        modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot, layer, expert, column, slot_stride, MODULE,
+        FIRST, KV_DIM, RESIDENCY, EXPERTS,
+    )  # fmt: skip
+    for r in tl.range(0, rank, BLOCK_R, num_stages=1):
+        rows = r + tl.arange(0, BLOCK_R)
+        b = _ranks_of_b(
+            pool_ptr, fp8_pool_ptr, pages, first, host, rows, rank, column, columns_ok, OUT, KV_DIM, ROWS_PER_PAGE, FP8,
+            RESIDENCY, BLOCK_N, dtype,
+        )  # fmt: skip
+        h = _ranks_of_h(h_ptr, places, source, rows, rank, places_ok, NUM_MODULES, MAX_RANK)
+        acc = tl.dot((h.to(tl.float32) * scale).to(dtype), b, acc, input_precision="ieee")
+    return acc
+
+
 @triton.jit(do_not_specialize=["layer"])
 def _expand_blocks_kernel(
     h_ptr, out_ptr, pool_ptr, fp8_pool_ptr, order_ptr, starts_ptr, slots_ptr, pages_ptr, modules_ptr, scales_ptr,
@@ -541,8 +567,8 @@ def _expand_blocks_kernel(
         return
     of_expert, last = tl.load(starts_ptr + expert), tl.load(starts_ptr + expert + 1)
     of_tile = start - (start - of_expert) % TILE
-    if is_fused(order_ptr, slots_ptr, of_tile, tl.minimum(of_tile + TILE, last), PER_TOKEN, TILE):
-        return
+    if have_one_slot(order_ptr, slots_ptr, of_tile, tl.minimum(of_tile + TILE, last), PER_TOKEN, TILE):
+        return  # that program computes them itself
     column = tl.program_id(1) * BLOCK_N
     rows, n = start + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
     rows_ok, n_ok = rows < stop, n < OUT
@@ -634,8 +660,8 @@ def expand_experts(
 ) -> torch.Tensor:
     """Compute ``scale * B^T h`` of each module: ``[pairs, modules, outputs]`` of ``h`` by ``shrink_experts``.
 
-    They are zeros for pairs without an adapter, and undefined for those whose block of ``pairs_a_block`` ``is_fused``.
-    ``first`` is the first module, as in ``shrink_experts``.
+    They are zeros for pairs without an adapter, and undefined where all pairs of a block of ``pairs_a_block`` have one
+    adapter, or none (``have_one_slot``). ``first`` is the first module, as in ``shrink_experts``.
     """
     experts, _, order, starts = routing
     pairs, modules, _ = h.shape

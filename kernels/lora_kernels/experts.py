@@ -21,9 +21,10 @@ from .expert_lora import (
     MANY,
     ExpertLora,
     add_expert_lora,
+    add_lora_of_block,
     block_of_pairs,
     expand_experts,
-    is_fused,
+    have_one_slot,
     range_of_slots,
     shrink_experts,
 )
@@ -368,8 +369,8 @@ def _gate_up_kernel(
 ):  # fmt: skip
     """Compute ``activation(gate) * up`` of a block of sorted pairs, for ``BLOCK_N`` inner features.
 
-    ``LIMIT`` above 0: that of ``ClampedSwiglu``. ``MAX_RANK`` 0: without adapters. ``DELTAS``: blocks that are not
-    fused have those of ``expand_experts``.
+    ``LIMIT`` above 0: that of ``ClampedSwiglu``. ``MAX_RANK`` 0: without adapters. ``DELTAS``: blocks with
+    several adapters have those of ``expand_experts``.
 
     With adapters, the kernel before is ``shrink_experts``, which lets this one start only when all before itself is
     complete: the products with the experts need no wait. What comes next, too, starts when the routing is complete.
@@ -420,20 +421,28 @@ def _gate_up_kernel(
         bias_place = bias_ptr + expert.to(tl.int64) * 2 * INNER + n
         gate += tl.load(bias_place, mask=n_ok, other=0.0).to(tl.float32)[None, :]
         up += tl.load(bias_place + INNER, mask=n_ok, other=0.0).to(tl.float32)[None, :]
-    fused = True
-    if DELTAS:
-        fused = is_fused(order_ptr, slots_ptr, start, stop, PER_TOKEN, BLOCK_M)
-        if not fused:
-            ok = rows_ok[:, None] & n_ok[None, :]
-            place = delta_ptr + rows.to(tl.int64)[:, None] * (2 * INNER) + n[None, :]
-            gate += tl.load(place, mask=ok, other=0.0).to(tl.float32)
-            up += tl.load(place + INNER, mask=ok, other=0.0).to(tl.float32)
     if MAX_RANK > 0:
-        if fused:
+        if not DELTAS:
             gate, up = add_expert_lora(
                 gate, up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
                 host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 0,
                 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, PDL,
+            )  # fmt: skip
+        elif not have_one_slot(order_ptr, slots_ptr, start, stop, PER_TOKEN, BLOCK_M):
+            ok = rows_ok[:, None] & n_ok[None, :]
+            place = delta_ptr + rows.to(tl.int64)[:, None] * (2 * INNER) + n[None, :]
+            gate += tl.load(place, mask=ok, other=0.0).to(tl.float32)
+            up += tl.load(place + INNER, mask=ok, other=0.0).to(tl.float32)
+        elif highest > 0:
+            gate = add_lora_of_block(
+                gate, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
+                host_ptr, highest, rows, rows_ok, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 0, 2,
+                INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_N, 16,
+            )  # fmt: skip
+            up = add_lora_of_block(
+                up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
+                host_ptr, highest, rows, rows_ok, expert, column, n_ok, layer, pages_stride, slot_stride, 1, 0, 2,
+                INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_N, 16,
             )  # fmt: skip
         grid_dependency_wait(PDL)  # a block without adapters, too
     if LIMIT > 0:
@@ -501,18 +510,21 @@ def _down_kernel(
     acc = _by_pair(acc, scale_ptr, x_scales, expert, n, n_ok, HIDDEN, SCALES)
     if BIASED:
         acc += tl.load(bias_ptr + expert.to(tl.int64) * HIDDEN + n, mask=n_ok, other=0.0).to(tl.float32)[None, :]
-    fused = True
-    if DELTAS:
-        fused = is_fused(order_ptr, slots_ptr, start, stop, PER_TOKEN, BLOCK_M)
-        if not fused:
-            place = delta_ptr + rows.to(tl.int64)[:, None] * HIDDEN + n[None, :]
-            acc += tl.load(place, mask=rows_ok[:, None] & n_ok[None, :], other=0.0).to(tl.float32)
     if MAX_RANK > 0:
-        if fused:
+        if not DELTAS:
             acc, _ = add_expert_lora(
                 acc, 0, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
                 host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 1, 2,
                 1, HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, PDL,
+            )  # fmt: skip
+        elif not have_one_slot(order_ptr, slots_ptr, start, stop, PER_TOKEN, BLOCK_M):
+            place = delta_ptr + rows.to(tl.int64)[:, None] * HIDDEN + n[None, :]
+            acc += tl.load(place, mask=rows_ok[:, None] & n_ok[None, :], other=0.0).to(tl.float32)
+        elif highest > 0:
+            acc = add_lora_of_block(
+                acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
+                host_ptr, highest, rows, rows_ok, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1,
+                HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_N, 16,
             )  # fmt: skip
         grid_dependency_wait(PDL)
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
