@@ -42,8 +42,8 @@ _ADAPTERS, _WAYS, _WAY_COLUMNS = 4, 4, 64
 # Pairs of a program, and warps and elements of x read at a time, where an expert has many pairs. Each of the few
 # adapters among so few pairs has a product of all of them.
 _BLOCK, _BLOCK_WARPS, _BLOCK_COLUMNS = 16, 1, 256
-# Outputs of a program of ``expand_experts``, and its warps.
-_EXPANDED, _EXPAND_WARPS = 256, 2
+# Outputs that a program of ``expand_experts`` computes at a time, its warps, and the programs that share a block's.
+_EXPANDED, _EXPAND_WARPS, _EXPAND_PROGRAMS = 256, 2, 2
 
 
 class ExpertLora(NamedTuple):
@@ -569,21 +569,23 @@ def _expand_blocks_kernel(
     of_tile = start - (start - of_expert) % TILE
     if have_one_slot(order_ptr, slots_ptr, of_tile, tl.minimum(of_tile + TILE, last), PER_TOKEN, TILE):
         return  # that program computes them itself
-    column = tl.program_id(1) * BLOCK_N
-    rows, n = start + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
-    rows_ok, n_ok = rows < stop, n < OUT
+    rows = start + tl.arange(0, BLOCK_M)
+    rows_ok = rows < stop
     tokens = tl.load(order_ptr + rows, mask=rows_ok, other=0).to(tl.int64) // PER_TOKEN
     slots = tl.load(slots_ptr + tokens, mask=rows_ok, other=0)
     lowest, highest = range_of_slots(slots)
-    for module in tl.static_range(NUM_MODULES):
-        acc, _ = add_expert_lora(
-            tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32), 0, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr,
-            scales_ptr, row_of_ptr, places_ptr, host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer,
-            pages_stride, slot_stride, module, 1, FIRST, NUM_MODULES, OUT, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8,
-            RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, False,
-        )  # fmt: skip
-        out = out_ptr + (rows.to(tl.int64)[:, None] * NUM_MODULES + module) * OUT + n[None, :]
-        tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
+    for column in range(tl.program_id(1) * BLOCK_N, OUT, tl.num_programs(1) * BLOCK_N):
+        n = column + tl.arange(0, BLOCK_N)
+        n_ok = n < OUT
+        for module in tl.static_range(NUM_MODULES):
+            acc, _ = add_expert_lora(
+                tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32), 0, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr,
+                modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slots, lowest, highest, rows, expert, column,
+                n_ok, layer, pages_stride, slot_stride, module, 1, FIRST, NUM_MODULES, OUT, KV_DIM, ROWS_PER_PAGE,
+                MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, False,
+            )  # fmt: skip
+            out = out_ptr + (rows.to(tl.int64)[:, None] * NUM_MODULES + module) * OUT + n[None, :]
+            tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=rows_ok[:, None] & n_ok[None, :])
 
 
 def workspace_shapes(
@@ -668,7 +670,8 @@ def expand_experts(
     count, tables = starts.shape[0] - 1, lora.tables
     out = torch.empty(pairs, modules, outputs, dtype=h.dtype, device=h.device)
     columns = block_columns(lora.kv_dim, _EXPANDED)
-    _expand_blocks_kernel[(pairs // _BLOCK + min(pairs, count), triton.cdiv(outputs, columns))](
+    programs = min(_EXPAND_PROGRAMS, triton.cdiv(outputs, columns))
+    _expand_blocks_kernel[(pairs // _BLOCK + min(pairs, count), programs)](
         h, out, *lora.pools, order, starts, lora.slots, tables.pages, tables.experts, tables.expert_scales,
         *lora.residency[:3], lora.layer, tables.pages.stride(0), tables.experts.stride(0), OUT=outputs,
         PER_TOKEN=experts.shape[1], FIRST=first, NUM_MODULES=modules, KV_DIM=lora.kv_dim,

@@ -10,10 +10,18 @@ import pytest
 from lorikeet_testing.compiled import compiler_process
 
 
+# Most bytes that products of many pairs with experts in FP8 or MXFP4 keep on the stack while they add adapters.
+STACK = 240
+
+
 @cache
-def compiled(*which: str) -> dict[str, str]:
-    kernels: dict[str, str] = json.loads(compiler_process("compiled_experts", *which))
+def kernels_and_stacks(*which: str) -> dict[str, tuple[str, int]]:
+    kernels: dict[str, tuple[str, int]] = json.loads(compiler_process("compiled_experts", *which))
     return kernels
+
+
+def compiled(*which: str) -> dict[str, str]:
+    return {name: ptx for name, (ptx, _) in kernels_and_stacks(*which).items()}
 
 
 @pytest.mark.parametrize(
@@ -22,6 +30,9 @@ def compiled(*which: str) -> dict[str, str]:
 def test_products_use_matrix_instructions_and_nothing_spills(which: tuple[str, ...], count: int) -> None:
     kernels = compiled(*which)
     assert len(kernels) == count
+    for name, (_, stack) in kernels_and_stacks(*which).items():
+        most = STACK if name.endswith(("of FP8", "of MXFP4")) else 16 if name.startswith("_shrink_blocks") else 0
+        assert stack <= most, f"{name} keeps {stack} bytes on its stack"
     for name, ptx in kernels.items():
         assert ".local" not in ptx, f"{name} keeps registers in memory"
         if "in part" not in name:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,6 +111,16 @@ class Launch:
     def compile(self) -> Any:
         """Compile for a Hopper GPU; raises the errors of Triton's compiler."""
         return triton.compile(self.source(), target=GPUTarget("cuda", 90, 32), options=self.options)
+
+
+def stack_bytes(compiled: Any) -> int:
+    """Return the memory that a thread of a compiled kernel keeps registers in; PTX has any number of registers."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+        cubin.write(compiled.asm["cubin"])
+        cubin.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", cubin.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return sum(map(int, re.findall(r"\b(?:STACK|LOCAL):(\d+)", usage)))
 
 
 class _Recorder:

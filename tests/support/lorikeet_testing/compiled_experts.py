@@ -1,4 +1,4 @@
-"""PTX of the experts' kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_experts [every]`."""
+"""PTX and stacks of the experts' kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_experts [every]`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Stack
 from lora_kernels.mxfp4 import Mxfp4Stack
 from lora_kernels.tables import ResidencyTables, SlotTables
 
-from .compiled import Launch, compiling
+from .compiled import Launch, compiling, stack_bytes
 from .compiled_shapes import elements
 
 EVERY = "every" in sys.argv[1:]
@@ -79,7 +79,8 @@ def main() -> None:
             x, routing, lora = _step(tokens, tables)
             grouped_experts(x, *mxfp4, routing, ClampedSwiglu(1.702, 7.0), None, lora, *biases)
     different = {launch.source().hash(): (name, launch) for name, launch in launches.items()}
-    print(json.dumps({_named(name, launch): launch.compile().asm["ptx"] for name, launch in different.values()}))
+    kernels = {_named(name, launch): launch.compile() for name, launch in different.values()}
+    print(json.dumps({name: (kernel.asm["ptx"], stack_bytes(kernel)) for name, kernel in kernels.items()}))
 
 
 def _least(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> list[int]:
