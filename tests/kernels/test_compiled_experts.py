@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 from lorikeet_testing.compiled import compiler_process
 
-
 # Most bytes that products of many pairs with experts in FP8 or MXFP4 keep on the stack while they add adapters.
 STACK = 240
 

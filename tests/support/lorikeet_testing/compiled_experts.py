@@ -1,4 +1,7 @@
-"""PTX and stacks of the experts' kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_experts [every]`."""
+"""PTX and stacks of the experts' kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_experts`.
+
+With `every` it has all configurations of each form of weights.
+"""
 
 from __future__ import annotations
 
