@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import triton
 from lorikeet_testing.forked import run_forked
 from lorikeet_testing.tiny_models import save_model
 
 from lora_engine.config import EngineConfig
 from lora_engine.execution.compile_ahead import CompiledBefore, compute_capability
+from lora_engine.server import process
 
 HERE: dict[str, Any] = {"folder": Path.cwd(), "engine": True}
 LIST_AND_COMPILE = """
@@ -154,6 +156,18 @@ def test_without_a_driver_there_is_no_gpu_to_compile_for(monkeypatch: pytest.Mon
     assert compute_capability("cuda") == (9, 0)
     monkeypatch.setattr(ask_driver, "raise SystemExit(1)")
     assert compute_capability("cuda") == (9, 0), "it is asked once"
+
+
+def test_ranks_have_one_cache_of_kernels_before_they_are_forked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Otherwise rank 1 would compile what was compiled for rank 0."""
+    config = EngineConfig(model=tmp_path / "model", data_dir=tmp_path, device="cuda", tensor_parallel=2)
+    monkeypatch.setattr("lora_engine.execution.compile_ahead._capabilities", {0: (9, 0)})
+    for given, want in (("", str(tmp_path / "kernels" / f"triton-{triton.__version__}")), ("/elsewhere", "/elsewhere")):
+        monkeypatch.setattr(os, "environ", {**os.environ, "TRITON_CACHE_DIR": given})
+        process._import_all(config)
+        assert os.environ["TRITON_CACHE_DIR"] == want
 
 
 KEYS = """

@@ -70,7 +70,8 @@ def compile_ahead(config: EngineConfig) -> CompileAhead | CompiledBefore | None:
     capability = compute_capability(config.device)
     if capability is None:
         return None
-    _use_cache(config.data_dir / "kernels")
+    use_cache(config.data_dir)
+    _remove_old_caches(config.data_dir)
     known = CompiledBefore(Path(os.environ[_CACHE_VARIABLE]), config, capability)
     return known if known.kernels else CompileAhead(config, capability, known)
 
@@ -261,20 +262,30 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
     return usual, [job for job in jobs(inputs.rank_classes[len(USUAL_RANKS) :]) if job not in set(usual)]
 
 
-def _use_cache(folder: Path) -> None:
-    """Store compiled kernels below ``folder``, unless ``TRITON_CACHE_DIR`` is set.
+def use_cache(data_dir: Path) -> None:
+    """Store compiled kernels below an engine's data folder, unless ``TRITON_CACHE_DIR`` is set.
 
-    Triton's keys include the source, the compiler and the options, so that no stale kernel is used; kernels of other
-    versions of Triton are removed.
+    Ranks that are forked before this store theirs elsewhere, and compile what another rank has compiled already.
     """
-    if os.environ.get(_CACHE_VARIABLE):
+    os.environ[_CACHE_VARIABLE] = os.environ.get(_CACHE_VARIABLE) or str(_cache_below(data_dir))
+
+
+def _cache_below(data_dir: Path) -> Path:
+    return data_dir / "kernels" / f"triton-{triton.__version__}"
+
+
+def _remove_old_caches(data_dir: Path) -> None:
+    """Remove kernels of other versions of Triton.
+
+    Triton's keys include the source, the compiler and the options, so that no stale kernel is used.
+    """
+    current = _cache_below(data_dir)
+    if os.environ[_CACHE_VARIABLE] != str(current):
         return
-    current = folder / f"triton-{triton.__version__}"
-    for other in folder.glob("triton-*"):
+    for other in current.parent.glob("triton-*"):
         if other != current:
             shutil.rmtree(other, ignore_errors=True)
     current.mkdir(parents=True, exist_ok=True)
-    os.environ[_CACHE_VARIABLE] = str(current)
 
 
 def compute_capability(device: str) -> tuple[int, int] | None:

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _import_all(config: EngineConfig) -> None:
-    """Import what ranks would import while they start."""
+    """Import and compute what ranks would import and compute while they start."""
     with contextlib.suppress(ImportError):  # an engine without it serves all requests but those with a schema
         import llguidance
 
@@ -98,10 +98,12 @@ def _import_all(config: EngineConfig) -> None:
         # These need triton, and none of them uses a device.
         from lora_engine.execution import compile_ahead, graph_runner
         from lora_engine.model import invariant_ops, triton_ops
+        from lora_kernels.launches import compute_cache_keys
 
         _ = graph_runner, invariant_ops, triton_ops
-        if config.fast_start:
-            compile_ahead.compute_capability(config.device)  # asked once, also for later starts of the ranks
+        compute_cache_keys()
+        if config.fast_start and compile_ahead.compute_capability(config.device):  # asked once, for all starts of ranks
+            compile_ahead.use_cache(config.data_dir)
 
 
 def _run(config: EngineConfig, note: EndNote, serves: Callable[[], None], again: bool) -> int:
