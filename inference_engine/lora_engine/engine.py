@@ -788,8 +788,10 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
     from .model.graph_shapes import drafted_rows, graph_memory
     from .model.warm_up import compile_prefill_steps
 
-    with loaded.progress.phase("prompt steps"):
-        seconds = {"compile prefill steps": compile_prefill_steps(loaded.model, loaded.pool)}
+    seconds = {}
+    if not loaded.again:  # otherwise each kernel is compiled already, and the first step that needs it loads it
+        with loaded.progress.phase("prompt steps"):
+            seconds["compile prefill steps"] = compile_prefill_steps(loaded.model, loaded.pool)
     if not config.cuda_graphs:
         runner = Runner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
         runner.start_seconds = seconds

@@ -107,18 +107,22 @@ def load_model(
     progress: StartProgress | None = None,
     kernels: Kernels | None = None,
     digests: DigestMemory | None = None,
+    *,
+    again: bool = False,
 ) -> LoadedModel:
     """Load ``config.model``. Raises ``UnsupportedModel`` with the fix.
 
-    The digest may be available later than the rest. Only rank 0 reads the whole checkpoint for it; on other ranks it is
-    empty.
+    ``again``: see ``LoadedModel``. The digest may be available later than the rest. Only rank 0 reads the whole
+    checkpoint for it; on other ranks it is empty.
     """
     progress, parallel = progress or StartProgress(), parallel or Parallel()
     threads = ThreadPoolExecutor(2, "load")
     try:
         digest = threads.submit(_digest, config.model, digests, parallel)
         tokenizer = threads.submit(Tokenizer.load, config.model)
-        return _load(config, parallel, progress, kernels, digest, tokenizer)
+        loaded = _load(config, parallel, progress, kernels, digest, tokenizer)
+        loaded.again = again
+        return loaded
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
 

@@ -116,12 +116,11 @@ def _run(config: EngineConfig, note: EndNote, serves: Callable[[], None], again:
             leader = None
             if config.tensor_parallel > 1:
                 # First of all: the other ranks are forks, which must not have locks or threads.
-                leader = Leader(config, on_end=note.write, forks=True)
+                leader = Leader(config, partial(load_model, again=again), on_end=note.write, forks=True)
                 stack.callback(leader.close)
             _take_locks(config, stack)
             identity = joined(config)  # before anything expensive, as it may be refused
-            loaded, pages = _start(config, stack, leader)
-            loaded.again = again
+            loaded, pages = _start(config, stack, leader, again=again)
             asyncio.run(_serve(leader.config if leader else config, loaded, pages, leader, identity, note, serves))
     except torch.OutOfMemoryError as error:
         logs.fatal(_no_memory(config, error))
@@ -139,7 +138,7 @@ def _run(config: EngineConfig, note: EndNote, serves: Callable[[], None], again:
     return 0
 
 
-def _start(config: EngineConfig, stack: ExitStack, leader: Leader | None) -> tuple[LoadedModel, Pages]:
+def _start(config: EngineConfig, stack: ExitStack, leader: Leader | None, *, again: bool) -> tuple[LoadedModel, Pages]:
     """Load the model, on this rank's device if there are several. The metrics port shows the progress meanwhile."""
     progress = StartProgress(began=process_start())
     pages = Pages(progress, config.metrics_token, open_metrics=config.insecure_metrics)
@@ -157,7 +156,7 @@ def _start(config: EngineConfig, stack: ExitStack, leader: Leader | None) -> tup
     digests = DigestMemory(config.data_dir / "digests.json")
     if leader is None:
         return load_model(config, progress=progress, kernels=kernels, digests=digests), pages
-    return load_model(leader.config, leader.begin_to_join(), progress, kernels, digests), pages
+    return load_model(leader.config, leader.begin_to_join(), progress, kernels, digests, again=again), pages
 
 
 def _no_memory(config: EngineConfig, error: torch.OutOfMemoryError) -> str:
