@@ -1,4 +1,7 @@
-"""Check the English of docstrings, docblocks and help texts, and the words of identifiers; part of `make check`.
+"""Check the English of docstrings, docblocks, help texts and descriptions, and the words of identifiers.
+
+It is a part of `make check`.
+
 
     python -m scripts.prose                 print every finding with its line
     python -m scripts.prose --count         print the number of findings by package
@@ -82,10 +85,12 @@ FRAGMENTS = frozenset(
         "Without",
     ]
 )
-# First words that help texts, which are often phrases, may have all the same.
-PHRASES = frozenset(
-    ["At", "For", "From", "How", "If", "Not", "One", "Only", "When", "Whether", "Why", "With", "Without"]
-)
+# First words that help texts, which are often phrases, may have all the same, and those that they may not have either.
+PHRASES = frozenset(["How", "If", "One", "Only", "Whether", "Why"])
+HELP_FRAGMENTS = (FRAGMENTS - PHRASES) | {"Absent", "After", "Ignored", "Present", "Since"}
+# Calls whose keyword `description` is a text of the API's schema, and the one whose keyword `help` is an option's text.
+DESCRIBED = frozenset(["Field", "OpenApiParameter", "OpenApiResponse", "extend_schema"])
+OPTIONS = frozenset(["add_argument"])
 # Words that do not describe a value. The field has a noun for each.
 WORDS = frozenset(
     ["asked", "found", "own", "told", "said", "given", "held", "turn", "turns", "look", "looks", "looked"]
@@ -160,14 +165,43 @@ def docstring_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
                     yield Finding(path, after.lineno, "a constant's comment stands below it: write it above, with #")
 
 
+def text_of(node: ast.expr) -> str | None:
+    """Return the text of a string or an f-string, with `{…}` for its expressions; None for other expressions."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{…}" for part in node.values)
+    return None
+
+
 def help_text_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
-    """Yield help texts of columns, fields and options that need the name beside them to be understood."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg == "help_text" and isinstance(node.value, ast.Constant):
-            text = str(node.value.value)
-            first = re.split(r"[\s,.:;]", text)[0]
-            if first in (FRAGMENTS - PHRASES) | {"After", "Since"}:
-                yield Finding(path, node.value.lineno, f"a help text begins with a fragment: {text[:70]!r}")
+    """Yield help texts of columns, fields and options that need the name beside them, or do not say what null means."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = ast.unparse(call.func).rpartition(".")[2]
+        for keyword in call.keywords:
+            described = keyword.arg == "description" and name in DESCRIBED
+            option = keyword.arg == "help" and name in OPTIONS
+            if keyword.arg != "help_text" and not described and not option:
+                continue
+            text, line = text_of(keyword.value), keyword.value.lineno
+            if text is None:
+                continue
+            if re.split(r"[\s,.:;]", text)[0] in HELP_FRAGMENTS:
+                yield Finding(path, line, f"a help text begins with a fragment: {text[:70]!r}")
+            if is_nullable(call) and not re.search(r"\bnull\b", text, re.IGNORECASE):
+                yield Finding(path, line, f"a help text does not say what null means: {text[:70]!r}")
+
+
+def is_nullable(call: ast.Call) -> bool:
+    """Return True for a column or a serializer's field that is declared as nullable."""
+    return any(
+        keyword.arg in ("null", "allow_null")
+        and isinstance(keyword.value, ast.Constant)
+        and keyword.value.value is True
+        for keyword in call.keywords
+    )
 
 
 def api_fields(tree: ast.Module) -> Iterator[ast.AST]:

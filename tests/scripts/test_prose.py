@@ -42,5 +42,43 @@ def test_turns_of_a_conversation_and_strings_are_no_faults() -> None:
     ("text", "faults"), [("Of a key.", 1), ("Since then.", 1), ("Whether it runs.", 0), ("Days.", 0)]
 )
 def test_a_help_text_that_begins_with_a_fragment_is_found(text: str, faults: int) -> None:
-    tree = ast.parse(f"models.TextField(help_text={text!r})")
-    assert len(list(help_text_findings(PATH, tree))) == faults
+    assert len(help_faults(f"models.TextField(help_text={text!r})")) == faults
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'models.TextField(help_text=f"Of {most} keys.")',
+        'models.TextField(help_text=f"{text}" "; null: none.", null=True)',
+        'Field(default=None, description="Absent without calls.")',
+        'Annotated[str, Field(description="For role assistant.")]',
+        'OpenApiParameter("days", int, description=f"Since {first}.")',
+        'parser.add_argument("--key", help="Its name.")',
+    ],
+)
+def test_descriptions_options_and_f_strings_are_read(source: str) -> None:
+    assert len(help_faults(source)) == (0 if "null" in source else 1)
+
+
+def test_other_descriptions_are_no_help_texts() -> None:
+    assert help_faults('create(description="Of a tenant.")') == []
+    assert help_faults("Field(description=TEXT)") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "faults"),
+    [
+        ('models.DateTimeField(null=True, help_text="Time of the last use.")', 1),
+        ('models.DateTimeField(null=True, help_text="Time of the last use; null: never.")', 0),
+        ('models.DateTimeField(null=True, help_text=f"{text} Null = no limit.")', 0),
+        ('serializers.CharField(allow_null=True, help_text="Name, if any.")', 1),
+        ('serializers.CharField(allow_null=False, help_text="Name.")', 0),
+        ("models.DateTimeField(null=True)", 0),
+    ],
+)
+def test_the_help_text_of_a_nullable_field_says_what_null_means(source: str, faults: int) -> None:
+    assert len(help_faults(source)) == faults
+
+
+def help_faults(source: str) -> list[str]:
+    return [finding.text for finding in help_text_findings(PATH, ast.parse(source))]

@@ -123,7 +123,7 @@ export type Agreement = {
     /** @description Whether dequantised weights were compared: the base's checkpoint is quantised and has no others. */
     dequantised: boolean;
     elapsed_ms: number;
-    /** @description For each layer, the norm of what quantisation changes in its matrices, divided by their norm. */
+    /** @description Norm of what quantisation changes in the matrices of each layer, divided by their norm. */
     layer_changes: number[];
     outcome: AgreementOutcome;
     /** @description Figures of each prompt, in the order of the effect's prompts. */
@@ -1341,7 +1341,7 @@ export type NewApiKeyRequest = {
      */
     expires_at?: string | null;
     name: string;
-    /** @description Any of adapters.write, infer, view; all of them if left out. */
+    /** @description Scopes of the key, any of adapters.write, infer, view; left out: all of them. */
     scopes?: string[];
 };
 export type NewBaseModelRequest = {
@@ -3038,7 +3038,7 @@ export type VersionEffect = {
      * @description Largest change of a log-probability on all prompts.
      */
     largest_change: number;
-    /** @description For each layer, the norm of what the version adds to its matrices, divided by their norm. */
+    /** @description Norm of what the version adds to the matrices of each layer, divided by their norm. */
     layer_changes: number[];
     prompts: ProbedPrompt[];
     /** @description Number of tokens that were generated with the version. */

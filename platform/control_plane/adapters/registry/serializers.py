@@ -172,7 +172,7 @@ class AgreementSerializer(serializers.Serializer[Any]):
     )
     layer_changes = serializers.ListField(
         child=serializers.FloatField(),
-        help_text="For each layer, the norm of what quantisation changes in its matrices, divided by their norm.",
+        help_text="Norm of what quantisation changes in the matrices of each layer, divided by their norm.",
     )
     elapsed_ms = serializers.IntegerField()
 
@@ -186,7 +186,7 @@ class VersionEffectSerializer(serializers.Serializer[Any]):
     differing_tokens = serializers.IntegerField(help_text="Number of tokens that the base model would not choose.")
     layer_changes = serializers.ListField(
         child=serializers.FloatField(),
-        help_text="For each layer, the norm of what the version adds to its matrices, divided by their norm.",
+        help_text="Norm of what the version adds to the matrices of each layer, divided by their norm.",
     )
     prompts = ProbedPromptSerializer(many=True)
     agreement = AgreementSerializer(

@@ -60,7 +60,9 @@ class ToolResultBlock(_StrictPart):
     type: Literal["tool_result"]
     tool_use_id: CallId
     content: str | ResultBlocks | None = None
-    is_error: bool | None = Field(default=None, description="Ignored: the model reads the content.")
+    is_error: bool | None = Field(
+        default=None, description="Whether the call failed; ignored, as the model reads the content."
+    )
 
 
 class ToolUseBlock(_StrictPart):
@@ -156,9 +158,12 @@ class _Conversation(RequestBody):
     system: str | TextBlocks | None = None
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS + MAX_HOSTED, fail_fast=True)] | None = None
     tool_choice: MessagesToolChoice | None = None
-    thinking: Thinking | None = Field(default=None, description="Without it, a model that can switch it off does.")
+    thinking: Thinking | None = Field(
+        default=None,
+        description="Whether the model reasons; left out: it does not, unless its chat template always reasons.",
+    )
     output_config: OutputConfig | None = None
-    output_format: OutputFormat | None = Field(default=None, description="The older form of output_config.format.")
+    output_format: OutputFormat | None = Field(default=None, description="Older form of `output_config.format`.")
 
     def _conversation(self) -> Json:
         """Return the parameters of the chat request that determine the prompt, and note what is left out."""

@@ -14,7 +14,9 @@ class _Shape(BaseModel):
 
 
 class MessageUsage(_Shape):
-    input_tokens: int = Field(description="Without those that were cached.")
+    input_tokens: int = Field(
+        description="Number of prompt tokens, without those that were read from the prefix cache."
+    )
     cache_creation_input_tokens: int
     cache_read_input_tokens: int
     output_tokens: int
@@ -25,12 +27,12 @@ class MessageObject(_Shape):
     type: Literal["message"]
     role: Literal["assistant"]
     model: str
-    content: list[dict[str, Any]] = Field(description="Blocks: `thinking`, `text` and `tool_use`.")
+    content: list[dict[str, Any]] = Field(description="Blocks of the answer: `thinking`, `text` and `tool_use`.")
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"] | None
     stop_sequence: str | None
     usage: MessageUsage
     schema_violations: list[SchemaViolation] | None = Field(
-        default=None, description="Present if the answer violates keywords that no grammar enforces."
+        default=None, description="Violations of keywords that no grammar enforces; absent: there are none."
     )
 
 

@@ -65,22 +65,32 @@ class ChatMessage(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)] | None = (
-        Field(default=None, description="Required, except in an assistant's message with tool calls.")
+        Field(
+            default=None,
+            description="Text of the message; required, except in an assistant's message with tool calls or a refusal.",
+        )
     )
     name: str | None = Field(default=None, max_length=256)
-    refusal: str | None = Field(default=None, description="For role assistant: used in place of content.")
+    refusal: str | None = Field(default=None, description="Refusal that replaces `content`; only with role assistant.")
     annotations: list[Any] | None = Field(default=None, max_length=0)
     audio: None = None
     function_call: None = None
     provider_specific_fields: dict[str, Any] | None = Field(
-        default=None, max_length=16, description="Added by LiteLLM to an answer and sent back with it; ignored."
+        default=None,
+        max_length=16,
+        description="Fields that LiteLLM adds to an answer and sends back with it; ignored.",
     )
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS, fail_fast=True)] | None = Field(
-        default=None, description="For role assistant."
+        default=None, description="Tool calls that the assistant made; only with role assistant."
     )
-    tool_call_id: CallId | None = Field(default=None, description="For role tool: the call that this is the result of.")
-    reasoning: str | None = Field(default=None, description="For role assistant.")
-    reasoning_content: str | None = Field(default=None, description="The older name of reasoning.")
+    tool_call_id: CallId | None = Field(
+        default=None,
+        description="Id of the tool call whose result the message is; only with role tool, which needs it.",
+    )
+    reasoning: str | None = Field(default=None, description="Reasoning before the answer; only with role assistant.")
+    reasoning_content: str | None = Field(
+        default=None, description="Older name of `reasoning`, which is used if both are sent."
+    )
 
     @field_validator("content", mode="before")
     @classmethod
@@ -164,9 +174,17 @@ class ChatCompletionRequest(Parameters):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: ReasoningEffort | None = None
-    reasoning: ReasoningSwitch | None = Field(default=None, description="Without reasoning_effort: another form of it.")
-    enable_thinking: bool | None = Field(default=None, description="Without reasoning_effort: `none`, or `medium`.")
-    thinking: ThinkingSwitch | None = Field(default=None, description="Without reasoning_effort: `none`, or `medium`.")
+    reasoning: ReasoningSwitch | None = Field(
+        default=None, description="Reasoning effort in OpenRouter's form; ignored if `reasoning_effort` is sent."
+    )
+    enable_thinking: bool | None = Field(
+        default=None,
+        description="Whether the model reasons, with the effort `medium`; ignored if a field above it is sent.",
+    )
+    thinking: ThinkingSwitch | None = Field(
+        default=None,
+        description="Whether the model reasons, in the form of DeepSeek's API; ignored if a field above it is sent.",
+    )
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None, max_length=MAX_TEMPLATE_KWARGS, description="Further variables of the model's chat template."
     )

@@ -34,7 +34,7 @@ class CompletionRequest(Parameters):
 
     prompt: Prompt
     suffix: str | None = Field(
-        default=None, description="The text behind the answer, for models whose tokenizer has tokens for that."
+        default=None, description="Text behind the answer; only for models whose tokenizer has tokens for that."
     )
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)

@@ -58,12 +58,18 @@ class EmbeddingsRequest(RequestBody):
 
     model: ModelName = Field(min_length=1, max_length=LONGEST)
     input: Input
-    encoding_format: Literal["float", "base64"] | None = Field(default=None, description="`float` by default.")
+    encoding_format: Literal["float", "base64"] | None = Field(
+        default=None, description="Encoding of the vectors; left out: `float`."
+    )
     dimensions: int | None = Field(
-        default=None, ge=1, le=1 << 16, description="Number of leading components, scaled to length 1 again."
+        default=None,
+        ge=1,
+        le=1 << 16,
+        description="Number of leading components of the vectors, which are scaled to length 1 again; left out: all.",
     )
     pooling: Literal["last", "mean"] | None = Field(
-        default=None, description="The last token's hidden state, by default, or the mean over all tokens."
+        default=None,
+        description="Hidden state that becomes the vector: the last token's, by default, or the mean over all tokens.",
     )
     add_special_tokens: bool | None = None
     cache_salt: CacheSalt | None = None
@@ -104,7 +110,7 @@ class EmbeddingObject(BaseModel):
 
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str = Field(description="A vector of length 1. With `base64`, little-endian float32.")
+    embedding: list[float] | str = Field(description="Vector of length 1; with `base64`, as little-endian float32.")
 
 
 class EmbeddingsUsage(BaseModel):

@@ -17,8 +17,10 @@ class WeightedModel(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    model: str = Field(description="The adapter's name, such as `support` or `support@v7`.")
-    weight: float = Field(default=1.0, description="A factor with at most four decimals.")
+    model: str = Field(description="Name of the adapter, such as `support` or `support@v7`.")
+    weight: float = Field(
+        default=1.0, description="Factor of the adapter in the combination, with at most four decimals."
+    )
 
 
 def _name(value: Any) -> Any:

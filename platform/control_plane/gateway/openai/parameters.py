@@ -151,7 +151,7 @@ class Parameters(ConstraintParameters):
     add_special_tokens: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = Field(
-        default=None, description="Write tokens in `logprobs` as `token_id:…` instead of their text."
+        default=None, description="Whether tokens in `logprobs` are written as `token_id:…` instead of their text."
     )
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000)
     cache_salt: CacheSalt | None = None

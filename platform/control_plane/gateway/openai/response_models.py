@@ -14,12 +14,16 @@ class _StrictModel(BaseModel):
 class SchemaViolation(_StrictModel):
     """A place of the answer that its schema forbids by a keyword that is checked at the end."""
 
-    path: str = Field(description="In the answer: `items[0].name`; of a call, `tool_calls[0].function.arguments.a`.")
-    keyword: str = Field(description="The path of the keyword in the schema.")
+    path: str = Field(
+        description="Path of the value in the answer: `items[0].name`; in a call, `tool_calls[0].function.arguments.a`."
+    )
+    keyword: str = Field(description="Path of the violated keyword in the schema.")
     message: str
 
 
-_VIOLATIONS = Field(default=None, description="Present if the answer violates keywords that no grammar enforces.")
+_VIOLATIONS = Field(
+    default=None, description="Violations of keywords that no grammar enforces; absent: there are none."
+)
 
 
 class PromptTokensDetails(_StrictModel):
@@ -58,16 +62,17 @@ class PromptLogprob(_StrictModel):
     decoded_token: str
 
 
-_TOKEN_IDS = "Present with `return_token_ids`."
+_TOKEN_IDS = "Ids of the tokens; present with `return_token_ids`."
 PromptLogprobs = list[dict[str, PromptLogprob] | None]
 _OF_PROMPT = (
-    "Present with `prompt_logprobs`: for each prompt token, itself and the most likely ones by id; null for the first."
+    "Log-probabilities of the prompt, present with `prompt_logprobs`: for each token, itself and the most likely ones "
+    "by id; null for the first."
 )
 
 
 class AnsweredFunction(_StrictModel):
     name: str
-    arguments: str = Field(description="A JSON object as text.")
+    arguments: str = Field(description="Arguments of the call: a JSON object as text.")
 
 
 class AnsweredToolCall(_StrictModel):
@@ -81,9 +86,11 @@ class AssistantMessage(_StrictModel):
     content: str | None
     refusal: None
     annotations: list[Any] = Field(max_length=0)
-    reasoning: str | None = Field(default=None, description="Absent without reasoning.")
-    reasoning_content: str | None = Field(default=None, description="The older name of reasoning.")
-    tool_calls: list[AnsweredToolCall] | None = Field(default=None, description="Absent without calls.")
+    reasoning: str | None = Field(default=None, description="Reasoning before the answer; absent: there is none.")
+    reasoning_content: str | None = Field(default=None, description="Older name of `reasoning`, with the same text.")
+    tool_calls: list[AnsweredToolCall] | None = Field(
+        default=None, description="Tool calls of the answer; absent: there are none."
+    )
 
 
 class ChatCompletionChoice(_StrictModel):
@@ -98,9 +105,11 @@ class ChatCompletionChoice(_StrictModel):
 class ChatCompletionResponse(_StrictModel):
     id: str
     object: Literal["chat.completion"]
-    created: int = Field(description="Seconds since 1970.")
+    created: int = Field(description="Time of the response, in seconds since 1970.")
     model: str
-    system_fingerprint: str = Field(description="Changes when the base model changes.")
+    system_fingerprint: str = Field(
+        description="Fingerprint of the base model, which changes when the base model does."
+    )
     choices: list[ChatCompletionChoice]
     usage: CompletionUsage
     prompt_token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
@@ -108,10 +117,15 @@ class ChatCompletionResponse(_StrictModel):
 
 
 class CompletionLogprobs(_StrictModel):
-    tokens: list[str] = Field(description="A token that is a part of a character is `bytes:` and `\\x…`.")
-    token_logprobs: list[float | None] = Field(description="null for the first token of an echoed prompt.")
+    tokens: list[str] = Field(
+        description="Text of each token; a token that is a part of a character is `bytes:` and `\\x…`."
+    )
+    token_logprobs: list[float | None] = Field(
+        description="Log-probability of each token; null for the first token of an echoed prompt."
+    )
     top_logprobs: list[dict[str, float] | None] = Field(
-        description="By token, including the token itself. Further tokens with the same text are `token_id:…`."
+        description="Log-probabilities of the most likely tokens and the token itself, by their text. Further tokens "
+        "with the same text are `token_id:…`."
     )
     text_offset: list[int]
 
@@ -130,9 +144,11 @@ class CompletionChoice(_StrictModel):
 class CompletionResponse(_StrictModel):
     id: str
     object: Literal["text_completion"]
-    created: int = Field(description="Seconds since 1970.")
+    created: int = Field(description="Time of the response, in seconds since 1970.")
     model: str
-    system_fingerprint: str = Field(description="Changes when the base model changes.")
+    system_fingerprint: str = Field(
+        description="Fingerprint of the base model, which changes when the base model does."
+    )
     choices: list[CompletionChoice]
     usage: CompletionUsage
 
@@ -141,10 +157,16 @@ class ModelCard(_StrictModel):
     id: str
     object: Literal["model"]
     created: int
-    owned_by: Literal["lorikeet", "tenant"] = Field(description="`tenant` for an adapter of the tenant.")
-    root: str = Field(description="The version that answers; for a base model, its name.")
-    parent: str | None = Field(description="The base model of an adapter.")
-    max_model_len: int | None = Field(description="Most tokens of prompt and output together.")
+    owned_by: Literal["lorikeet", "tenant"] = Field(
+        description="Owner of the model: `tenant` for an adapter of the tenant."
+    )
+    root: str = Field(description="Name of the version that answers; for a base model, its own name.")
+    parent: str | None = Field(
+        description="Base model of the adapter; null: the model is a base model, or its base model is not served."
+    )
+    max_model_len: int | None = Field(
+        description="Maximum number of tokens of prompt and output together; null: its base model is not served."
+    )
 
 
 class ModelList(_StrictModel):
@@ -187,12 +209,14 @@ class ResponseObject(_StrictModel):
     instructions: str | None
     max_output_tokens: int | None
     model: str
-    output: list[dict[str, Any]] = Field(description="Items: reasoning, message, function_call, custom_tool_call.")
+    output: list[dict[str, Any]] = Field(
+        description="Items of the answer: reasoning, message, function_call, custom_tool_call."
+    )
     parallel_tool_calls: bool
     previous_response_id: str | None
     reasoning: dict[str, Any]
     service_tier: str
-    store: bool = Field(description="Whether the response is stored: it can be read and continued later.")
+    store: bool = Field(description="Whether the response is stored, so that it can be read and continued later.")
     temperature: float
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
@@ -318,11 +342,11 @@ class ErrorDetail(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="allow")
 
-    message: str = Field(description="What happened and what to do, because SDKs show only this.")
-    type: str = Field(description="OpenAI's coarse class of error.")
+    message: str = Field(description="Sentences that say what happened and what to do, because SDKs show only this.")
+    type: str = Field(description="Coarse class of the error, as in OpenAI's API.")
     param: str | None
     code: str
-    fix: str = Field(description="What to do.")
+    fix: str = Field(description="Sentence that says what to do.")
 
 
 class ErrorResponse(_StrictModel):

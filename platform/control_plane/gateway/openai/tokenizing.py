@@ -84,15 +84,15 @@ class TokenizeResponse(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     count: int
-    max_model_len: int = Field(description="Most tokens of prompt and output together.")
+    max_model_len: int = Field(description="Maximum number of tokens of prompt and output together.")
     tokens: list[int]
-    token_strs: list[str] | None = Field(description="Present with `return_token_strs`.")
+    token_strs: list[str] | None = Field(description="Text of each token; null without `return_token_strs`.")
 
 
 class DetokenizeResponse(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    prompt: str = Field(description="The text, including special tokens.")
+    prompt: str = Field(description="Text of the tokens, special tokens included.")
 
 
 @endpoint("POST")

@@ -30,7 +30,7 @@ def _of_an_object(value: dict[str, Any]) -> dict[str, Any]:
 
 
 ToolParameters = Annotated[
-    dict[str, Any], AfterValidator(_of_an_object), Field(description="A JSON Schema of the arguments.")
+    dict[str, Any], AfterValidator(_of_an_object), Field(description="JSON Schema of the arguments.")
 ]
 
 
@@ -100,7 +100,7 @@ CalledName = Annotated[str, Field(min_length=1, max_length=256)]
 CallArguments = Annotated[
     str,
     AfterValidator(_is_an_object),
-    Field(description="A JSON object as text. The call of a cut-off answer may end within it."),
+    Field(description="Arguments of the call: a JSON object as text, which is incomplete if the answer was cut off."),
 ]
 
 

@@ -173,7 +173,9 @@ class ResponsesRequest(InputTokensRequest):
     """The body of ``/v1/responses``."""
 
     input: str | Annotated[list[InputItem], Field(max_length=MAX_MESSAGES, fail_fast=True)]
-    store: bool | None = Field(default=None, description="True by default, unless the tenant stores none.")
+    store: bool | None = Field(
+        default=None, description="Whether the response is stored; left out: it is, unless the tenant stores none."
+    )
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
     background: Literal[False] | None = None
@@ -181,7 +183,9 @@ class ResponsesRequest(InputTokensRequest):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     include: list[str] | None = Field(
-        default=None, max_length=32, description="Only `message.output_text.logprobs` has an effect."
+        default=None,
+        max_length=32,
+        description="Names of further output; only `message.output_text.logprobs` has an effect.",
     )
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     metadata: (

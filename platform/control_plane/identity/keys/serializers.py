@@ -67,7 +67,7 @@ class NewApiKeySerializer(serializers.Serializer[Any]):
         required=False,
         default=list,
         max_length=16,
-        help_text=f"Any of {', '.join(SCOPES)}; all of them if left out.",
+        help_text=f"Scopes of the key, any of {', '.join(SCOPES)}; left out: all of them.",
     )
     expires_at = serializers.DateTimeField(
         required=False,

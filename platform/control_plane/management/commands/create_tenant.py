@@ -28,11 +28,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", help="The tenant's name in addresses, e.g. acme.")
-        parser.add_argument("--name", default="", help="Its name for people; by default the slug.")
+        parser.add_argument("--name", default="", help="Name of the tenant for people; by default the slug.")
         parser.add_argument(
             "--owner", required=True, help="E-mail address; an account of it is used if its holder has proven it."
         )
-        parser.add_argument("--key", default="", help="Also create an API key of this name.")
+        parser.add_argument(
+            "--key", default="", help="Name of an API key to create in the tenant; by default none is created."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

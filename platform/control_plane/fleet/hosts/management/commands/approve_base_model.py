@@ -16,7 +16,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", required=True, help="A host of this installation; its engine must run.")
-        parser.add_argument("--name", default="", help="What callers put into `model`; else the engine's name for it.")
+        parser.add_argument(
+            "--name",
+            default="",
+            help="Name that callers put into `model`; by default the engine's name for the base model.",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

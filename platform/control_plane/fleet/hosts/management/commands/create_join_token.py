@@ -18,8 +18,12 @@ class Command(BaseCommand):
     help = "Let one machine join as an engine host, once. Prints what to add to its engine's command."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--host", default="", help="The only name to join by; it takes that host's place.")
-        parser.add_argument("--minutes", type=int, default=60, help="How long it can be used.")
+        parser.add_argument(
+            "--host",
+            default="",
+            help="The only name under which the machine can join; it replaces an existing host of that name.",
+        )
+        parser.add_argument("--minutes", type=int, default=60, help="Minutes for which the token can be used.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         host, minutes = options["host"], options["minutes"]
