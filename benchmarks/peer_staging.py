@@ -38,6 +38,7 @@ django.setup()
 
 from control_plane.fleet.joining import authority  # noqa: E402
 from lora_engine.adapters.disk_tier import DiskTier  # noqa: E402
+from lora_engine.adapters.download import fetch  # noqa: E402
 from lora_engine.config import EngineConfig  # noqa: E402
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests  # noqa: E402
 from lora_engine.server.host import HostServer  # noqa: E402
@@ -122,7 +123,8 @@ def seconds(request: pb.StageAdapterRequest, times: int) -> list[float]:
     for _ in range(times):
         with tempfile.TemporaryDirectory() as place:
             disk, began = DiskTier(Path(place), MAX_BYTES), time.monotonic()
-            disk.add(request, MAX_BYTES, lambda done, total: None)
+            with disk.adding(request.digest) as folder:
+                fetch(request, folder, MAX_BYTES, lambda done, total: None)
             durations.append(time.monotonic() - began)
     return durations
 

@@ -30,6 +30,7 @@ from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.transport.endpoint import endpoint_of
 from lora_engine.adapters import peers as reading
 from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.download import fetch
 from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 from lora_engine.server import service
@@ -140,7 +141,8 @@ def server(
 ) -> Iterator[Server]:
     identity = machine.join(token())
     disk = DiskTier(tmp_path / "its disk", MOST)
-    disk.add(changed(artifact, source_uri=f"file://{folder}"), MOST, lambda done, total: None)
+    with disk.adding(artifact.digest) as place:
+        fetch(changed(artifact, source_uri=f"file://{folder}"), place, MOST, lambda done, total: None)
     marker = request.node.callspec.params.get("answer") if hasattr(request.node, "callspec") else None
     kind = type("Other", (EngineService,), {"ReadAdapter": marker}) if marker else EngineService
     server = Server(machine, disk, identity, kind)
@@ -167,7 +169,8 @@ def staged(tmp_path: Path, artifact: pb.StageAdapterRequest) -> list[tuple[int, 
     """What was told while it was fetched; its bytes are right."""
     told: list[tuple[int, int]] = []
     disk = DiskTier(tmp_path / "own disk", MOST)
-    disk.add(artifact, MOST, lambda done, total: told.append((done, total)))
+    with disk.adding(artifact.digest) as place:
+        fetch(artifact, place, MOST, lambda done, total: told.append((done, total)))
     with disk.reading(artifact.digest) as place:
         assert folder_digests(place) == dict(artifact.file_digests)
     assert not [*(tmp_path / "own disk" / "incoming").iterdir()]
@@ -187,8 +190,11 @@ def test_a_folder_that_hosts_do_not_share(
 ) -> None:
     staged(tmp_path, changed(artifact, source_uri="file:///nowhere", peers=(peer,)))
     alone = changed(artifact, source_uri="file:///nowhere")
-    with pytest.raises(StageError, match="no adapter_config"):
-        DiskTier(tmp_path / "third", MOST).add(alone, MOST, lambda done, total: None)
+    with (
+        pytest.raises(StageError, match="no adapter_config"),
+        DiskTier(tmp_path / "3", MOST).adding(alone.digest) as place,
+    ):
+        fetch(alone, place, MOST, lambda done, total: None)
 
 
 Answer = Callable[[EngineService, Any, Any], AsyncIterator[pb.AdapterBytes]]

@@ -37,6 +37,7 @@ from control_plane.adapters.uploads.validation_job import validate_next
 from control_plane.core.db import run_db
 from control_plane.core.http.body_guard import BodyGuard
 from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.download import fetch
 from lora_engine.errors import StageError
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.server.journal import JournalError, UsageJournal
@@ -370,7 +371,8 @@ def artifact_in(folder: Path, seed: int = 0) -> pb.StageAdapterRequest:
 
 
 def add(tier: DiskTier, artifact: pb.StageAdapterRequest) -> None:
-    tier.add(artifact, 1 << 30, lambda _done, _total: None)
+    with tier.adding(artifact.digest) as folder:
+        fetch(artifact, folder, 1 << 30, lambda _done, _total: None)
 
 
 def test_an_adapter_that_does_not_fit(tmp_path: Path, disk: Disk) -> None:

@@ -84,7 +84,6 @@ def fetched(store: S3Store, digest: str, folder: Path, into: Path) -> str:
         file_digests=folder_digests(folder),
         file_uris=store.file_uris(digest),
     )
-    download.require_consistent(request)
     download.fetch(request, into, 1 << 30, lambda done, total: None)
     return digest_of(into)
 
@@ -144,9 +143,9 @@ def test_from_upload_to_host_and_away(acme: Any, in_bucket: S3Store, upload: Any
     request = stage_request(Placement(host=EngineHost(), version=decided.version), None)
     assert request.source_uri.startswith("s3://")
     assert "X-Amz-Signature=" in request.file_uris[WEIGHTS_FILE]
-    download.require_consistent(request)
     (tmp_path / "into").mkdir()
-    assert download.fetch(request, tmp_path / "into", 1 << 30, lambda done, total: None) == decided.version.bytes
+    download.fetch(request, tmp_path / "into", 1 << 30, lambda done, total: None)
+    assert sum(path.stat().st_size for path in (tmp_path / "into").iterdir()) == decided.version.bytes
     Alias.objects.all().delete()
     delete_version(acting=acme.principal(), version=decided.version)
     assert artifact_gc.collect(timedelta(0)) == 1

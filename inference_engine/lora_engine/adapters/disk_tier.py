@@ -24,9 +24,6 @@ from pathlib import Path
 
 from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
-from lora_engine.wire import engine_pb2 as pb
-
-from .download import Progress, fetch, require_consistent
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +94,17 @@ class DiskTier:
         finally:
             self.unpin(digest)
 
-    def add(self, request: pb.StageAdapterRequest, max_bytes: int, progress: Progress) -> None:
-        """Fetch an adapter, check it, and make it visible. Raises ``StageError`` and leaves no files then."""
-        require_consistent(request)
-        digest, place = request.digest, self._incoming / uuid.uuid4().hex
+    @contextmanager
+    def adding(self, digest: str) -> Iterator[Path]:
+        """Return a context with an empty folder, which becomes the adapter's when the block has written its files.
+
+        Raises ``StageError`` if the disk fails or has no room. Leaves no files then, or if the block raises.
+        """
+        place = self._incoming / uuid.uuid4().hex
         try:
             place.mkdir()
-            num_bytes = fetch(request, place, max_bytes, progress)
+            yield place
+            num_bytes = sum(file.stat().st_size for file in place.iterdir())
             self._make_room(num_bytes)
             folder = self._folder(digest)
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +211,7 @@ class DiskTier:
 
     def _folder(self, digest: str) -> Path:
         match = _DIGEST.fullmatch(digest)
-        assert match, "require_consistent computed this digest"
+        assert match, "the digest was computed from files"
         return self._root / "sha256" / match[1][:2] / match[1]
 
 

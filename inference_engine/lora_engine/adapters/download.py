@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 Source = Callable[[str], AbstractContextManager[tuple[IO[bytes], int]]]
 
 
-def require_consistent(request: pb.StageAdapterRequest) -> None:
+def _require_consistent(request: pb.StageAdapterRequest) -> None:
     """Raise ``StageError`` unless the parts of the request agree with each other."""
     try:
         actual = adapter_digest(request.file_digests)
@@ -51,19 +51,21 @@ def require_consistent(request: pb.StageAdapterRequest) -> None:
             raise StageError("invalid_artifact", message, "Use a file:// folder or an http(s):// address.")
 
 
-def fetch(request: pb.StageAdapterRequest, into: Path, max_bytes: int, progress: Progress) -> int:
-    """Fetch both files into ``into``, checked, and return their bytes. Raises ``StageError``.
+def fetch(request: pb.StageAdapterRequest, into: Path, max_bytes: int, progress: Progress) -> None:
+    """Fetch both files, checked, into ``into``. Raises ``StageError``.
 
     ``progress`` is called with bytes done and total bytes (0 while unknown). Peers are tried before a web server, and
     after a folder, which hosts share or do not have. If a peer fails or sends wrong bytes, the next source is tried.
     """
+    _require_consistent(request)
     store: Source = partial(_open_at_store, request)
     sources: list[Source] = [partial(open_at_peer, peer, request.digest) for peer in request.peers]
     sources.insert(0 if urllib.parse.urlsplit(request.source_uri).scheme == "file" else len(sources), store)
     failure: StageError | None = None
     for source in sources:
         try:
-            return _copy_from(source, request, into, max_bytes, progress)
+            _copy_from(source, request, into, max_bytes, progress)
+            return
         except (StageError, PeerError) as error:
             if source is store and isinstance(error, StageError):
                 failure = error
@@ -75,8 +77,8 @@ def fetch(request: pb.StageAdapterRequest, into: Path, max_bytes: int, progress:
     raise failure
 
 
-def _copy_from(source: Source, request: pb.StageAdapterRequest, into: Path, max_bytes: int, progress: Progress) -> int:
-    """Copy both files from one source, while a thread beside hashes them, and return their bytes."""
+def _copy_from(source: Source, request: pb.StageAdapterRequest, into: Path, max_bytes: int, progress: Progress) -> None:
+    """Copy both files from one source, while a thread beside hashes them."""
     done = 0
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         digest, start = hashlib.sha256(), done
@@ -105,7 +107,6 @@ def _copy_from(source: Source, request: pb.StageAdapterRequest, into: Path, max_
                 f"{name} has digest sha256:{actual}, but sha256:{expected} was expected: it was damaged or replaced.",
                 "Upload the adapter again.",
             )
-    return done
 
 
 def _address(request: pb.StageAdapterRequest, name: str) -> urllib.parse.SplitResult:

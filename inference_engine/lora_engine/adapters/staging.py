@@ -21,6 +21,7 @@ from lora_engine.wire import engine_pb2 as pb
 from .combining import combined_bytes
 from .delta_norms import Norms
 from .disk_tier import DiskTier
+from .download import fetch
 from .dtypes import ServedDtypes, content_of, is_fp8, variants
 from .host_arena import HostArena
 from .layout import PackedAdapter
@@ -252,7 +253,8 @@ class AdapterTiers:
                 if packed is None and not self.disk.has(digest):
                     job.progress(0, 0)
                     began = time.monotonic()
-                    self.disk.add(job.request, self._packer.limits.max_bytes, job.progress)
+                    with self.disk.adding(digest) as folder:
+                        fetch(job.request, folder, self._packer.limits.max_bytes, job.progress)
                     self.download_times.add(self.disk.contents().get(digest, 0), time.monotonic() - began)
                 if packed is None:
                     size = self.disk.contents().get(digest, 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lora_engine.adapters.disk_tier import DiskTier
+from lora_engine.adapters.download import fetch
 from lora_engine.errors import StageError
 from lora_engine.wire import engine_pb2 as pb
 
@@ -19,8 +20,9 @@ def quiet(_done: int, _total: int) -> None:
     pass
 
 
-def add(tier: DiskTier, artifact: pb.StageAdapterRequest) -> None:
-    tier.add(artifact, BIG, quiet)
+def add(tier: DiskTier, artifact: pb.StageAdapterRequest, max_bytes: int = BIG) -> None:
+    with tier.adding(artifact.digest) as folder:
+        fetch(artifact, folder, max_bytes, quiet)
 
 
 def files_below(root):
@@ -30,7 +32,8 @@ def files_below(root):
 def test_what_was_added_survives_a_restart(tmp_path, make_artifact):
     artifact = make_artifact()
     reports = []
-    DiskTier(tmp_path / "disk", BIG).add(artifact, BIG, lambda done, total: reports.append((done, total)))
+    with DiskTier(tmp_path / "disk", BIG).adding(artifact.digest) as folder:
+        fetch(artifact, folder, BIG, lambda done, total: reports.append((done, total)))
     assert reports[-1][0] == reports[-1][1] > 0
     tier = DiskTier(tmp_path / "disk", BIG)
     assert tier.has(artifact.digest)
@@ -136,7 +139,7 @@ def test_replaced_and_oversized_files_are_refused(tmp_path, make_artifact):
     artifact = make_artifact()
     tier = DiskTier(tmp_path / "disk", BIG)
     with pytest.raises(StageError) as caught:
-        tier.add(artifact, 100, quiet)
+        add(tier, artifact, 100)
     assert caught.value.code == "artifact_too_large"
     with Path(artifact.source_uri[7:], "adapter_config.json").open("a") as file:
         file.write(" ")
