@@ -58,6 +58,18 @@ def test_bundle_is_cached_for_ever(dist: Path) -> None:
     assert answer["Content-Type"].startswith("text/javascript")
 
 
+def test_a_build_under_a_running_process(dist: Path) -> None:
+    """Its new files are served beside the page that names them, and those that it removed are missing."""
+    served = middleware()
+    (dist / "assets" / "index-abc123.js").unlink()
+    (dist / "assets" / "index-def456.js").write_text("console.log(2)")
+    (dist / "assets" / ".secret").write_text("secret")
+    answer = served(RequestFactory().get("/assets/index-def456.js"))
+    assert answer.content == b"console.log(2)" and "immutable" in answer["Cache-Control"]
+    for path in ("index-abc123.js", ".secret", "", "..", "sub/x.js", "%00", "x" * 300):
+        assert served(RequestFactory().get(f"/assets/{path}")).content == b"from a view", path
+
+
 def test_head(dist: Path) -> None:
     answer = middleware()(RequestFactory().head("/assets/index-abc123.js"))
     assert (answer.status_code, answer.content) == (200, b"")

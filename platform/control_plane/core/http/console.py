@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +21,11 @@ SERVER_PATHS = (
     "/api", "/v1", "/ws", "/static", "/livez", "/readyz", "/metrics", "/assets", "/health", "/ping", "/version",
     "/generate", "/generate_stream",
 )  # fmt: skip
+
+
+# Folder of the files that have a hash of their content in their names.
+ASSETS = "/assets"
+PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,199}", re.ASCII)
 
 
 class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
@@ -46,10 +52,25 @@ class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
     def local_response(self, request: HttpRequest) -> HttpResponse | None:
         """Return the file or page behind the address, or None if the console has none."""
         path = request.path_info
-        file = self.find_file(path) if self.autorefresh else self.files.get(path)
+        file = self.find_file(path) if self.autorefresh else self.files.get(path) or self.new_asset(path)
         if file is not None:
-            return self.serve(file, request)
+            try:
+                return self.serve(file, request)
+            except FileNotFoundError:  # a later build has removed it
+                self.files.pop(path, None)
         return self.page() if is_page(request) else None
+
+    def new_asset(self, path: str) -> StaticFile | None:
+        """Return a file of a build that was made while this process runs, or None.
+
+        index.html, which is read for each page, names it, and WhiteNoise lists all files at its start.
+        """
+        folder, _, name = path.rpartition("/")
+        file = self.index.parent / "assets" / name
+        if folder != ASSETS or not PLAIN_NAME.fullmatch(name) or not file.is_file():
+            return None
+        self.add_file_to_dictionary(path, str(file))
+        return self.files.get(path)
 
     def page(self) -> HttpResponse:
         """Return index.html, never cached, as it names the bundle's current files."""
