@@ -62,9 +62,11 @@ def part_note(rows: Sequence[object], total: int, order: str = "the newest first
         say(f"{len(rows):,} of {total:,}, {order}; --limit N or --all shows more.")
 
 
-def money(micros: int, currency: str | None) -> str:
-    """Return an amount with its currency: with two decimals, or as many as an amount below one needs."""
-    if not currency:
+def money(micros: int | None, currency: str | None) -> str:
+    """Return an amount with its currency: with two decimals, or as many as an amount below one needs; "–" if it is not
+    known.
+    """
+    if not currency or micros is None:
         return "–"
     decimals = f"{micros / 1e6:,.6f}".rstrip("0")
     if abs(micros) < 1_000_000 and len(decimals.partition(".")[2]) > 2:

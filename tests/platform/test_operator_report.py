@@ -157,12 +157,13 @@ def ended(events: Iterable[UsageEvent], outcome: str) -> int:
     return sum(event.outcome == outcome for event in events)
 
 
-def sums(events: Iterable[UsageEvent]) -> dict[str, int]:
+def sums(events: Iterable[UsageEvent]) -> dict[str, Any]:
     added = Counter(dict.fromkeys(COUNTED, 0))
-    cost = 0
+    cost, has_price = 0, not events
     for event in events:
         added.update({"requests": 1, **{name: getattr(event, name) for name in COUNTED if name != "requests"}})
         if prices := [price for day, price in PRICES.items() if day <= event.created_at.date()]:
+            has_price = True
             cost += tokens_cost(
                 prices[-1],
                 prompt=event.prompt_tokens,
@@ -170,7 +171,7 @@ def sums(events: Iterable[UsageEvent]) -> dict[str, int]:
                 completion=event.completion_tokens,
                 batch=event.batch,
             )
-    return {**added, "cost_micros": micros(cost)}
+    return {**added, "cost_micros": micros(cost) if has_price else None}
 
 
 def latency(events: Iterable[UsageEvent]) -> dict[str, dict[str, float | None]]:

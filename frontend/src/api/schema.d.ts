@@ -102,8 +102,8 @@ export type AdapterUsage = {
     adapter: string | null;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     prompt_tokens: number;
@@ -371,8 +371,8 @@ export type BaseModelUsage = {
     base_model: string | null;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     prompt_tokens: number;
@@ -648,8 +648,8 @@ export type CreatedTenant = {
 export type DayUsage = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /**
      * Format: date
      * @description Day (UTC) that the figures cover.
@@ -1177,8 +1177,8 @@ export type KeyScope = "adapters.write" | "infer" | "view";
 export type KeyUsage = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     /** @description Name of the API key; null: members in the console. */
@@ -2162,8 +2162,8 @@ export type SeriesPart = {
     accepted_tokens: number;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     /** @description Device time in microseconds by step, of the ten rows with most device time; empty for other rows and for adapters. */
@@ -2209,8 +2209,8 @@ export type SeriesPoint = {
     at: string;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     /** @description Number of draft tokens that speculative decoding computed; they are never billed. */
@@ -2250,7 +2250,7 @@ export type SeriesReport = {
     by_tenant: SeriesPart[];
     /** @description Usage by version in an adapter's report. */
     by_version: SeriesPart[];
-    /** @description ISO 4217 code of the currency; null: there are no prices, and every cost is 0. */
+    /** @description ISO 4217 code of the currency; null: there are no prices. */
     currency: string | null;
     points: SeriesPoint[];
     /** Format: date-time */
@@ -2268,8 +2268,8 @@ export type SeriesTotals = {
     accepted_tokens: number;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     /** @description Number of draft tokens that speculative decoding computed; they are never billed. */
@@ -2802,8 +2802,8 @@ export type TenantState = "active" | "suspended" | "deleted";
 export type TenantUsage = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /**
      * Format: double
      * @description Tenant's share of the device time of all tenants in the report, 0 to 1.
@@ -2837,8 +2837,8 @@ export type TopAdapter = {
     adapter: string | null;
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** Format: double */
     device_share: number;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
@@ -2913,8 +2913,8 @@ export type UsageAgainstLimits = {
 export type UsagePart = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     /** @description Name of the adapter or API key; null: the base model itself, or members in the console. */
@@ -2934,7 +2934,7 @@ export type UsageReport = {
     by_base_model: BaseModelUsage[];
     by_day: DayUsage[];
     by_key: KeyUsage[];
-    /** @description ISO 4217 code of the currency; null: there are no prices, and every cost is 0. */
+    /** @description ISO 4217 code of the currency; null: there are no prices. */
     currency: string | null;
     days: number;
     latency: Latency;
@@ -2943,8 +2943,8 @@ export type UsageReport = {
 export type UsageTotals = {
     cached_prompt_tokens: number;
     completion_tokens: number;
-    /** @description Cost in millionths of the currency, without storage. */
-    cost_micros: number;
+    /** @description Cost in millionths of the currency of the requests that had a price, without storage; null: none of the requests had one. */
+    cost_micros: number | null;
     /** @description Device time in microseconds; requests in a batch share it in proportion to their tokens. */
     device_us: number;
     prompt_tokens: number;

@@ -130,18 +130,20 @@ export const shortDigest = (digest: string) => digest.replace(/^sha256:/, "").sl
 
 export const plural = (count: number, one: string, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
-/** Returns millionths of a currency as money, with as many digits as a small amount needs: $12.34, $0.00042. */
-export function money(micros: number, currency: string | null): string {
+/** Returns millionths of a currency as money, with as many digits as a small amount needs: $12.34, $0.00042. Without
+ * prices, or for null, the cost of requests that had none, it is "–". */
+export function money(micros: number | null, currency: string | null): string {
+  if (micros === null || currency === null) return "–";
   const value = micros / 1e6;
   const digits =
     value === 0 || Math.abs(value) >= 1 ? 2 : Math.min(6, Math.max(2, 1 - Math.floor(Math.log10(Math.abs(value)))));
   const format = new Intl.NumberFormat("en-US", {
     style: "currency",
-    currency: currency ?? "USD",
+    currency,
     minimumFractionDigits: 2,
     maximumFractionDigits: digits,
   });
-  return currency === null ? "–" : format.format(value);
+  return format.format(value);
 }
 
 /** Returns microseconds of device time as text: 84 ms, 12.4 s, 3.2 h. */

@@ -1,7 +1,10 @@
-import { screen, waitFor, within } from "@testing-library/react";
+import { render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
+import { SeriesCharts } from "./series-charts";
 import { months } from "./statement-card";
+import type { SeriesReport } from "@/api/types";
 import { toMicros } from "@/features/operator/prices-card";
 import { deviceTime, money } from "@/lib/format";
 import * as data from "../../../tests/data";
@@ -128,6 +131,25 @@ describe("usage", () => {
     expect(screen.getByText("9 more were refused")).toBeInTheDocument();
     expect(await within(card).findByRole("slider", { name: /By code/ })).toBeInTheDocument();
     expect(await screen.findByText(/^refused$/)).toBeInTheDocument();
+  });
+
+  it("shows no cost where none of the requests had a price, and does not draw it as nothing", async () => {
+    const points = [0, 1].map((index) => ({
+      ...data.series.totals,
+      at: `2026-05-0${4 + index}T00:00:00Z`,
+      requests: 3,
+      cost_micros: index ? 700_000 : null,
+    }));
+    const part = { ...data.series.totals, ...totals, name: "old", requests_by_step: [], cost_micros: null };
+    const report = { ...data.series, step_s: 86_400, totals: part, points, currency: "USD" };
+    render(<SeriesCharts report={report as SeriesReport} show={["cost"]} onZoom={() => {}} onZoomOut={() => {}} />);
+    const chart = screen.getByRole("slider", { name: /Cost/ });
+    chart.focus();
+    await userEvent.keyboard("{ArrowRight}");
+    expect(chart).toHaveAttribute("aria-valuetext", expect.stringContaining("cost –"));
+    await userEvent.keyboard("{ArrowRight}");
+    expect(chart).toHaveAttribute("aria-valuetext", expect.stringContaining("cost $0.70"));
+    expect(money(null, "USD")).toBe("–");
   });
 
   it("shows what was used, what it cost, and the statement of the month", async () => {

@@ -165,7 +165,11 @@ class RequestPageSerializer(serializers.Serializer[Any]):
 
 
 class UsageTotalsSerializer(serializers.Serializer[Any]):
-    cost_micros = serializers.IntegerField(help_text="Cost in millionths of the currency, without storage.")
+    cost_micros = serializers.IntegerField(
+        allow_null=True,
+        help_text="Cost in millionths of the currency of the requests that had a price, without storage; null: none of "
+        "the requests had one.",
+    )
 
     def get_fields(self) -> dict[str, Any]:
         return {**_counters(COUNTED), **super().get_fields()}
@@ -212,7 +216,7 @@ class UsageReportSerializer(serializers.Serializer[Any]):
         help_text="Time up to which all stored usage is in the sums; null: nothing has been summed yet.",
     )
     currency = serializers.CharField(
-        allow_null=True, help_text="ISO 4217 code of the currency; null: there are no prices, and every cost is 0."
+        allow_null=True, help_text="ISO 4217 code of the currency; null: there are no prices."
     )
     totals = UsageTotalsSerializer()
     by_day = DayUsageSerializer(many=True)
@@ -299,7 +303,7 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
         help_text="Time up to which all stored usage is in the sums; null: nothing has been summed yet.",
     )
     currency = serializers.CharField(
-        allow_null=True, help_text="ISO 4217 code of the currency; null: there are no prices, and every cost is 0."
+        allow_null=True, help_text="ISO 4217 code of the currency; null: there are no prices."
     )
     totals = SeriesTotalsSerializer()
     points = SeriesPointSerializer(many=True)

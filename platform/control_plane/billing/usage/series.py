@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from functools import reduce
 from operator import or_
@@ -18,7 +18,7 @@ from control_plane.billing.prices.models import PriceVersion
 from control_plane.billing.prices.periods import currency_of, periods
 from control_plane.billing.usage.counters import SUMMED
 from control_plane.billing.usage.models import Metric, Outcome, SeriesKind, TimeSeries
-from control_plane.billing.usage.sums import COUNTED, Span, UsageSums, as_of, cost_of, percentiles
+from control_plane.billing.usage.sums import COUNTED, Span, UsageSums, as_of, percentiles
 from control_plane.billing.usage.time_series import (
     DAYS,
     HOURS,
@@ -273,8 +273,8 @@ def _add_sums(
         key, (period, outcome, batch), figures = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
         reported = dict(zip(names, figures, strict=True))
         sums = UsageSums(**{name: reported[name] for name in COUNTED})
-        cost = cost_of(prices.price(period, base), sums, batch=batch)
-        part = Step(replace(sums, cost_pico=cost), **{name: reported[name] for name in _OF_STEPS})
+        sums = sums.at(prices.price(period, base), batch=batch)
+        part = Step(sums, **{name: reported[name] for name in _OF_STEPS})
         part.outcomes[outcome] = sums.requests
         result[key].add(part)
 

@@ -38,25 +38,35 @@ COUNTED = ("requests", *REPORTED)
 
 @dataclass(frozen=True, kw_only=True)
 class UsageSums(ReportedCounts):
-    """The figures of many requests, and their cost in 10^-12 of the currency."""
+    """The figures of many requests, the cost in 10^-12 of the currency of those that had a price, and the number of the
+    others.
+    """
 
     requests: int = 0
     cost_pico: int = 0
+    unpriced: int = 0
 
     def __add__(self, other: UsageSums) -> UsageSums:
-        added = {name: getattr(self, name) + getattr(other, name) for name in (*COUNTED, "cost_pico")}
+        added = {name: getattr(self, name) + getattr(other, name) for name in (*COUNTED, "cost_pico", "unpriced")}
         return UsageSums(**added)
 
     @classmethod
     def total(cls, parts: Iterable[UsageSums]) -> UsageSums:
         return sum(parts, start=cls())
 
-    def json(self) -> dict[str, int]:
+    def at(self, price: PriceVersion | None, *, batch: bool) -> UsageSums:
+        """Return the figures with their cost at one price; None: they have none."""
+        return replace(
+            self, cost_pico=cost_of(price, self, batch=batch), unpriced=self.requests if price is None else 0
+        )
+
+    def json(self) -> dict[str, int | None]:
         return {**{name: getattr(self, name) for name in COUNTED}, "cost_micros": self.cost_micros}
 
     @property
-    def cost_micros(self) -> int:
-        return micros(self.cost_pico)
+    def cost_micros(self) -> int | None:
+        """Cost in millionths of the currency; None if none of the requests had a price."""
+        return None if self.unpriced and self.unpriced == self.requests else micros(self.cost_pico)
 
 
 Key = tuple[Any, ...]
@@ -90,7 +100,7 @@ def priced(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]
     for row in grouped.annotate(**{f"sum_{name}": Sum(name, default=0) for name in COUNTED}):
         key, (period, batch, base), counts = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
         sums, price = UsageSums(**dict(zip(COUNTED, counts, strict=True))), prices[period].price(base)
-        yield PricedPart(key, price, batch, replace(sums, cost_pico=cost_of(price, sums, batch=batch)))
+        yield PricedPart(key, price, batch, sums.at(price, batch=batch))
 
 
 def _list_of(prices: Sequence[BillingPeriod], base_column: str) -> Case | Value:
