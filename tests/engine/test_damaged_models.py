@@ -105,11 +105,22 @@ def test_a_missing_config(folder: Path) -> None:
         ("rms_norm_eps", "small"), ("hidden_act", "relu"), ("rope_parameters", [1]), ("rope_theta", "x"),
         ("rope_parameters", {"rope_type": "yarn", "factor": "four"}), ("rope_parameters", {"rope_type": "spiral"}),
         ("rope_parameters", {"rope_type": "llama3", "factor": 8.0}), ("head_dim", 15), ("num_key_value_heads", True),
+        ("rms_norm_eps", float("inf")), ("rms_norm_eps", 10**50), ("vocab_size", 10**30),
+        ("rope_parameters", {"rope_type": "yarn", "factor": 0}),
+        ("rope_parameters", {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1.0}),
+        ("rope_parameters", {"rope_type": "linear", "factor": 10**50}),
+        ("rope_parameters", {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [float("nan")] * 8}),
     ],
 )  # fmt: skip
 def test_a_setting_that_means_nothing(folder: Path, key: str, value: Any) -> None:
     change_config(folder, **{"rope_parameters": None, key: value})
     refusal(folder)
+
+
+def test_a_scale_that_is_no_number() -> None:
+    sizes = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4, "attention_multiplier": float("nan")}
+    with pytest.raises(UnsupportedModel, match="a scale would be nan"):
+        ModelConfig.from_dict({"model_type": "granite", **sizes})
 
 
 @pytest.mark.parametrize("method", ["fp8", "bitsandbytes", "gptq", "compressed-tensors"])

@@ -14,11 +14,13 @@ from lora_engine.errors import UnsupportedModel
 
 from .families import FAMILIES, Experts, Family, GatedDelta, Settings
 from .quantization import Quantization, is_mxfp4, read_quantization
-from .rope_config import RopeConfig, read_ropes
+from .rope_config import LARGEST_NUMBER, RopeConfig, read_ropes
 
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
 _LAYER_TYPES = ("full_attention", "sliding_attention")
 _DELTA_TYPE = "linear_attention"
+# Largest size or count in config.json: no model comes near, and larger ones are no sizes of lists or tensors.
+_MAX_SIZE = (1 << 31) - 1
 DELTA_BLOCK = "linear_attn"  # name of a gated delta layer's mixer in checkpoints and adapters
 
 
@@ -334,7 +336,7 @@ def _whole(settings: Settings, name: str, default: int | None = None) -> int:
     value = settings.get(name)
     if value is None and default is not None:
         return default
-    if type(value) is not int or value < 1:
+    if type(value) is not int or not 0 < value <= _MAX_SIZE:
         raise UnsupportedModel(f"config.json: {name} must be a whole number above 0, but is {value!r}; {_AGAIN}")
     return value
 
@@ -344,7 +346,7 @@ def _number(settings: Settings, name: str, default: float | None = None) -> floa
     value = settings.get(name) if name else None
     if value is None and default is not None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_NUMBER:
         raise UnsupportedModel(f"config.json: {name} must be a number, but is {value!r}; {_AGAIN}")
     return float(value)
 
@@ -367,9 +369,12 @@ def _computed(settings: Settings, compute: Any, default: float) -> float:
     if compute is None:
         return default
     try:
-        return float(compute(settings))
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, ArithmeticError) as error:
+        scale = float(compute(settings))
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise UnsupportedModel(f"config.json: a scale cannot be computed ({error!r}); {_AGAIN}") from None
+    if not abs(scale) <= LARGEST_NUMBER:
+        raise UnsupportedModel(f"config.json: a scale would be {scale}; {_AGAIN}")
+    return scale
 
 
 def _switch(settings: Settings, switch: bool | str) -> bool:

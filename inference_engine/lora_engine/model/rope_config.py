@@ -13,6 +13,8 @@ from .families import Family, Settings
 
 _WITH_ORIGINAL_LENGTH = ("llama3", "yarn", "longrope")
 _LAYER_TYPES = ("full_attention", "sliding_attention")
+# Largest number that a setting may have: the engine computes with it in float32.
+LARGEST_NUMBER = 3e38
 _AGAIN = "copy config.json from the model's source again."
 
 
@@ -140,6 +142,8 @@ def _rope(
         return replace(rope, factor=read.number("factor"), low_freq_factor=low, high_freq_factor=high)
     if kind == "longrope":
         return _longrope(read, rope, max_position / original)
+    if rope.theta == 1.0:
+        raise UnsupportedModel(f"config.json: rope_theta is 1, by whose logarithm type 'yarn' divides; {_AGAIN}")
     factor = read.number("factor", max_position / original)
     return replace(
         rope,
@@ -199,15 +203,16 @@ class _Reader:
         self._parameters, self._kind = parameters, kind
 
     def number(self, name: str, default: float | None = None) -> float:
+        """Return a parameter, ``default`` if it is missing or null; only one whose default is 0 may be 0."""
         value = self._parameters.get(name)
         if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_NUMBER:
             raise UnsupportedModel(
                 f"config.json: rope parameter {name} of type {self._kind!r} must be a number, but is {value!r}; "
                 f"{_AGAIN}"
             )
-        if not value and default is None:
+        if not value and default != 0.0:
             raise UnsupportedModel(f"config.json: rope parameter {name} must not be 0; {_AGAIN}")
         return float(value)
 
@@ -216,7 +221,7 @@ class _Reader:
 
     def numbers(self, name: str, count: int) -> tuple[float, ...]:
         value = self._parameters.get(name)
-        plain = isinstance(value, list) and all(isinstance(v, int | float) and v for v in value)
+        plain = isinstance(value, list) and all(isinstance(v, int | float) and 0 < v <= LARGEST_NUMBER for v in value)
         if not isinstance(value, list) or not plain or len(value) != count:
             raise UnsupportedModel(f"config.json: rope parameter {name} must be a list of {count} numbers; {_AGAIN}")
         return tuple(float(v) for v in value)
