@@ -32,7 +32,7 @@ for folder in ("platform", "inference_engine", ".", "tests/support"):
     sys.path.insert(0, str(ROOT / folder))
 RESULTS = ROOT / "benchmarks" / "results" / "growth.jsonl"
 STAGES = ("fill", "rollups", "pages", "partitions", "retention")
-# As in production, unlike the servers of tests.
+# Settings of PostgreSQL as in production, unlike those of tests.
 DURABLE = {
     "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "shared_buffers": "1GB",
     "max_wal_size": "4GB",
@@ -99,7 +99,7 @@ def months() -> tuple[date, date]:
 
 
 def fill(figures: Figures, options: Any) -> None:
-    """Fill the database."""
+    """Fill the database with tenants and usage."""
     from django.core.management import call_command
     from django.db import connection
     from lorikeet_testing.scale import Size, seed

@@ -25,7 +25,7 @@ from lorikeet_testing.compose import load_compose  # noqa: E402
 from lorikeet_testing.topology import Topology  # noqa: E402
 from lorikeet_testing.web import free_port  # noqa: E402
 
-# What web does itself with docker-compose.small.yml.
+# Services whose work the web process does itself with docker-compose.small.yml.
 OWN_PROCESS = ("worker-", "beat", "watcher")
 NOT_STARTED = ("postgres", "redis", "migrate", "engine-gpu", "prometheus", "grafana")
 

@@ -79,7 +79,7 @@ async def _serve_peer(folder: Path, port: Any) -> None:
 def serve_store(folder: str, port: Any, bytes_per_s: float) -> None:
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, *_arguments: object) -> None:
-            """Log nothing."""
+            """Drop the log line that the standard library's server writes for each request."""
 
         def copyfile(self, source: Any, outputfile: Any) -> None:
             began, sent = time.monotonic(), 0

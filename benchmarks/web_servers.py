@@ -122,7 +122,7 @@ def ask(port: int, limit_s: float) -> float | None:
 
 
 class Asker(asyncio.Protocol):
-    """Sends a request, again when its answer has ended, until there were enough."""
+    """A client of one connection that sends the same request ``times`` times, each when the last answer has ended."""
 
     def __init__(self, request: bytes, times: int, done: asyncio.Future[None]) -> None:
         self._request, self._left, self._done = request, times, done

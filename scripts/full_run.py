@@ -67,9 +67,9 @@ ENGINE_ANSWERS = (
     ),
 )  # fmt: skip
 CPU_BOUND = ("tests/contract", "tests/kernels", *ENGINE_ANSWERS, *WITH_TORCH)
-# Its collection makes cases from the schema, which takes seven seconds in each process: it runs in one.
+# Test file whose collection makes cases from the schema, which takes seven seconds in each process: it runs in one.
 API_SCHEMA = "tests/platform/test_schema_fuzz.py"
-# It only runs in `make test-long`, and each worker would read the schema to find that out.
+# Test file that only runs in `make test-long`: each worker would read the schema to find that out.
 LONG_API_SCHEMA = "tests/platform/test_schema_stateful.py"
 OTHER_STAGES = tuple(f"--ignore={file}" for file in (*WITH_TORCH, *ENGINE_ANSWERS, API_SCHEMA, LONG_API_SCHEMA))
 # Workers of pytest-xdist. Each has its database and processes on one PostgreSQL with 200 connections; more than four

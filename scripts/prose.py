@@ -1,4 +1,4 @@
-"""Check the English of docstrings, docblocks, help texts and descriptions, and the words of identifiers.
+"""Check the English of docstrings, docblocks, comments of constants, help texts, and the words of identifiers.
 
 It is a part of `make check`.
 
@@ -165,6 +165,22 @@ def docstring_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
                     yield Finding(path, after.lineno, "a constant's comment stands below it: write it above, with #")
 
 
+def constant_findings(path: Path, source: str, tree: ast.Module) -> Iterator[Finding]:
+    """Yield comments above constants that begin with a fragment."""
+    lines = source.splitlines()
+    for node in ast.walk(tree):
+        for each in node.body if isinstance(node, ast.Module | ast.ClassDef) else ():
+            targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
+            if not any(isinstance(target, ast.Name) and target.id.isupper() for target in targets):
+                continue
+            first = each.lineno - 1  # a count from 0: the line of the constant
+            while first > 0 and lines[first - 1].lstrip().startswith("# "):
+                first -= 1
+            comment = lines[first].lstrip(" #")
+            if first < each.lineno - 1 and re.split(r"[\s,.:;]", comment)[0] in FRAGMENTS:
+                yield Finding(path, first + 1, f"a constant's comment begins with a fragment: {comment[:70]!r}")
+
+
 def text_of(node: ast.expr) -> str | None:
     """Return the text of a string or an f-string, with `{…}` for its expressions; None for other expressions."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -257,8 +273,9 @@ def typescript_findings(path: Path, source: str) -> Iterator[Finding]:
 def findings(chosen: list[str]) -> Iterator[Finding]:
     for path in source_files(chosen):
         if path.suffix == ".py":
-            tree = ast.parse(path.read_text())
+            tree = ast.parse(source := path.read_text())
             yield from docstring_findings(path, tree)
+            yield from constant_findings(path, source, tree)
             yield from help_text_findings(path, tree)
             yield from word_findings(path, tree)
         else:

@@ -11,7 +11,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOT = ROOT / "inference_engine"
-# Holds google/protobuf/descriptor.proto.
+# Folder of google/protobuf/descriptor.proto.
 INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
 PROTO = "lora_engine/wire/engine.proto"
 GENERATED = ("engine_pb2.py", "engine_pb2.pyi", "engine_pb2_grpc.py")

@@ -84,8 +84,8 @@ class ClampedSwiglu(NamedTuple):
 
 # Scales of the experts' matrices.
 _PLAIN, _BY_ROW, _IN_BLOCKS, _MXFP4 = 0, 1, 2, 3
-# By form of the scales, and by increasing pairs per expert, of which an expert has more than the average. Converting
-# MXFP4 takes longer for each tile of pairs, so that its tiles hold more pairs (docs/LOG.md).
+# Configurations by form of the scales, and by increasing pairs per expert, of which an expert has more than the
+# average. Converting MXFP4 takes longer for each tile of pairs, so that its tiles hold more pairs (docs/LOG.md).
 _FP8_CONFIGS = (
     ExpertsConfig(16, 64, 128, 4, 3, 8), ExpertsConfig(32, 64, 128, 4, 3, 32), ExpertsConfig(64, 64, 128, 4, 4, 64),
     ExpertsConfig(128, 64, 128, 4, 3),

@@ -33,7 +33,7 @@ _PANEL = 128
 _PANELS = 2
 # The name of the barrier of a partition's threads changed with Triton 3.7.
 _barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
-# Outputs of a tile.
+# Outputs that a tile computes.
 _ROWS = 64
 # Programs up to which a product is split: one for each of the 132 multiprocessors of an H100 or H200.
 _PROGRAMS = 132

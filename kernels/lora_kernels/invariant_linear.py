@@ -26,7 +26,7 @@ class LinearConfig(NamedTuple):
     stages: int
 
 
-# By increasing tokens: a launch takes the first configuration whose tile holds all tokens, or the last.
+# Configurations by increasing tokens: a launch takes the first configuration whose tile holds all tokens, or the last.
 CONFIGS = (
     LinearConfig(16, 64, 128, 4, 4),
     LinearConfig(32, 64, 128, 4, 4),

@@ -124,7 +124,7 @@ class LoraShape:
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str, dtype: torch.dtype
     ) -> ShrinkBuffers:
-        """Return buffers for any group with at most these input features and targets; ``dtype``: of activations."""
+        """Return buffers for any group with at most these input features and targets, and activations of ``dtype``."""
         rows = self.max_rank * max_targets
         splits = num_splits(max_in_features, self.split_size(max_in_features, programs=1))
         partial = torch.empty(splits, tokens, rows, dtype=torch.float32, device=device)

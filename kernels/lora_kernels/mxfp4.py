@@ -17,12 +17,13 @@ import torch.nn.functional as F
 MXFP4_BLOCK = 32
 # Scales whose values share words.
 MXFP4_PARTS = 4
-# Where a word has each part's exponent and mantissa, and its sign. Those of bfloat16 are at 6 and 15: the values of the
-# first two parts need one mask, which is the least number of shifts and masks that any places need (searched).
+# Bits of a word at which each part has its exponent and mantissa, and its sign. Those of bfloat16 are at 6 and 15: the
+# values of the first two parts need one mask, which is the least number of shifts and masks that any places need
+# (searched).
 PLACES = ((6, 15), (3, 12), (0, 14), (9, 13))
 # The largest scale by which values are multiplied at once: times 2^126, the next one is no bfloat16.
 MXFP4_NARROW = 128
-# Of codes 0 to 7; 8 more are negative.
+# Values of the codes 0 to 7; the codes 8 to 15 are their negatives.
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 

@@ -133,7 +133,7 @@ class SlotTables:
     def write_residency(
         self, slot: int, row: int, places: torch.Tensor, host: torch.Tensor, pages: Sequence[int]
     ) -> None:
-        """Tell where the experts of an adapter lie that is described by ``write``, with counts of zero.
+        """Write where the experts of the adapter in a slot lie, after ``write``, and set their counts to zero.
 
         ``places [layers, experts]`` int32 and ``host [layers]`` int64, in ``row`` of ``ResidencyTables``.
         """

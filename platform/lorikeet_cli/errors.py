@@ -12,7 +12,7 @@ TRY_AGAIN = 3
 LOG_IN = 4
 TIMED_OUT = 5
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
-# One line for each exit code, for `lorikeet --help`.
+# Meaning of each exit code, in a line of `lorikeet --help`.
 EXIT_CODES = {
     0: "done",
     FAILED: "refused, failed or not there; the error says why",

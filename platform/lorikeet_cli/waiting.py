@@ -7,7 +7,7 @@ import time
 from lorikeet_cli.errors import TIMED_OUT, CliError
 from lorikeet_cli.output import say
 
-# Seconds between two polls.
+# Seconds between two polls of a resource that is waited for.
 POLL_S = 0.5
 
 

@@ -123,7 +123,7 @@ def _explain(error: CommandFailed, arguments: tuple[str, ...]) -> Stop:
 
 
 def _npm_reason(error: CommandFailed) -> str:
-    """Return the reason in the output: npm prints its reason first, and tools that it runs print theirs last."""
+    """Return the lines in npm's output that name the reason of a failure: npm's are the first, a tool's the last."""
     reasons = [line for line in error.output.splitlines() if line.startswith("npm error") and line != "npm error"]
     by_npm = bool(reasons) and reasons[0].startswith("npm error code E") and "ELIFECYCLE" not in reasons[0]
     return "\n".join(reasons[:6]) if by_npm else error.tail()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.prose import help_text_findings, typescript_findings
+from scripts.prose import constant_findings, help_text_findings, typescript_findings
 
 PATH = Path("page.tsx")
 
@@ -58,6 +58,19 @@ def test_a_help_text_that_begins_with_a_fragment_is_found(text: str, faults: int
 )
 def test_descriptions_options_and_f_strings_are_read(source: str) -> None:
     assert len(help_faults(source)) == (0 if "null" in source else 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("# How long files are kept.\nKEPT = 1\n", [1]),
+        ("# Time for which files are kept.\nKEPT = 1\n", []),
+        ("class A:\n    # Of a page,\n    # in bytes.\n    _SIZE: int = 1\n", [2]),
+        ("# Of a page.\n\nSIZE = 1\n# Of a page.\nsize = 1\n", []),
+    ],
+)
+def test_the_comment_of_a_constant_that_begins_with_a_fragment_is_found(source: str, lines: list[int]) -> None:
+    assert [finding.line for finding in constant_findings(PATH, source, ast.parse(source))] == lines
 
 
 def test_other_descriptions_are_no_help_texts() -> None:

@@ -98,10 +98,10 @@ class ResidencyMirror(Protocol):
     """The other ranks, which carry out the same changes."""
 
     def change_experts(self, generation: int, change: Change) -> None:
-        """Carry out ``Residents.change``."""
+        """Change which experts of an adapter lie in the pool, as ``Residents.change`` does on this rank."""
 
     def settle_experts(self, generation: int) -> None:
-        """Carry out ``Residents.settle``."""
+        """Complete the last change of an adapter's experts, as ``Residents.settle`` does on this rank."""
 
 
 class ExpertFramesOf(Evictable):

@@ -105,7 +105,7 @@ class ExpertResidency:
 
     @property
     def units(self) -> int:
-        """Number of units."""
+        """Number of units of the adapter's experts, over all layers."""
         return sum(self.frames.units)
 
     @property

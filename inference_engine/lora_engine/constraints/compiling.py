@@ -27,7 +27,7 @@ WHITESPACE = r"(?: |\n[ \t]{0,24})"
 # Bytes of a schema as llguidance gets it: without annotations, with parts repeated. The time to compile grows with the
 # square of the worst schemas of this length.
 MAX_WRITTEN_BYTES = 256 * 1024
-# Strings to choose from.
+# Strings that a list of choices may have.
 MAX_CHOICES = 10_000
 # Characters of a regular expression: the time to compile the worst ones grows with the square, to 2.5 s for so many.
 MAX_REGEX_CHARS = 20_000

@@ -30,7 +30,7 @@ MAX_LISTS = 70
 _COUNTS = frozenset(
     ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains")
 )
-# What has no meaning for an answer, and may be long.
+# Keywords that have no meaning for an answer and may be long, so that they are dropped.
 _DROPPED = frozenset(
     ("title", "description", "default", "examples", "example", "$comment", "deprecated", "readOnly", "writeOnly",
      "contentMediaType", "contentEncoding", "contentSchema", "then", "else", "minContains",

@@ -22,7 +22,7 @@ Schema = dict[str, Any]
 MAX_STEPS, MAX_INTERSECTIONS = 15_000, 200
 # Levels of parts within parts that are looked at, and parts of one conjunction.
 _DEEPEST, _MAX_CONJUNCTS = 6, 40
-# Alternatives of an opposite.
+# Alternatives that the opposite of a schema may have.
 MAX_ALTERNATIVES = 24
 # Values that an opposite leaves out: numbers, and characters of strings.
 _MAX_NUMBERS, _MAX_CHARACTERS = 12, 3000

@@ -57,7 +57,7 @@ _SETTINGS = (
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 _MAJOR, _MINOR = 75, 76
-# PR_SET_PDEATHSIG of prctl.
+# Option PR_SET_PDEATHSIG of prctl, which ends a process with its parent.
 _PARENT_DEATH_SIGNAL = 1
 # Seconds that the driver may take to report the compute capability.
 _ASK_S = 20.0

@@ -118,7 +118,7 @@ class GraphInputs:
     """The fixed tensors that graphs read, and the logits that they write to."""
 
     def __init__(self, model: Transformer, pool: PagePool, largest: int, max_context: int, most_rows: int = 0) -> None:
-        """Allocate the tensors; ``largest``: rows of decode graphs, ``most_rows``: of mixed ones (``mixed_graphs``)."""
+        """Allocate the tensors for decode graphs of up to ``largest`` rows and mixed graphs of up to ``most_rows``."""
         ops, device = model.ops, pool.data.device
         assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
         self._pool = pool

@@ -20,7 +20,7 @@ from .draft_inputs import DraftInputs
 from .shape import DeltaLayers
 from .weights import DeltaParameters
 
-# Tokens of a chunk.
+# Tokens of a chunk, which is computed as matrix products.
 _CHUNK = 64
 
 

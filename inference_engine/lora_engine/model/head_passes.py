@@ -39,7 +39,7 @@ class HeadPasses:
     """A draft head, the last outputs of its slots, and the graphs of its passes."""
 
     def __init__(self, head: DraftHead, most: int, *, padded: bool = False) -> None:
-        """Create the passes for up to ``most`` drafts; ``padded``: of the sizes that graphs have, also without them."""
+        """Create the passes for up to ``most`` drafts. ``padded``: they have the sizes of graphs, also without."""
         self.head, self.most = head, most
         # Rows of a sequence in a first pass that all sequences share: a step has a row for each draft, and one more.
         self.rows = min(most + 1, DECODE_ROWS)

@@ -21,7 +21,7 @@ from .shape import ModelShape
 
 # The version that was measured; later ones need packages of hundreds of MiB, or compile for longer.
 FLASHINFER = "0.6.12"
-# Bytes of FlashInfer's workspace.
+# Bytes of the device memory that FlashInfer uses as its workspace.
 _WORKSPACE_BYTES = 256 * 2**20
 _HEAD_DIMS = (64, 128, 256)
 # Rows of a mixed step's graph from which on it takes the kernel for Hopper; prompts of fewer are slower with it.

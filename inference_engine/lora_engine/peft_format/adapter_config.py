@@ -16,11 +16,11 @@ from .recognised import instead_of_a_file
 from .safetensors_file import open_regular
 from .strict_json import StrictJsonError, load_strict
 
-# Bytes of a config file.
+# Bytes that a configuration file may have.
 MAX_CONFIG_BYTES = 1 << 20
 # Entries of one list or map of patterns.
 MAX_PATTERNS = 4096
-# Largest rank that is a number of a rank at all; ``AdapterLimits`` bounds served ones.
+# Largest number that is read as a rank; ``AdapterLimits`` bounds the ranks that are served.
 MAX_RANK_VALUE = 1 << 20
 
 _RETRAIN = "Train again without it, as a plain LoRA on linear projections."
@@ -37,7 +37,7 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
     "megatron_config": ("Megatron parallel layers", "Export the adapter for the Hugging Face model first."),
     "enable_lora": ("merged q/k/v LoRA layers", _RETRAIN),
 }
-# Values of ``bias``.
+# Values of ``bias`` in an adapter's configuration.
 _BIASES = ("none", "all", "lora_only")
 # Initialisations that also change the base weights: the saved A and B fit only that changed base.
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")

@@ -25,7 +25,7 @@ JINJA_FILE, TOKENIZER_CONFIG_FILE, JSON_FILE = "chat_template.jinja", "tokenizer
 TEMPLATE_FILES = (JINJA_FILE, TOKENIZER_CONFIG_FILE, JSON_FILE)
 # Bytes of a file with a template: a tokenizer's config lists every added token.
 MAX_TEMPLATE_FILE_BYTES = 8 << 20
-# Characters of a template.
+# Characters that a chat template may have.
 MAX_TEMPLATE_CHARS = 64 << 10
 # Characters of a special token.
 _MAX_TOKEN_CHARS = 256

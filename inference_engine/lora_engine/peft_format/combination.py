@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# Adapters in one combination.
+# Adapters that one request may combine.
 MAX_PARTS = 4
 # Largest weight of an adapter in a combination.
 LARGEST_WEIGHT = 10.0

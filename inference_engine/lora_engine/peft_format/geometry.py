@@ -11,7 +11,7 @@ _DELTA_FUSED = ("in_proj_qkvz", "in_proj_ba", "out_proj")
 _DELTA_SPLIT = tuple(f"linear_attn.{part}_proj" for part in "qkvgbao")
 _GATED_DELTA = frozenset({*_DELTA, *_DELTA_FUSED})
 ROUTER, SHARED_GATE = "gate", "shared_expert_gate"
-# Of the MLP beside experts where layers without experts have one of another width.
+# Modules of the MLP beside experts, named apart where layers without experts have an MLP of another width.
 _SEPARATE = tuple(f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down"))
 _MLP = frozenset({"gate_proj", "up_proj", "gate_up_proj", "down_proj"})
 _ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})

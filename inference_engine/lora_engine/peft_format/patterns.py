@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-# Characters of a pattern.
+# Characters that a regular expression may have.
 MAX_PATTERN = 400
 # Steps that reading one character of a pattern costs. This bounds the memory of parse trees too.
 _STEPS_PER_CHARACTER = 10

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-# Levels of nesting.
+# Levels to which JSON may be nested.
 MAX_DEPTH = 64
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 BLOCK = 512
-# Bytes of an extended header.
+# Bytes that an extended header may have.
 _MAX_EXTENDED_BYTES = 256 << 10
-# Extended headers before one member.
+# Extended headers that may precede one member.
 _MAX_EXTENDED_HEADERS = 4
 _MAGIC = (b"ustar\0", b"ustar ", bytes(6))  # POSIX, GNU, and older than both
 _OCTAL = re.compile(rb"[0-7]{0,12}")

@@ -29,11 +29,11 @@ from .problems import FormatError, printable
 from .recognised import instead_of_a_file
 from .safetensors_file import ITEM_BYTES, NUMPY_TYPES, open_regular
 
-# Bytes of a pickle.
+# Bytes that the pickle in a .bin file may have.
 MAX_PICKLE_BYTES = 16 << 20
 # Instructions per tensor that are allowed; one takes about thirty.
 _STEPS_PER_TENSOR = 64
-# Instructions besides.
+# Instructions that are allowed besides those of the tensors.
 _STEPS_BESIDE = 4096
 _STORAGES = {"FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
 _SAVE_SAFE = (

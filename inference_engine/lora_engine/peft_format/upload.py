@@ -29,7 +29,7 @@ from .problems import printable
 from .recognised import PACK_AS_ZIP, archive_kind, instead_of_a_file, recognise
 from .tar_stream import BLOCK, ArchiveMember, TarError, TarReader
 
-# Entries of an archive.
+# Entries that an archive may have.
 MAX_ENTRIES = 1000
 # Unpacked bytes per packed byte, beyond some free bytes: weights hardly compress, so more only costs time.
 MAX_RATIO = 50

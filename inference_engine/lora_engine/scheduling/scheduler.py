@@ -100,7 +100,7 @@ class Scheduler:
         draft_slots: DraftSlots | None = None,
         prompt_boundary: int = 1,
     ) -> None:
-        """Create the scheduler; ``draft_slots``: of a model with recurrent layers, which has no drafts without."""
+        """Create the scheduler. A model with recurrent layers needs ``draft_slots`` for drafts."""
         self.queue = queue
         self._draft_slots = draft_slots or DraftSlots(0, 0)
         self._prompt_boundary = prompt_boundary

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _MEMORY = 0.998  # factor on the weight of an observation with each newer one
-# Steps between two fits.
+# Steps between two fits of the cost model.
 _REFIT_EVERY = 8
 _OUTLIER = 4.0  # a step this many times longer than predicted included other work (a graph capture, a page fault)
 _RIDGE = 0.1  # lower values let rates that change together (the constant, a steady batch) drift with the noise

@@ -314,7 +314,7 @@ def _overflow() -> RequestError:
     return RequestError(
         "adapter_overflow",
         "The model's numbers overflow with the adapter, so that there is nothing to compare.",
-        "See the version's page.",
+        "Train or export the adapter with smaller weights or a smaller lora_alpha, and upload it as a new version.",
     )
 
 

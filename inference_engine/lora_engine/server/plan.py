@@ -18,7 +18,7 @@ from . import arguments
 
 FLAG = "--plan"
 _UNITS = {"B": 1, "MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
-# Adapters beside which sequences are counted.
+# Numbers of adapters in the pool for which the plan says how many sequences fit beside them.
 _ADAPTERS = (0, 16, 64, 256, 1000)
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 # Time until which all ranks must have joined; the end of a rank's process is noticed earlier.
 _MEET = timedelta(minutes=30)
 
-# With more than two ranks NCCL sums faster above this size. At 8 MiB it is a little faster alone, but not in a step
+# Bytes above which NCCL sums faster on more than two ranks. At 8 MiB it is a little faster alone, but not in a step
 # (docs/LOG.md).
 _FUSED_BY_MANY = 12 << 20
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-# Options of prctl.
+# Options of prctl, from linux/prctl.h.
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_NAME = 15
 _SET_CHILD_SUBREAPER = 36

@@ -23,7 +23,7 @@ import torch
 
 from lora_engine.model.parallel import DeviceSteps, Exchanges, Parallel
 
-# Seconds between beats.
+# Seconds between two beats of a rank.
 BEAT_S = 1.0
 # Beats without an answer after which a rank on a CPU counts as hung.
 SILENT_BEATS = 6

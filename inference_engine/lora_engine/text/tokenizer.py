@@ -20,7 +20,7 @@ __all__ = ["Tokenizer", "TokenizerError"]
 
 # Characters per token: a text with more of them per token is rare.
 _CHARACTERS_PER_TOKEN = 8
-# Upper bound of the tokens by which a text has fewer than the two parts that it is cut into.
+# Tokens that a cut adds at most: two parts of a text together have so many more than the whole text.
 _BESIDE_A_CUT = 64
 
 

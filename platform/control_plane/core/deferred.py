@@ -17,7 +17,7 @@ from control_plane.core.unavailable import as_unavailable
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two attempts.
+# Seconds between two attempts to make the calls.
 RETRY_S = 1.0
 # Calls that wait in one process; more are left to the reconcilers.
 MAX_WAITING = 10_000

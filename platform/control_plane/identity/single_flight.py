@@ -30,7 +30,7 @@ from control_plane.identity.audit.models import AuditEvent
 T = TypeVar("T")
 FRESH_S = 1.0  # for which a result is valid
 AHEAD_S = 0.6  # after which the next query begins
-# For results with a longer validity, the share of it by which a query may begin earlier: else all begin at once.
+# Share of a longer validity by which a query may begin earlier, so that not all begin at once.
 SPREAD = 0.3
 # Seconds after which a caller uses an older result, where there is one, in place of a slow query's.
 SLOW_S = 1.0

@@ -20,7 +20,7 @@ from .compiled import Launch, compiling
 
 KV_DIM, ROWS_PER_PAGE = 1024, 32
 GROUP = Group("qkv", 0, 4096, (4096, 1024, 1024))
-# Of a gated delta layer of Qwen3.5-9B: queries, keys and values; z; both gates.
+# Targets of a gated delta layer of Qwen3.5-9B: queries, keys and values; z; both gates.
 DELTA_GROUP = Group("delta_in", 7, 4096, (8192, 4096, 32, 32))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from lora_engine.constraints import Constraint, compile_constraint
 from lora_engine.text import Tokenizer
 
-# How often a token that closes something is preferred to any other; answers should end.
+# Probability with which a token that closes something is preferred to any other, so that answers end.
 _CLOSING = 0.6
 _MAX_TOKENS = 400
 

@@ -23,7 +23,7 @@ COLUMNS = (
 def fill(
     count: int, prefix: str, tenant: Any, version: Any = None, api_key: Any = None, bases: Sequence[int] = ()
 ) -> None:
-    """`count` rows of one tenant with request ids that begin with `prefix`, on these base models by turns."""
+    """Insert `count` rows of one tenant with request ids that begin with `prefix`, on these base models by turns."""
     # In the order of time as a ledger is, but for one row in a thousand, which comes late.
     second = f"CASE WHEN i %% 1000 = 0 THEN i * 7919 %% {SECONDS} ELSE i * {SECONDS} / {count + 1} END"
     postgres = connection.vendor == "postgresql"

@@ -22,7 +22,7 @@ DAYS = 90
 HOSTS = ("host-a", "host-b")
 ADAPTERS_OF_OTHERS = 3
 BATCH = 2000
-# Of all events: the large tenant's.
+# Events for each one of the large tenant.
 LARGE_SHARE = 10
 DRAWS = 10_007
 

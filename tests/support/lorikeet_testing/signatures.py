@@ -206,9 +206,9 @@ class _Adapter:
         place: slice,
         factor: Array | float = 1.0,
     ) -> Array:
-        """Have a module turn each feature's input into its row of ``share`` times ``factor``, written at ``place``.
+        """Add LoRA matrices by which a module adds ``share`` times ``factor`` to its outputs at ``place``.
 
-        Returns the share.
+        Each feature of ``features``, which has its input of ``inputs``, adds its row of the share. Returns the share.
         """
         wide = {"v_proj": (_HIDDEN, _KV_HEADS * _HEAD), "o_proj": (_HEADS * _HEAD, _HIDDEN),
                 "up_proj": (_HIDDEN, _INNER), "down_proj": (_INNER, _HIDDEN)}  # fmt: skip

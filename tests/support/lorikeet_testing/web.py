@@ -38,7 +38,7 @@ STOP_S = 20.0
 # Factor on waiting times: in a full run other tests have most of the processor.
 PATIENCE = 3 if os.environ.get("LORIKEET_FULL_RUN") else 1
 SECRET_KEY = "s" * 50
-# An installation on services shares no folder with the one that made its database.
+# Secrets of installations on services, which share no folder with the one that made their database.
 SECRETS = {
     "LORIKEET_SECRET_KEY": SECRET_KEY,
     "LORIKEET_KEY_PEPPER": "p" * 50,

@@ -18,7 +18,7 @@ from .reasoning import possible_start
 _LONGEST_HEADER = 512
 _CHANNEL_NAME = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
-# What a header begins with, after white space.
+# Tokens with which a header begins, after white space.
 _MARKED = (START, CHANNEL, MESSAGE)
 _BEGINNINGS = (*_MARKED, "to=")
 

@@ -44,7 +44,7 @@ _NOT_FOUND = {
 
 
 _SET_KEYS = "(POST bucket-credentials, or beside the import in the console)"
-# By the source's error code: Lorikeet's code, the message, and the fix.
+# Code, message and fix of the problem for each error code of a source.
 _BY_CODE = {
     (Origin.HUB, "GatedRepo"): (
         "source_forbidden",

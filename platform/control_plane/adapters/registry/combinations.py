@@ -29,7 +29,7 @@ def read_combination(name: str) -> list[tuple[str, float]]:
     parts = [_read(part) for part in name.split("+")]
     if len(parts) > MAX_PARTS:
         raise CombinationError(
-            f"The model combines {len(parts)} adapters.", f"At most {MAX_PARTS} can be combined in one request."
+            f"The model combines {len(parts)} adapters.", f"Combine at most {MAX_PARTS} adapters in one request."
         )
     names = [name for name, _ in parts]
     if twice := next((name for name in names if names.count(name) > 1), None):

@@ -18,7 +18,7 @@ from control_plane.billing.archives.tables import month_of
 from control_plane.core.config import current
 from lora_engine.peft_format import file_digest
 
-# How far the times of two reports of one request may be apart, by which a month's end may lie between them.
+# Time by which two reports of one request may be apart, so that the end of a month may lie between them.
 DOUBT = timedelta(days=1)
 
 

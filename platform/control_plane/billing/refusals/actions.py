@@ -15,7 +15,7 @@ from control_plane.billing.refusals.models import DailyRefusals, HourlyRefusals,
 from control_plane.core.jobs import clocks
 from control_plane.core.writes import announce
 
-# How long rows by minute and by hour are kept.
+# Time for which rows by minute and by hour are kept.
 MINUTES_KEPT = timedelta(days=30)
 HOURS_KEPT = timedelta(days=91)
 

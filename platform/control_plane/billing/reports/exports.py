@@ -35,7 +35,7 @@ MAX_WAITING = 10
 MAX_ATTEMPTS = 5
 # Exports of a tenant that run at once.
 TENANT_EXPORTS = 1
-# How long exports are kept.
+# Time for which exports are kept.
 KEPT = timedelta(days=90)
 
 

@@ -25,7 +25,7 @@ from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 
 OVERFLOW = "adapter_overflow"  # the engine's error code
-# How long abandoned attempts are kept: a host that was away brings its journal within that time.
+# Time for which abandoned attempts are kept: a host that was away brings its journal within that time.
 ABANDONED_KEPT = timedelta(days=7)
 
 

@@ -69,7 +69,7 @@ CONSOLE = "console"
 MAX_SCANNED = 20_000
 # Adapters that a query lists by their ids. More are a subquery, because SQLite bounds the parameters of a query.
 MAX_LISTED_ADAPTERS = 1000
-# How much later than its neighbours by id a row may have come in: it may have waited in a host's journal.
+# Time by which a row may have come in later than its neighbours by id: it may have waited in a host's journal.
 MAX_DELAY = timedelta(days=1)
 
 

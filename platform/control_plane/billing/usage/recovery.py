@@ -36,7 +36,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-# Records of one call.
+# Records that one call returns.
 PAGE = 500
 # Seconds spent on one host: others wait behind it.
 LONGEST_S = 60.0

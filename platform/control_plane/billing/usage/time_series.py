@@ -38,11 +38,11 @@ from control_plane.billing.usage.rollup_sql import (
 )
 from control_plane.core.jobs import clocks
 
-# A little longer than documented: the first step of a chart begins before the window, and so does the first hour of a
-# window that is read by the hour.
+# Time for which sums of minutes and of hours are kept, a little longer than documented: the first step of a chart
+# begins before the window, and so does the first hour of a window that is read by the hour.
 MINUTES_KEPT = timedelta(days=2, hours=2)
 HOURS_KEPT = timedelta(days=91)
-# As long as reports go back.
+# Time for which sums of days are kept: as far as reports go back.
 DAYS_KEPT = timedelta(days=400)
 # Columns of the ledger that separate the series of a kind, besides the base model.
 _APART: Mapping[SeriesKind, tuple[str, ...]] = {

@@ -15,7 +15,8 @@ from control_plane.core.redis_client import client
 REFRESH_S = 20.0
 EXPIRY_S = 60.0
 _KEY = "lorikeet:live:present"
-# By the server's clock, which all processes share. ARGV: seconds until the entry expires, the tenant.
+# Extends the entry of a tenant, by the server's clock, which all processes share. ARGV: seconds until the entry
+# expires, the tenant.
 _REFRESH = "return redis.call('ZADD', KEYS[1], redis.call('TIME')[1] + ARGV[1], ARGV[2])"
 # Drops expired entries, and those that live longer than any entry can: the clock stepped back after them.
 _PRESENT = """

@@ -11,7 +11,7 @@ from control_plane.console.webhooks.models import Event
 from control_plane.core.jobs import clocks
 from control_plane.core.writes import enqueue
 
-# How long events are kept.
+# Time for which events are kept.
 KEPT = timedelta(days=30)
 
 

@@ -21,7 +21,8 @@ LENGTH = 256  # events for each tenant
 MAX_TENANTS = 1000  # rings in one process's memory
 EXPIRY_S = 3600  # after a tenant's last event
 
-# One atomic step: the next number, the entry under that number, and an expiry of both after an hour without events.
+# Appends an event in one atomic step: the next number, the entry under that number, and an expiry of both after an hour
+# without events.
 _APPEND = """
 if redis.call('exists', KEYS[1]) == 0 then redis.call('set', KEYS[1], ARGV[3]) end
 local seq = redis.call('incr', KEYS[1])

@@ -22,7 +22,7 @@ VALUES = 1 << 19
 CONTAINERS = 1 << 14
 # Members of all objects together. Creating them takes ten milliseconds, in which the event loop serves nothing else.
 MEMBERS = 1 << 14
-# Members of one object.
+# Members that one object may have.
 KEYS = 2048
 # Quotation marks that are split at once. An even number, so that each batch begins outside of strings.
 QUOTES_AT_ONCE = 1 << 13

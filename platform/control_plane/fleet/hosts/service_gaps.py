@@ -13,7 +13,7 @@ from control_plane.core.jobs import clocks
 from control_plane.fleet.hosts.models import EngineHost, ServiceGap
 from lora_engine.wire import engine_pb2 as pb
 
-# How long a gap is kept, by the minutes of its step: a little longer than the console's charts go back.
+# Time for which a gap is kept, by the minutes of its step: a little longer than the console's charts go back.
 RETENTION = {1: timedelta(days=2, hours=2), 60: timedelta(days=91)}
 
 

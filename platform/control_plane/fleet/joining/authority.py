@@ -23,7 +23,7 @@ from control_plane.core.secrets import keys
 # Order of the curve P-256. A private key is a number above zero and below it.
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _FIRST_DAY, _LAST_DAY = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
-# How far the clocks of two machines may differ.
+# Time by which the clocks of two machines may differ: certificates are valid from so long before they are made.
 _BEFORE = timedelta(minutes=10)
 # Lifetime of the control plane's certificate: a process makes its own at start.
 _CLIENT_LIFE = timedelta(days=5 * 365)

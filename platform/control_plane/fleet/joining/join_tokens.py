@@ -19,7 +19,7 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.keys import secret as key_secret
 
 SCHEME = "lkj_"
-# How long used, expired and withdrawn tokens stay in the list.
+# Time for which used, expired and withdrawn tokens stay in the list.
 SHOWN_FOR = timedelta(days=7)
 _BYTES = 32
 

@@ -26,7 +26,7 @@ from control_plane.fleet.placements import actions
 from control_plane.fleet.placements.demand_policy import Demand, HostRoom, plan
 from control_plane.fleet.placements.models import Placement
 
-# How far back an adapter's load is read: its busiest hour in this time counts.
+# Time before now in which an adapter's load is read: its busiest hour counts.
 LOAD_WINDOW = timedelta(hours=6)
 # Time after which a copy that the plan does not want is removed.
 REMOVE_AFTER = timedelta(minutes=30)

@@ -68,7 +68,7 @@ class NewPrefixSerializer(serializers.Serializer[Any]):
         for tool in tools:
             function = tool.get("function")
             if tool.get("type") != "function" or not isinstance(function, dict):
-                raise serializers.ValidationError('Each is {"type": "function", "function": {…}}.')
+                raise serializers.ValidationError('Each tool must be {"type": "function", "function": {…}}.')
             _check_function(function)
         _require_size(tools, MAX_DEFINITION_CHARS)
         return tools

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Tokens of a page on most hosts: heartbeats report pages, requests are known in tokens.
 PAGE_TOKENS = 16
-# Moves of one request.
+# Moves that one request may have.
 MAX_MOVES = 2
 # Requests in one program; the solver's time grows faster than their number.
 _MAX_REQUESTS = 500

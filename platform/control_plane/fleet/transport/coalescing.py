@@ -26,7 +26,7 @@ class Coalescing:
     stall_s: float = 30.0
 
 
-# For a reader that needs only the complete answer: it is woken by the first token and by the end.
+# Limits for a reader that needs only the complete answer: it is woken by the first token and by the end.
 WHOLE = Coalescing(max_delay_s=math.inf, max_tokens=1 << 31)
 
 

@@ -131,7 +131,9 @@ def moved(host: str) -> HostError:
 
 def hung(host: str, seconds: float) -> HostError:
     """Return the internal error that fails a request over to another host; callers do not see it."""
-    return HostError(HUNG, f"Engine host {host} made no step for {seconds:g} s.", "Restart it if it stays so.")
+    return HostError(
+        HUNG, f"Engine host {host} has work, but has made no step for {seconds:g} s.", "Restart it if this persists."
+    )
 
 
 def silent(host: str) -> HostError:

@@ -283,7 +283,7 @@ def _object(raw: bytes) -> dict[str, Any]:
     try:
         line = json.loads(raw)
     except (ValueError, RecursionError):
-        raise _bad("invalid_json_line", "This line is not parseable as valid JSON.", None) from None
+        raise _bad("invalid_json_line", "This line is not valid JSON.", None) from None
     if not isinstance(line, dict):
         raise _bad("invalid_json_line", "This line is not a JSON object.", None)
     return line

@@ -32,7 +32,7 @@ from control_plane.identity.access.principal import Principal
 # Seconds of a claim, and between renewals. A process that dies frees its keys after the first, so that the caller can
 # repeat the request at another process.
 LEASE_S, RENEW_S = 15, 4.0
-# Characters of a key.
+# Characters that an idempotency key may have.
 LONGEST_KEY = 255
 # Bytes of an answer that is kept; a larger one frees its key.
 MAX_BYTES = 1 << 20

@@ -27,7 +27,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 # Messages of one request: bounds the time of validation.
 MAX_MESSAGES = 2048
-# Parts of one message.
+# Content parts that one message may have.
 MAX_PARTS = 1024
 
 

@@ -11,7 +11,7 @@ from control_plane.gateway.openai.parameters import MAX_LOGPROBS, Parameters
 from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from lora_engine.wire import engine_pb2 as pb
 
-# OpenAI's default.
+# Output tokens of a request without `max_tokens`, as in OpenAI's API.
 DEFAULT_MAX_TOKENS = 16
 # Prompts of one request; each is a separate engine request.
 MAX_PROMPTS = 64

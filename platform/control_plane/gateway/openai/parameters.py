@@ -95,7 +95,7 @@ _REPLACED = {"functions": "tools", "function_call": "tool_choice"}
 # Smallest top_p sent to the engine, where 0 means "not set".
 SMALLEST_TOP_P = 1e-6
 MAX_STOPS = 16
-# OpenAI's limit of top_logprobs.
+# Largest `top_logprobs`, as in OpenAI's API.
 MAX_LOGPROBS = 20
 
 # Characters of a parameter's path in an error.

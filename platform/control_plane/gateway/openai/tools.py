@@ -13,7 +13,7 @@ from control_plane.gateway.openai.call_arguments import complete_arguments
 from control_plane.gateway.openai.unions import WORD_OR_OBJECT, tag
 from lora_engine.wire import engine_pb2 as pb
 
-# Calls of one message.
+# Tool calls that one message may have.
 MAX_CALLS = 128
 FunctionName = Annotated[str, Field(pattern=f"^{FUNCTION_NAME}$")]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]

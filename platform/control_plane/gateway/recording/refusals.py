@@ -29,7 +29,7 @@ from control_plane.identity.access.principal import Principal
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two writes.
+# Seconds between two writes of counted refusals.
 GATHER_S = 2.0
 # Reasons that wait to be written. Only thousands of keys can produce more; further ones are not counted.
 MAX_WAITING = 10_000

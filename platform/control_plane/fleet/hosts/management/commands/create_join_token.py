@@ -30,6 +30,6 @@ class Command(BaseCommand):
         if host and not re.fullmatch(NAME_FORM, host):
             raise CommandError(f'"{host}" is not a host name: use letters, digits, dots and dashes.')
         if not 0 < minutes <= 30 * 24 * 60:
-            raise CommandError("--minutes is between 1 and 43200.")
+            raise CommandError(f"--minutes is {minutes}. Send a number from 1 to 43200 (30 days).")
         _, text = create_token(actor=SYSTEM, host_name=host, lifetime=timedelta(minutes=minutes))
         self.stdout.write(f"--join {current().address} --token {text}")

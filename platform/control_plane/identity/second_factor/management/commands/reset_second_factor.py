@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         user = User.objects.filter(email=normalise_email(options["email"])).first()
         if user is None:
-            raise CommandError(f"There is no account of {options['email']}.")
+            raise CommandError(f"There is no account of {options['email']}. Check the address.")
         if reset(actor=SYSTEM, user=user):
             self.stdout.write(f"The second factors of {user.email} are removed, and its sessions have ended.")
         else:
