@@ -54,6 +54,31 @@ def test_lines_that_are_no_requests_are_named(acme: Any) -> None:
     assert (error["line"], error["param"]) == (1, "custom_id")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        rb'{"custom_id": "\ud800", "method": "POST", "url": "/v1/chat/completions", "body": {}}',
+        rb'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"user": "\udfff"}}',
+        rb'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"n": NaN}}',
+        b'{"custom_id": "a\xff"}',
+        b"[1]",
+        b"{" * 100_000,
+        b'{"custom_id": ' + b"9" * 5000 + b"}",
+    ],
+    ids=["half-pair", "half-pair-in-the-body", "nan", "not-utf-8", "list", "deep", "long-number"],
+)
+def test_a_line_that_no_database_could_store_fails_the_batch(acme: Any, line: bytes) -> None:
+    """It failed for ever before: the batch was validated again and again until it expired."""
+    key, _ = acme.key()
+    name = send(acme.client(), acme, key.pk, line + b"\n").json()["id"]
+    batch = actions.claim_next()
+    assert batch is not None
+    actions.validate(batch, lambda _: None)
+    assert acme.client().get(acme.path(f"batches/{name}")).json()["state"] == "failed"
+    [error] = acme.client().get(acme.path(f"batches/{name}/errors")).json()
+    assert error["line"] == 1
+
+
 def test_a_key_runs_batches_of_its_own_only(acme: Any, globex: Any) -> None:
     other, _ = acme.key()
     own, secret = acme.key()

@@ -20,6 +20,7 @@ from control_plane.billing.usage.actions import Ended, record_events
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core.config import current
 from control_plane.core.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.core.http.json_body import JsonError, read_object
 from control_plane.core.jobs import claims, clocks, fair_queue
 from control_plane.gateway.batches import files
 from control_plane.gateway.batches.models import OPEN, Batch, BatchLine, BatchState, Purpose
@@ -281,12 +282,9 @@ def _object(raw: bytes) -> dict[str, Any]:
     if len(raw) > LONGEST_LINE:
         raise _bad("line_too_long", f"The line is longer than {LONGEST_LINE} bytes.", None)
     try:
-        line = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise _bad("invalid_json_line", "This line is not valid JSON.", None) from None
-    if not isinstance(line, dict):
-        raise _bad("invalid_json_line", "This line is not a JSON object.", None)
-    return line
+        return read_object(raw, nul=True)  # a body is stored as JSON, in which NUL is an escape
+    except JsonError as error:
+        raise _bad("invalid_json_line", error.message.replace("The body", "This line", 1), None) from None
 
 
 def _bad(code: str, message: str, param: str | None) -> LorikeetError:
