@@ -45,7 +45,8 @@ PAGES = {
 }
 VISITS = 5
 QUIET_MS = 300
-# The last end of a long task before the main thread is quiet, or the first paint with content: when a page obeys.
+# JavaScript that measures when a page reacts to input: at the end of the last long task before the main thread is
+# quiet, or at the first paint with content.
 WATCH = """
 window.__tasks = []; window.__paint = 0; window.__keys = [];
 new PerformanceObserver((list) => list.getEntries().forEach((entry) => __tasks.push(entry.startTime + entry.duration)))

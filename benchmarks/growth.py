@@ -76,7 +76,7 @@ def database(url: str | None) -> Iterator[str]:
 
 
 class Figures:
-    """Appends figures to the file of results as they are measured."""
+    """A writer that appends figures to the file of results as they are measured."""
 
     def __init__(self, events: int, *, dry: bool) -> None:
         self.events, self._dry = events, dry

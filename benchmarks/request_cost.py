@@ -114,7 +114,7 @@ def measure_requests(args: argparse.Namespace) -> None:
 
 
 class Computing:
-    """Threads that hold the interpreter as long as they may."""
+    """A number of threads that hold the interpreter as long as they may."""
 
     def __init__(self, threads: int) -> None:
         self.done, self._over = 0, threading.Event()

@@ -36,7 +36,7 @@ def parser_of(description: str | None, *, out: bool = False, dry: bool = False) 
 
 
 class Rows:
-    """Appends figures to a file as they are measured; prints them only, without one."""
+    """A writer that appends figures to a file as they are measured; without a file it only prints them."""
 
     def __init__(self, path: Path | None, workload: str, model: str, *, gpus: int = 1, **settings: Any) -> None:
         self._path = path

@@ -86,7 +86,7 @@ class TimedFlight(InFlight):
 
 
 class TimedRunner(Runner):
-    """Steps on a device that only takes time."""
+    """A runner whose steps only take time, in place of a device."""
 
     def __init__(self, pool: PagePool, step_s: float, running: int) -> None:
         super().__init__(NoModel(), pool, running)  # type: ignore[arg-type]

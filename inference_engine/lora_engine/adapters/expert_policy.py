@@ -124,7 +124,7 @@ class ExpertFramesOf(Evictable):
 
 
 class ExpertPolicy:
-    """Decides for every adapter on experts in the pool which experts lie there."""
+    """The decisions which experts of each adapter on experts lie in the pool."""
 
     def __init__(
         self,

@@ -214,7 +214,7 @@ class ResidencyTable(Protocol):
 
 
 class Residents:
-    """Carries out changes on one rank, in the order of its stream."""
+    """The experts of adapters in one rank's pool; changes of them are in the order of its stream."""
 
     def __init__(self, pool: PagePool, table: ResidencyTable | None, copies: DeviceCopies) -> None:
         self._pool, self._table, self._copies = pool, table, copies

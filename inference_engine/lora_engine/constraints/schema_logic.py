@@ -45,7 +45,7 @@ _ALLOW_ALL: dict[str, tuple[Any, ...]] = {
 
 
 class SchemaLogic:
-    """Decides about parts of one schema."""
+    """The logic of the parts of one schema."""
 
     def __init__(self, references: References) -> None:
         self._references = references

@@ -98,7 +98,7 @@ _OF_MODELS = ("models.py", "identity/tenants/append_only.py")
 
 
 class AuditWatch:
-    """Collects `findings`: one sentence for each change without its row."""
+    """A watch on changes; `findings` has a sentence for each one without its audit row."""
 
     def __init__(self) -> None:
         self.findings: list[str] = []

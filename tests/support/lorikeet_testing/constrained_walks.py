@@ -20,7 +20,7 @@ class Died(AssertionError):
 
 
 class Walker:
-    """Draws with a model's own tokens."""
+    """A source of random texts that a constraint allows, drawn from a model's tokens."""
 
     def __init__(self, tokenizer: Tokenizer, tables: Any) -> None:
         """``tables``: the tokeniser as llguidance has it (``lora_engine.structured.grammars.token_tables``)."""

@@ -24,7 +24,7 @@ CLIENT_ID, CLIENT_SECRET = "lorikeet", "provider's secret"
 
 
 class Provider:
-    """Serves until `close`. `signing_key` may be replaced.
+    """An OpenID provider that serves until `close`. `signing_key` may be replaced.
 
     `claims` are added to every token, `metadata` to the discovery document, `answer` to the query that leads back. A
     function in `faults` answers its path ("/token", "/jwks", "/.well-known/openid-configuration") instead.

@@ -333,7 +333,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Uploader:
-    """Sends adapters through the actions, each step committed as `committing` does it."""
+    """A client that sends adapters through the actions, each step committed as `committing` does it."""
 
     committing: Committing
 

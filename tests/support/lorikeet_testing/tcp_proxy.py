@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class TcpProxy:
-    """Listens on a port of 127.0.0.1 and passes everything on to `port`. Its methods may be called from any thread."""
+    """A proxy on a port of 127.0.0.1 that passes everything on to `port`. Its methods may be called from any thread."""
 
     def __init__(self, port: int) -> None:
         self._target = port

@@ -29,7 +29,7 @@ class AdmitAll:
     """A policy that admits every request. The engine's queue limit and the request's deadline still apply."""
 
     def __init__(self, context: PolicyContext, forecast: Forecast) -> None:
-        """Ignore the context and the forecast."""
+        """Create a policy that needs neither the context nor the forecast."""
 
     def judge(self, sequence: Sequence, now: float) -> Verdict:
         return math.inf

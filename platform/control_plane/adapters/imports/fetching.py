@@ -238,7 +238,7 @@ class _Transfer:
 
 
 class _Writer:
-    """Writes pieces on a thread while more are received. All are written at the end of the block, also after an
+    """A writer of pieces on a thread, while more are received. All are written at the end of the block, also after an
     error."""
 
     def __init__(self, out: int) -> None:

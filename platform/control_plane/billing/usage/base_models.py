@@ -26,7 +26,10 @@ class NamedBases:
     digests: tuple[str, ...]
 
     def of(self, before: str = "") -> Q:
-        """Return the condition for their rows, by columns after `before`. Old rows have the base of their version."""
+        """Return the condition for rows of these base models; `before` is the prefix of the columns' names.
+
+        Rows from before the column have the base model of their version.
+        """
         unrecorded = Q(**{f"{before}base_model": None, f"{before}version__base_digest__in": self.digests})
         return Q(**{f"{before}base_model__in": self.pks}) | unrecorded
 

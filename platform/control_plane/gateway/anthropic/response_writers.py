@@ -50,7 +50,7 @@ def error_body(error: ApiError) -> Json:
 
 
 class MessageWriter:
-    """Writes the object of one answer at any stage of its generation."""
+    """A writer of the object of one answer, at any stage of its generation."""
 
     def __init__(self, generation: Generation, stops: Sequence[str]) -> None:
         self._generation, self.stops = generation, stops
@@ -117,7 +117,7 @@ def usage_json(records: Sequence[pb.UsageRecord]) -> Json:
 
 
 class MessageEvents:
-    """Writes the events of one stream. A block is open until another kind of output begins."""
+    """A writer of the events of one stream. A block is open until another kind of output begins."""
 
     def __init__(self, writer: MessageWriter) -> None:
         self._writer = writer

@@ -229,7 +229,7 @@ def _insert(batch: Batch, portion: list[BatchLine]) -> None:
 
 
 class _LineReader:
-    """Reads the lines of an input file and collects their errors."""
+    """A reader of the lines of an input file, which collects their errors."""
 
     def __init__(self, batch: Batch, check: Check) -> None:
         self.errors: list[LineError] = []

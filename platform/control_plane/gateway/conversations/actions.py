@@ -32,7 +32,8 @@ class NoSuchResponseError(NotFoundError):
     def __init__(self, name: str, param: str) -> None:
         super().__init__(
             f"Response with id '{name[:64]}' not found.",
-            "Responses are kept for a limited time, and not with store: false or if the tenant chose to store none.",
+            "Check the id, or send the conversation itself as input. Responses are kept for a limited time, and not "
+            "with store: false or if the tenant chose to store none.",
             code="response_not_found",
             param=param,
         )

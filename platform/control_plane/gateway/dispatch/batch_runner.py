@@ -55,7 +55,7 @@ BODIES: Mapping[str, type[Line]] = {
 
 
 class BatchRunner:
-    """Claims and runs batches on one event loop."""
+    """A runner that claims batches and runs their requests on one event loop."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()

@@ -71,7 +71,7 @@ class ConstraintVerdict:
 
 
 class ConstraintChecks:
-    """Compiles and caches constraints on one event loop."""
+    """A cache of compiled constraints, for one event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "constraints")

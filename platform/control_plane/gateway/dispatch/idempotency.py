@@ -94,7 +94,7 @@ def _renew(reference: weakref.ref[Claim]) -> None:
 
 
 class Idempotency:
-    """Claims keys and keeps answers, on one event loop."""
+    """The claims of idempotency keys and the kept answers, for one event loop."""
 
     def __init__(self, answers: AnswerStore) -> None:
         self._answers = answers

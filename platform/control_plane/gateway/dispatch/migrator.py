@@ -41,7 +41,7 @@ class MovableRequest(Protocol):
 
 
 class Migrator:
-    """Plans moves on one event loop. Without a policy it does nothing."""
+    """A planner of moves of requests to other hosts, for one event loop. Without a policy it does nothing."""
 
     def __init__(self, fleet: Fleet, running: Mapping[str, MovableRequest], policy: MigrationPolicy | None) -> None:
         """``running`` maps the engine request ids of running attempts to their requests."""

@@ -52,7 +52,7 @@ def _token(entry: pb.TokenLogprob, text: str) -> Json:
 
 
 class TokenWriter:
-    """Writes the events of a stream: one for each token, the last with the whole text and its details."""
+    """A writer of the events of a stream: one for each token, the last with the whole text and its details."""
 
     def __init__(self, request: LoraxRequest, generation: Generation) -> None:
         self._request, self._generation = request, generation

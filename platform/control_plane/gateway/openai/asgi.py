@@ -75,7 +75,7 @@ def _end_line(response: HttpResponse) -> None:
 
 
 class GatewayHandler(ASGIHandler):
-    """Serves the project's URLs below /v1."""
+    """An ASGI application that serves the project's URLs below /v1."""
 
     request_class = GatewayRequest
 

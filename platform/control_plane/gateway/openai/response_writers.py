@@ -285,7 +285,7 @@ def _with(event: str, more: dict[str, Any]) -> str:
 
 
 class ChunkWriter:
-    """Writes the events of one stream, as bytes."""
+    """A writer of the events of one stream, as bytes."""
 
     def __init__(self, generation: Generation, shape: Shape, params: Parameters, prompts: PromptParts) -> None:
         self._shape = shape

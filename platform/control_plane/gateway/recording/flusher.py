@@ -13,7 +13,7 @@ RETRY_S = 1.0
 
 
 class Flusher:
-    """Calls ``flush`` a moment after ``wake``, and again after a pause until it returns True: everything is written."""
+    """A loop that calls ``flush`` a moment after ``wake``, and again after pauses until it returns True: all is written."""
 
     def __init__(self, name: str, gather_s: float, flush: Callable[[], Awaitable[bool]]) -> None:
         self._name, self._gather_s, self._flush = name, gather_s, flush

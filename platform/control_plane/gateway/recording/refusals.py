@@ -39,7 +39,7 @@ REFUSED_CPU_PER_S, REFUSED_CPU_BURST_S = 0.02, 0.5
 
 
 class RefusalLog:
-    """Counts refusals on one event loop."""
+    """A counter of refusals, for one event loop."""
 
     def __init__(self) -> None:
         self._counts: dict[Reason, Count] = {}

@@ -76,7 +76,7 @@ class TranscriptBuffer:
 
 
 class TranscriptWriter:
-    """Stores transcripts in the background, on one event loop."""
+    """A writer that stores transcripts in the background, on one event loop."""
 
     def __init__(self) -> None:
         self._waiting: list[TranscriptBuffer] = []

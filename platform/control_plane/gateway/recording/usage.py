@@ -79,7 +79,7 @@ Acknowledge = Callable[[str, list[str]], Awaitable[object]]
 
 
 class UsageWriter:
-    """Stores the usage of each request once it is known."""
+    """A writer that stores the usage of each request once it is known."""
 
     def __init__(self, acknowledge: Acknowledge) -> None:
         self._acknowledge = acknowledge

@@ -35,7 +35,7 @@ def usage_of(generation: Generation) -> Json:
 
 
 class ResponseWriter:
-    """Writes the object of one response at any stage of its generation."""
+    """A writer of the object of one response, at any stage of its generation."""
 
     def __init__(self, params: ResponsesRequest, generation: Generation) -> None:
         self._params, self._generation = params, generation
@@ -143,7 +143,7 @@ def _token(entry: pb.TokenLogprob | pb.TopLogprob) -> Json:
 
 
 class ResponseEvents:
-    """Writes the events of one stream. An item is open until another kind of output begins."""
+    """A writer of the events of one stream. An item is open until another kind of output begins."""
 
     def __init__(self, writer: ResponseWriter, keep: Keep) -> None:
         self._writer, self._keep = writer, keep

@@ -221,7 +221,7 @@ class InferenceConsumer(AuthenticatedSocket):
         self._session.start(message_id, generation)
 
     def _validated(self, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return id and body of a generation that may begin. Raises ``ApiError``."""
+        """Return the id and the request body of a message, if its generation may begin. Raises ``ApiError``."""
         message_id, body = message.get("id"), message.get("request")
         if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
             raise invalid(

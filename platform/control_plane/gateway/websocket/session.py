@@ -36,7 +36,7 @@ class Holder(Protocol):
         """Send a frame. Raises OSError if the receiver is gone."""
 
     def lose(self, session: Session) -> None:
-        """Take the loss of the session, which its client resumed elsewhere."""
+        """End this connection's part in the session, after its client resumed the session on another connection."""
 
 
 class Session:
