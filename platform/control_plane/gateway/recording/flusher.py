@@ -13,7 +13,10 @@ RETRY_S = 1.0
 
 
 class Flusher:
-    """A loop that calls ``flush`` a moment after ``wake``, and again after pauses until it returns True: all is written."""
+    """A loop that calls ``flush`` a moment after ``wake``, and again after pauses until all is written.
+
+    ``flush`` returns True once everything is written.
+    """
 
     def __init__(self, name: str, gather_s: float, flush: Callable[[], Awaitable[bool]]) -> None:
         self._name, self._gather_s, self._flush = name, gather_s, flush
