@@ -416,7 +416,7 @@ def block_of_pairs(starts_ptr, block, EXPERTS: tl.constexpr, EXPERTS_PAD: tl.con
 
 
 @triton.jit
-def _factor_of(
+def factor_of(
     modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot, layer, expert, column, slot_stride,
     MODULE: tl.constexpr, FIRST: tl.constexpr, KV_DIM: tl.constexpr, RESIDENCY: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
@@ -482,13 +482,13 @@ def add_expert_lora(
     while slot <= highest:
         mine = slots == slot
         pages = pages_ptr + slot * pages_stride
-        rank, source, scale, first, host = _factor_of(
+        rank, source, scale, first, host = factor_of(
             modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot, layer, expert, column, slot_stride, MODULE,
             FIRST, KV_DIM, RESIDENCY, EXPERTS,
         )  # fmt: skip
         most = rank
         if MODULES == 2:
-            rank2, source2, scale2, first2, host2 = _factor_of(
+            rank2, source2, scale2, first2, host2 = factor_of(
                 modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot, layer, expert, column, slot_stride,
                 MODULE + 1, FIRST, KV_DIM, RESIDENCY, EXPERTS,
             )  # fmt: skip
@@ -523,22 +523,18 @@ def add_expert_lora(
 
 @triton.jit
 def add_lora_of_block(
-    acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot,
-    places, places_ok, expert, column, columns_ok, layer, pages_stride, slot_stride, MODULE: tl.constexpr,
-    FIRST: tl.constexpr, NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr,
-    ROWS_PER_PAGE: tl.constexpr, MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr,
-    EXPERTS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, factor, slot, places, places_ok, column, columns_ok, pages_stride,
+    NUM_MODULES: tl.constexpr, OUT: tl.constexpr, KV_DIM: tl.constexpr, ROWS_PER_PAGE: tl.constexpr,
+    MAX_RANK: tl.constexpr, FP8: tl.constexpr, RESIDENCY: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Add ``scale * B^T h`` of the adapter ``slot``, which all pairs of a block have, to ``acc [pairs, BLOCK_N]``.
 
-    The scale is a factor of h: the products need no registers but those of ``acc``.
+    ``factor`` is what ``factor_of`` returns. The scale is a factor of h: the products need no registers but those of
+    ``acc``.
     """
     dtype: tl.constexpr = h_ptr.dtype.element_ty
     pages = pages_ptr + slot * pages_stride
-    rank, source, scale, first, host = _factor_of(
-        modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, slot, layer, expert, column, slot_stride, MODULE,
-        FIRST, KV_DIM, RESIDENCY, EXPERTS,
-    )  # fmt: skip
+    rank, source, scale, first, host = factor
     for r in tl.range(0, rank, BLOCK_R, num_stages=1):
         rows = r + tl.arange(0, BLOCK_R)
         b = _ranks_of_b(

@@ -24,7 +24,7 @@ from .expert_lora import (
     add_lora_of_block,
     block_of_pairs,
     expand_experts,
-    have_one_slot,
+    factor_of,
     range_of_slots,
     shrink_experts,
 )
@@ -391,6 +391,17 @@ def _gate_up_kernel(
     if MAX_RANK > 0:
         slots = tl.load(slots_ptr + tokens, mask=rows_ok, other=0)
         lowest, highest = range_of_slots(slots)
+    if DELTAS:
+        # The adapter's entries in the tables arrive during the products, behind which they would be waited for.
+        several = tl.min(tl.where(rows_ok, slots, highest), axis=0) < highest
+        of_gate = factor_of(
+            modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, highest, layer, expert, column, slot_stride, 0,
+            0, KV_DIM, RESIDENCY, EXPERTS,
+        )  # fmt: skip
+        of_up = factor_of(
+            modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, highest, layer, expert, column, slot_stride, 1,
+            0, KV_DIM, RESIDENCY, EXPERTS,
+        )  # fmt: skip
     gate = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     up = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     if SCALES == 3:
@@ -428,21 +439,19 @@ def _gate_up_kernel(
                 host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 0,
                 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, PDL,
             )  # fmt: skip
-        elif not have_one_slot(order_ptr, slots_ptr, start, stop, PER_TOKEN, BLOCK_M):
+        elif several:
             ok = rows_ok[:, None] & n_ok[None, :]
             place = delta_ptr + rows.to(tl.int64)[:, None] * (2 * INNER) + n[None, :]
             gate += tl.load(place, mask=ok, other=0.0).to(tl.float32)
             up += tl.load(place + INNER, mask=ok, other=0.0).to(tl.float32)
         elif highest > 0:
             gate = add_lora_of_block(
-                gate, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
-                host_ptr, highest, rows, rows_ok, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 0, 2,
-                INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_N, 16,
+                gate, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, of_gate, highest, rows, rows_ok, column, n_ok,
+                pages_stride, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, BLOCK_N, 16,
             )  # fmt: skip
             up = add_lora_of_block(
-                up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
-                host_ptr, highest, rows, rows_ok, expert, column, n_ok, layer, pages_stride, slot_stride, 1, 0, 2,
-                INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_N, 16,
+                up, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, of_up, highest, rows, rows_ok, column, n_ok,
+                pages_stride, 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, BLOCK_N, 16,
             )  # fmt: skip
         grid_dependency_wait(PDL)  # a block without adapters, too
     if LIMIT > 0:
@@ -489,6 +498,12 @@ def _down_kernel(
     else:
         grid_dependency_wait(PDL)
     column = tl.program_id(1) * BLOCK_N
+    if DELTAS:
+        several = tl.min(tl.where(rows_ok, slots, highest), axis=0) < highest
+        factor = factor_of(
+            modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, highest, layer, expert, column, slot_stride, 0,
+            2, KV_DIM, RESIDENCY, EXPERTS,
+        )  # fmt: skip
     acc = tl.zeros((BLOCK_N, BLOCK_M) if SCALES else (BLOCK_M, BLOCK_N), dtype=tl.float32)
     if SCALES == 3:
         row, first = tl.minimum(n, HIDDEN - 1), expert.to(tl.int64) * HIDDEN * tl.cdiv(INNER, 4 * _MXFP4_BLOCK)
@@ -517,14 +532,13 @@ def _down_kernel(
                 host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 1, 2,
                 1, HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, PDL,
             )  # fmt: skip
-        elif not have_one_slot(order_ptr, slots_ptr, start, stop, PER_TOKEN, BLOCK_M):
+        elif several:
             place = delta_ptr + rows.to(tl.int64)[:, None] * HIDDEN + n[None, :]
             acc += tl.load(place, mask=rows_ok[:, None] & n_ok[None, :], other=0.0).to(tl.float32)
         elif highest > 0:
             acc = add_lora_of_block(
-                acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, modules_ptr, scales_ptr, row_of_ptr, places_ptr,
-                host_ptr, highest, rows, rows_ok, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 1,
-                HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_N, 16,
+                acc, h_ptr, pool_ptr, fp8_pool_ptr, pages_ptr, factor, highest, rows, rows_ok, column, n_ok,
+                pages_stride, 1, HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, BLOCK_N, 16,
             )  # fmt: skip
         grid_dependency_wait(PDL)
     acc *= tl.load(weights_ptr + pairs, mask=rows_ok, other=0.0)[:, None]
