@@ -10,7 +10,7 @@ _HOST_SHARE = 4
 # Maximum default size of the host arena on a CPU, in bytes.
 _CPU_ARENA_BYTES = 1 << 30
 # Default number of tokens in a step: the rows of the largest graph.
-_STEP_TOKENS = 1024
+STEP_TOKENS = 1024
 
 # Highest rank for which the LoRA kernels have launch configurations.
 HIGHEST_LORA_RANK = 512
@@ -135,15 +135,12 @@ class EngineConfig:
         Larger steps are hardly more efficient: an 8B model's products are compute-bound from about 300 rows on. They
         run without graphs, and all decoding sequences wait for them (docs/LOG.md).
         """
-        return self.step_tokens or max(_STEP_TOKENS, 2 * self.max_running)
+        return self.step_tokens or max(STEP_TOKENS, 2 * self.max_running)
 
     @property
-    def graph_rows(self) -> int:
-        """Rows of the largest graph of steps with prompts.
-
-        The kernels of larger steps take longer than their launches. Each of several ranks computes a part of a step.
-        """
-        return max(_STEP_TOKENS, min(self.max_step_tokens, _STEP_TOKENS * self.tensor_parallel))
+    def most_rows(self) -> int:
+        """Maximum number of rows of a step, the padding of a graph included (``graph_rows`` in `graph_shapes.py`)."""
+        return max(STEP_TOKENS, self.max_step_tokens)
 
     @property
     def host_arena_bytes(self) -> int:

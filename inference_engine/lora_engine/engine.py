@@ -785,7 +785,7 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
     # Imported here: these need triton, which a CPU engine does not have.
     from lora_engine.execution.graph_runner import GraphRunner
 
-    from .model.graph_shapes import drafted_rows, graph_memory
+    from .model.graph_shapes import drafted_rows, graph_memory, graph_rows
     from .model.warm_up import compile_prefill_steps
 
     seconds = {}
@@ -796,14 +796,15 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
         runner = Runner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
         runner.start_seconds = seconds
         return runner
-    drafted = drafted_rows(config, loaded.model.shape)
-    budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic, config.graph_rows, drafted)
+    shape = loaded.model.shape
+    rows = graph_rows(config, loaded.model.config, shape), drafted_rows(config, shape)
+    budget = graph_memory(config.max_running, shape, config.deterministic, *rows)
     deferred = config.defer_graphs and (
         loaded.kernels_ahead or loaded.again
     )  # else a capture could wait for a compiler
     graphs = GraphRunner(
         loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes, mirror,
-        config.graph_rows, drafted,
+        *rows,
     )  # fmt: skip
     if loaded.model.parallel.rank:
         return graphs

@@ -32,7 +32,10 @@ from lora_engine.execution.head_drafter import HeadDrafter
 from lora_engine.execution.prompt_reads import PromptReads
 from lora_engine.execution.runner import Logits, Runner
 from lora_engine.model.batch import LoraSpan
-from lora_engine.model.graph_shapes import MAX_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.graph_shapes import MAX_PROMPTS, GraphShape, fitting_mixed_graphs, graph_rows, mixed_graphs
+from lora_engine.model.parallel import Parallel
+from lora_engine.model.shape import ModelShape
 from lora_engine.model.triton_ops import ALL_GROUPS, MIXERS, covering, split_spans
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import Chunk
@@ -254,14 +257,43 @@ def test_large_graphs_of_several_ranks() -> None:
         assert any(shape.size <= rows + rows // 4 for shape in fitting_mixed_graphs(graphs, 256, rows, []))
 
 
-def test_graphs_hold_the_steps_of_several_ranks() -> None:
-    def rows(**settings: int) -> int:
-        return EngineConfig(model=Path("m"), **settings).graph_rows  # type: ignore[arg-type]
+_LLAMA = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+}  # fmt: skip
+_LLAMA_1B = _LLAMA | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+_EXPERTS = {
+    "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "num_experts": 128,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 768, "max_position_embeddings": 40960,
+}  # fmt: skip
+_MIXTRAL = _LLAMA | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 
-    assert rows() == rows(step_tokens=4096) == rows(step_tokens=64) == 1024
-    assert rows(tensor_parallel=2, step_tokens=4096) == 2048
-    assert rows(tensor_parallel=4, max_running=1024) == 2048
-    assert rows(tensor_parallel=8, step_tokens=4096) == 4096
+
+@pytest.mark.parametrize(
+    ("model", "settings", "rows"),
+    [
+        (_LLAMA, {"step_tokens": 4096}, 1024),
+        (_LLAMA, {"step_tokens": 64}, 1024),
+        (_LLAMA, {"step_tokens": 4096, "tensor_parallel": 2}, 2048),
+        (_LLAMA, {"max_running": 1024, "tensor_parallel": 4}, 2048),
+        (_LLAMA, {"step_tokens": 4096, "tensor_parallel": 8}, 4096),
+        (_LLAMA_1B, {"step_tokens": 4096}, 3072),
+        (_LLAMA_1B, {}, 1024),
+        (_EXPERTS, {"step_tokens": 4096}, 4096),
+        (_EXPERTS, {"step_tokens": 16384}, 7168),
+        (_EXPERTS, {}, 1024),
+        (_MIXTRAL, {"step_tokens": 4096}, 1024),
+    ],
+)
+def test_graphs_hold_the_steps_whose_launches_take_longer_than_their_kernels(
+    model: dict[str, object], settings: dict[str, int], rows: int
+) -> None:
+    """Those of several ranks, of small models, and of experts, of which a row uses few."""
+    config, of_model = EngineConfig(model=Path("m"), **settings), ModelConfig.from_dict(model)  # type: ignore[arg-type]
+    rank = Parallel(0, config.tensor_parallel)
+    shape = ModelShape.of(of_model, rank, 1024, torch.device("meta"), torch.bfloat16)
+    assert graph_rows(config, of_model, shape) == rows
 
 
 def steps(rnd: random.Random, most_prompts: int, longest: int) -> Iterator[tuple[int, int, list[LoraSpan]]]:

@@ -34,7 +34,7 @@ from lora_engine.errors import UnsupportedModel
 from lora_engine.execution.graph_runner import GraphInputs
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.graph_shapes import drafted_graphs, drafted_rows, graph_sizes, usual_graphs
+from lora_engine.model.graph_shapes import drafted_graphs, drafted_rows, graph_rows, graph_sizes, usual_graphs
 from lora_engine.model.loading import build_transformer, choose_dtype, fp8_kv, quantises
 from lora_engine.model.parallel import Parallel, PartialSum, in_two_parts
 from lora_engine.model.triton_ops import USUAL_RANKS
@@ -243,7 +243,7 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
     model, _ = build_transformer(without, model_config, weights, max_context, parallel)
     pool = PagePool(model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), _PAGES, dtype, device)
     largest = graph_sizes(config.max_running)[-1]
-    inputs = GraphInputs(model, pool, largest, max_context, config.graph_rows)
+    inputs = GraphInputs(model, pool, largest, max_context, graph_rows(config, model_config, model.shape))
     last_tokens = torch.zeros(largest, dtype=torch.int64, device=device)
 
     def jobs(ranks: Sequence[int]) -> list[KernelJob]:

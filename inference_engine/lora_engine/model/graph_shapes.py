@@ -6,15 +6,17 @@ steps are too short to hide their launches, and where requests arrive one by one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from lora_engine.config import EngineConfig
+from lora_engine.config import STEP_TOKENS, EngineConfig
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.work_items import tiles_needed
 
 from .batch import LoraSpan
+from .config import ModelConfig
 from .invariant_ops import LEAST_ROWS
 from .shape import ModelShape
 from .triton_ops import (
@@ -34,6 +36,9 @@ from .triton_ops import (
 _LEAST_ROWS = {KernelVariant.GEMV_1: 1, KernelVariant.GEMV_2: 2, KernelVariant.GROUPED: 3}
 # The only variant of batches with rows that do not depend on each other.
 _INVARIANT = {KernelVariant.GROUPED: 1}
+# Rows times elements of a layer's matrices from which on a step's kernels take longer than their launches: 1,024 rows
+# of an 8B model. Experts with adapters launch twice as many kernels for as many elements (docs/LOG.md).
+_LAUNCH_BOUND, _EXPERTS_LAUNCHES = STEP_TOKENS * 218_000_000, 2
 # Bytes that a graph keeps on the device, and keeps for each layer (measured on an H200: 58 to 62 KiB).
 _GRAPH_BYTES, _LAYER_BYTES = 256 << 10, 64 << 10
 # Bytes that all graphs share for workspaces of products, and number of the widest activations alive at a time.
@@ -42,8 +47,8 @@ _SHARED_BYTES, _ACTIVATIONS = 64 << 20, 8
 _UNUSUAL_GRAPHS = 32
 # Difference in tiles that does not justify a further graph: empty tiles cost less.
 _FEW_TILES = 8
-# Rows of mixed graphs with the maximum number of decode rows. Larger steps hide their launches, except those of several
-# ranks, for which there are the larger graphs.
+# Rows of mixed graphs with the maximum number of decode rows. Larger steps hide their launches, except those of
+# ``graph_rows``, for which there are the larger graphs.
 _MIXED_ROWS = (*range(64, 512, 64), *range(512, 1025, 128))
 _LARGE_ROWS = (*range(1280, 2048, 256), *range(2048, 4096, 512), *range(4096, 16384, 1024))
 # Maximum number of prompts in a mixed step's graph, and in a large one.
@@ -131,6 +136,22 @@ def drafted_rows(config: EngineConfig, model: ModelShape) -> int:
     return min(config.max_running, config.drafting_sequences * (1 + config.speculation_tokens))
 
 
+def graph_rows(config: EngineConfig, model: ModelConfig, shape: ModelShape) -> int:
+    """Return the rows of the largest graph of steps with prompts, a multiple of 1,024 or those of the largest step.
+
+    The kernels of larger steps take longer than their launches. Each of several ranks, which also wait for each other,
+    computes a part of a step.
+    """
+    layers, experts = range(shape.num_layers), shape.experts
+    elements = sum(math.prod(shape.targets[target]) for layer in layers for target in shape.targets_of(layer))
+    if experts is not None:
+        inner = experts.inner // config.tensor_parallel
+        elements += len(shape.sparse_layers) * experts.per_token * 3 * inner * model.hidden_size
+    launches = 1 if experts is None else _EXPERTS_LAUNCHES
+    steps = int(launches * _LAUNCH_BOUND * shape.num_layers / (elements * STEP_TOKENS))
+    return max(STEP_TOKENS, min(config.max_step_tokens, STEP_TOKENS * max(steps, config.tensor_parallel)))
+
+
 def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant: bool = False) -> list[GraphShape]:
     """Return every graph that batches of adapters of ``ranks`` need, largest first."""
     shapes = []
@@ -204,8 +225,14 @@ def graph_memory(
     graphs += len(drafted_graphs(max_running, drafted_rows, invariant))
     widest = max(features for pair in model.targets.values() for features in pair)
     rows = max([max_running, *(shape.size for shape in mixed)])
-    activations = _ACTIVATIONS * rows * widest * model.dtype.itemsize
-    return _SHARED_BYTES + activations + graphs * (_GRAPH_BYTES + model.num_layers * _LAYER_BYTES)
+    activations = _ACTIVATIONS * widest
+    if model.experts is not None:  # of each pair the inputs and sums of both products, and what adapters add to these
+        activations += model.experts.per_token * (3 * model.experts.inner + 2 * widest)
+    return (
+        _SHARED_BYTES
+        + rows * activations * model.dtype.itemsize
+        + graphs * (_GRAPH_BYTES + model.num_layers * _LAYER_BYTES)
+    )
 
 
 def graph_shape(

@@ -400,7 +400,7 @@ def load_draft_head(config: EngineConfig, model: Transformer, max_context: int) 
         head = MtpHead.load(folder, model, slots, shared, quantised=quantises(config), by_threads=config.fast_start)
     else:
         head = EagleHead.load(folder, model, slots, max_context, shared)
-    keep_layer_inputs(model, head, max(config.max_step_tokens, config.graph_rows))
+    keep_layer_inputs(model, head, config.most_rows)
     log.info("loaded the draft head %s, with rings of %.1f MiB", folder, head.rings.num_bytes / 2**20)
     return HeadPasses(head, config.speculation_tokens)
 
@@ -507,15 +507,14 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
     """Allocate the largest workspace of a prompt's adapters; return it with the bytes that decode graphs need."""
     if isinstance(model.ops, TorchOps):
         return None, 0
-    from .graph_shapes import drafted_rows, graph_memory
+    from .graph_shapes import drafted_rows, graph_memory, graph_rows
     from .triton_ops import TritonOps
 
     assert isinstance(model.ops, TritonOps)
     graphs = 0
     if config.cuda_graphs:
-        graphs = graph_memory(
-            config.max_running, model.shape, config.deterministic, config.graph_rows, drafted_rows(config, model.shape)
-        )
+        rows = graph_rows(config, model.config, model.shape), drafted_rows(config, model.shape)
+        graphs = graph_memory(config.max_running, model.shape, config.deterministic, *rows)
     experts = expert_shapes(model.config, model.parallel.world)
     return model.ops.prompt_workspace(tokens, experts), graphs
 

@@ -103,7 +103,7 @@ def plan(config: EngineConfig, model: ModelConfig, card: int, weights: int = 0, 
         **_workspaces(config, model, shape, tables),
         "activations (estimated)": _activations(config, model, shape),
         "sampling": sampling_bytes(config, model.vocab_size, dtype),
-        "decode graphs": _graphs(config, shape),
+        "decode graphs": _graphs(config, model, shape),
         RESERVE: reserve_bytes(config, card),
     }
     return Plan(config, model, shape, DeviceMemory(card, parts, geometry, dtype), max_context)
@@ -147,7 +147,7 @@ def _draft_head(
         matrices = 1 if model.tie_embeddings or config.speculation != "mtp" else 2
         weights += matrices * model.vocab_size * model.hidden_size * dtype.itemsize
     sizes = config.drafting_sequences, layer.num_kv_heads, layer.head_dim
-    states = max(config.max_step_tokens, config.graph_rows) * read * model.hidden_size * dtype.itemsize
+    states = config.most_rows * read * model.hidden_size * dtype.itemsize
     return weights + states + Rings(*sizes, torch.device("meta"), dtype).num_bytes
 
 
@@ -181,12 +181,13 @@ def _workspaces(config: EngineConfig, model: ModelConfig, shape: ModelShape, tab
     return dict(zip(names, (tensor_bytes(ops, without=[tables]), tensor_bytes(of_adapters)), strict=True))
 
 
-def _graphs(config: EngineConfig, shape: ModelShape) -> int:
+def _graphs(config: EngineConfig, model: ModelConfig, shape: ModelShape) -> int:
     if not config.cuda_graphs:
         return 0
     try:
-        from .graph_shapes import drafted_rows, graph_memory
+        from .graph_shapes import drafted_rows, graph_memory, graph_rows
     except ImportError:
         logging.getLogger(__name__).warning("triton is not installed, so the memory of decode graphs is assumed")
         return _GRAPHS_WITHOUT_TRITON
-    return graph_memory(config.max_running, shape, config.deterministic, config.graph_rows, drafted_rows(config, shape))
+    rows = graph_rows(config, model, shape), drafted_rows(config, shape)
+    return graph_memory(config.max_running, shape, config.deterministic, *rows)
