@@ -39,6 +39,7 @@ def owner(acme: Any) -> APIClient:
     user.is_operator = True
     user.save()
     client: APIClient = acme.client()
+    client.force_login(user)
     client.raise_request_exception = False
     return client
 
@@ -49,8 +50,9 @@ def test_no_server_error(case: Any, acme: Any, owner: APIClient, furnished: dict
     known = {**furnished, "tenant": "acme", "slug": "acme"}
     # Ids that exist let a request get as far as its body; what is generated has had its turn in every other place.
     case.path_parameters = {name: str(known.get(name, value)) for name, value in (case.path_parameters or {}).items()}
-    owner.force_login(next(iter(acme.users.values())))  # signing out is one of the operations
     answer = send(owner, case)
+    if case.method != "GET" and answer.status_code < 400:
+        owner.force_login(next(iter(acme.users.values())))  # signing out is one of the operations
     # No engine runs behind the host: what asks it says so.
     is_away = answer.status_code == 503 and answer.json()["error"]["code"] == "engine_unavailable"
     asked = f"{case.method} {answer.wsgi_request.get_full_path()}: {case.body!r}"
