@@ -153,11 +153,13 @@ def test_background_stages_are_printed_when_they_end() -> None:
 
 
 def test_as_many_background_stages_run_at_once_as_stated(tmp_path: Path) -> None:
-    """Each stage waits for the other, so neither would end alone."""
-    code = "import pathlib, time\nmine, other = map(pathlib.Path, {})\nmine.touch()\n"
-    waiting = code + "while not other.exists():\n    time.sleep(0.01)"
-    files = [str(tmp_path / name) for name in ("first", "second")]
-    stages = [background_stage(each[0], waiting.format(each)) for each in (files, files[::-1])]
+    """Each stage waits for the others, so none would end alone."""
+    names = [str(number) for number in range(full_run.BACKGROUND_STAGES)]
+    waiting = (
+        f"import pathlib, time\nfolder, count = pathlib.Path({str(tmp_path)!r}), {len(names)}\n"
+        "folder.joinpath({!r}).touch()\nwhile len(list(folder.iterdir())) < count:\n    time.sleep(0.01)"
+    )
+    stages = [background_stage(name, waiting.replace("{!r}", repr(name))) for name in names]
     with full_run.BackgroundStages(stages, Progress()) as running:
         running.wait()
     assert running.failed == []
@@ -173,7 +175,7 @@ def test_who_gives_up_leaves_nothing_running(tmp_path: Path) -> None:
         while len(list(tmp_path.iterdir())) < full_run.BACKGROUND_STAGES:
             time.sleep(0.01)
         raise KeyboardInterrupt
-    assert sorted(running.failed) == ["endless 0", "endless 1"]  # the last did not begin
+    assert sorted(running.failed) == [stage.name for stage in stages[:-1]]  # the last did not begin
 
 
 def test_files_with_a_mark() -> None:
