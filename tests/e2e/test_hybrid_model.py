@@ -6,16 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 import torch
 from lorikeet_testing.engine_process import EngineProcess
-from lorikeet_testing.reference_families import Family, ReferenceFamilies
-from lorikeet_testing.tiny_models import VOCAB
 from lorikeet_testing.web import WebProcess, eventually
 from tokenizers import Tokenizer
+
+if TYPE_CHECKING:  # they load peft, which would take seconds in each worker
+    from lorikeet_testing.reference_families import Family
 
 pytestmark = pytest.mark.e2e
 ADAPTER = "all-linear-r16-rslora"
@@ -55,6 +56,8 @@ class Service:
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    from lorikeet_testing.reference_families import ReferenceFamilies
+
     return ReferenceFamilies(tmp_path_factory.mktemp("families"))("qwen3.5-gated-delta")
 
 
@@ -68,6 +71,8 @@ def service(tmp_path_factory: pytest.TempPathFactory, family: Family) -> Iterato
 
 
 def test_an_uploaded_adapter_answers_as_peft_does(service: Service, family: Family) -> None:
+    from lorikeet_testing.tiny_models import VOCAB
+
     decided = service.upload("helper", family.adapters[ADAPTER].folder)
     assert decided["state"] == "accepted", decided
     service.web.wait_until_ready("helper")
@@ -82,6 +87,8 @@ def test_an_uploaded_adapter_answers_as_peft_does(service: Service, family: Fami
 
 
 def test_an_adapter_of_other_sizes_is_refused_by_name(service: Service, tmp_path: Path) -> None:
+    from lorikeet_testing.reference_families import ReferenceFamilies
+
     other = ReferenceFamilies(tmp_path)("qwen3-qk-norm").adapters[ADAPTER].folder
     decided = service.upload("other", other)
     assert decided["state"] == "refused"

@@ -184,8 +184,10 @@ def in_fp8(factors: dict[int, ExpertFactorsOf]) -> dict[int, ExpertFactorsOf]:
     return rounded
 
 
-@pytest.mark.parametrize("backend", ["torch", "triton"])
-@pytest.mark.parametrize("name", [OLMOE, GLM])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [(OLMOE, "torch"), (GLM, "torch"), (OLMOE, "triton"), pytest.param(GLM, "triton", marks=pytest.mark.long)],
+)
 def test_factors_in_fp8(families: ReferenceFamilies, name: str, backend: str, tmp_path: Path) -> None:
     """The tokens are those of a model with the rounded deltas, and pages half as many as in 16 bits."""
     family, models = families(name), {}

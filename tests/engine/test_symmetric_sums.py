@@ -228,9 +228,10 @@ class OneAddend:
     ("family", "settings", "sums_a_layer"),
     [
         pytest.param("llama3-scaled-rope-tied", {}, 2, marks=pytest.mark.long),
-        ("qwen2-qkv-bias", {"deterministic": True}, 2),
+        pytest.param("qwen2-qkv-bias", {"deterministic": True}, 2, marks=pytest.mark.long),
         ("glm4-norms-around", {}, 2),  # norms behind attention and MLP
-        ("cohere2-parallel", {}, 1),  # attention and MLP side by side
+        ("cohere2-parallel", {"deterministic": True}, 1),  # attention and MLP side by side
+        pytest.param("cohere2-parallel", {}, 1, marks=pytest.mark.long),
     ],
 )
 def test_norms_that_add_up_sums_change_no_token(

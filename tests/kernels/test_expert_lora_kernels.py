@@ -207,8 +207,14 @@ def test_each_pair_has_its_own_adapter_and_expert(
     torch.testing.assert_close(grouped_experts(x, gate_up, down, routing, "silu", None, none), plain)
 
 
-@pytest.mark.parametrize("config", invariant_configs(form_of(torch.empty(0))))
-@pytest.mark.parametrize("dtype", [DTYPE, torch.float16])
+@pytest.mark.parametrize(
+    ("dtype", "config"),
+    [  # in an ordinary run each type with one of the configurations
+        pytest.param(dtype, config, id=f"{dtype}-{name}", marks=() if ordinary else pytest.mark.long)
+        for name, config in zip(("decodes", "prompts"), invariant_configs(form_of(torch.empty(0))), strict=True)
+        for dtype, ordinary in ((DTYPE, name == "decodes"), (torch.float16, name == "prompts"))
+    ],
+)
 def test_with_a_fixed_configuration_rows_do_not_depend_on_others(
     config: ExpertsConfig, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
