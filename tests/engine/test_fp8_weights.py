@@ -183,7 +183,7 @@ def test_what_products_cannot_take_stays_as_it_is(tmp_path: Path, caplog: pytest
     assert 0.01 < error(layer.mixer_in, plain.mixer_in) < 0.05
 
 
-@pytest.mark.parametrize("form", ["fp8-block", "compressed-tensors-channel"])
+@pytest.mark.parametrize("form", ["fp8-block", "compressed-tensors-channel", "fp8-tensor"])
 def test_ranks_share_what_one_has(plain: tuple[Path, list[Adapter]], tmp_path: Path, form: str) -> None:
     rewrite(plain[0], tmp_path / "model", form)
     config, cpu = ModelConfig.load(tmp_path / "model"), torch.device("cpu")

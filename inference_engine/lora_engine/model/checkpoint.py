@@ -41,6 +41,9 @@ class Tensors(Protocol):
 
     def tensor(self, name: str) -> torch.Tensor: ...
 
+    def rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """Return rows ``start`` to ``stop`` of a tensor."""
+
     def placed(self, name: str, tensor: torch.Tensor) -> None:
         """Register the matrix made of one or several tensors, the first of them ``name``, to check its values later."""
 
@@ -220,6 +223,9 @@ class Checkpoint:
     def tensor(self, name: str) -> torch.Tensor:
         parts = self._parts.get(name)
         return self._stored(name) if parts is None else torch.cat([self._stored(part) for part in parts])
+
+    def rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        return self.tensor(name)[start:stop]
 
     def _stored(self, name: str) -> torch.Tensor:
         path = self.files[name]

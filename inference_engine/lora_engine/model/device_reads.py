@@ -41,17 +41,31 @@ class DeviceCheckpoint(Checkpoint):
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._buffers = threading.local()
 
+    def rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """Return rows ``start`` to ``stop`` of a tensor; no others are read, unless it is joined from several."""
+        if name in self._parts:
+            return super().rows(name, start, stop)
+        entry = self.entry(name)
+        (first, last), (count, *others) = entry["data_offsets"], entry["shape"]
+        size = (last - first) // max(1, count)
+        rows = self._between(name, first + start * size, first + stop * size)
+        return rows.view(_DTYPES[entry["dtype"]]).view(stop - start, *others)
+
     def _stored(self, name: str) -> torch.Tensor:
-        path, entry = self.files[name], self.entry(name)
-        start, stop = entry["data_offsets"]
+        entry = self.entry(name)
+        tensor = self._between(name, *entry["data_offsets"]).view(_DTYPES[entry["dtype"]])
+        return tensor[: prod(entry["shape"])].view(entry["shape"])
+
+    def _between(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """Return the bytes between two offsets of the file that holds a tensor, counted from its first tensor on."""
+        path = self.files[name]
         out = torch.empty(stop - start, dtype=torch.uint8, device=self._device)
         try:
             with path.open("rb", buffering=0) as file:
                 self._read(file.fileno(), self.data_start(path) + start, out)
         except OSError as error:
             raise UnsupportedModel(f"{path} cannot be read ({error.strerror}). {AGAIN}") from None
-        tensor = out.view(_DTYPES[entry["dtype"]])
-        return tensor[: prod(entry["shape"])].view(entry["shape"])
+        return out
 
     def _read(self, file: int, offset: int, out: torch.Tensor) -> None:
         """Fill ``out``; one buffer is read while the other is copied to the device."""

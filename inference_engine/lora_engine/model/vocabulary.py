@@ -46,9 +46,10 @@ class Vocabulary:
 
     def part(self, matrix: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows of a ``matrix [size, …]``: ``[rows, …]``, with zeros for padding."""
-        if self.parallel.world == 1:
-            return matrix
-        part = matrix[self.first : self.first + self.num_tokens]
+        return self.padded(matrix[self.first : self.first + self.num_tokens])
+
+    def padded(self, part: torch.Tensor) -> torch.Tensor:
+        """Return the rows of this rank's tokens, ``part [num_tokens, …]``, with zeros for padding: ``[rows, …]``."""
         return part if self.num_tokens == self.rows else F.pad(part, (0, 0, 0, self.rows - self.num_tokens))
 
     def embed(self, ids: torch.Tensor, part: torch.Tensor) -> torch.Tensor:

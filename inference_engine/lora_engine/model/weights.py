@@ -763,6 +763,9 @@ class _Empty:
             return torch.empty(*self._bytes[name], device="meta", dtype=torch.uint8)
         return torch.empty(*self._shapes[name], device="meta", dtype=self._dtype)
 
+    def rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        return self.tensor(name)[start:stop]
+
     def placed(self, name: str, tensor: torch.Tensor) -> None:
         """Do nothing: there are no values to check."""
 
@@ -792,6 +795,9 @@ class _Random:
         norm = len(shape) == 1 and name.endswith(".weight")
         return values.mul_(0.1).add_(self._norm) if norm else values.mul_(0.02)
 
+    def rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        return self.tensor(name)[start:stop]
+
     def placed(self, name: str, tensor: torch.Tensor) -> None:
         """Do nothing: random values need no check."""
 
@@ -815,10 +821,10 @@ def build_weights(
     ``quantised``: plain matrices are quantised to FP8. ``in_fp8``: scale names of the weights that are in FP8 already.
     """
     loader = _Loader(tensors, config, device, dtype, parallel, quantised and not in_fp8, in_fp8 or {})
-    embedding = loader.of_tokens(EMBEDDING)
-    lm_head = embedding if tied else loader.of_tokens(LM_HEAD)
     layers = []
     with ThreadPoolExecutor(THREADS if isinstance(tensors, DeviceCheckpoint) else 1) as threads:
+        embedding = threads.submit(loader.of_tokens, EMBEDDING)
+        lm_head = embedding if tied else threads.submit(loader.of_tokens, LM_HEAD)
         for layer in threads.map(loader.layer, range(config.num_layers)):
             layers.append(layer)
             progress(len(layers) / config.num_layers)
@@ -827,7 +833,7 @@ def build_weights(
             "%d matrices stay in %s, since FP8 products do not support their sizes or blocks of scales: %s, …",
             len(loader.unquantised), str(dtype).removeprefix("torch."), loader.unquantised[0],
         )  # fmt: skip
-    return ModelWeights(embedding, layers, loader.norm(FINAL_NORM), lm_head)
+    return ModelWeights(embedding.result(), layers, loader.norm(FINAL_NORM), lm_head.result())
 
 
 class _Loader:
@@ -846,6 +852,7 @@ class _Loader:
         self._tensors, self._config, self._parallel = tensors, config, parallel
         self._device, self._dtype = device, dtype
         self._quantised, self._in_fp8 = quantised, in_fp8
+        self._shapes = tensor_shapes(config)
         self.unquantised: list[str] = []  # matrices that FP8 products do not support
         self._warned = False
 
@@ -855,7 +862,8 @@ class _Loader:
     def of_tokens(self, name: str) -> torch.Tensor:
         """Load this rank's rows of a matrix with one row for each token."""
         vocabulary = Vocabulary(self._config.vocab_size, self._parallel)
-        return self._put(name, vocabulary.part(self._tensors.tensor(name)))
+        stop = vocabulary.first + vocabulary.num_tokens
+        return self._put(name, vocabulary.padded(self._tensors.rows(name, vocabulary.first, stop)))
 
     def norm(self, name: str) -> torch.Tensor:
         """Load a norm's weight, in float32 if it is multiplied in float32."""
@@ -1125,11 +1133,21 @@ class _Loader:
         parts: list[Matrix] = []
         in_parts = self._config.output_parts
         for name in names:
-            whole = self._module(name)
-            for start, stop in self._rows_of_rank(in_parts.get(_target(name), (whole.shape[0],))):
-                part = rows_of(whole, start, stop) if isinstance(whole, Fp8Matrix) else None
-                parts.append(part or self._plain(whole)[start:stop])
+            ranges = self._rows_of_rank(in_parts.get(_target(name), self._shapes[name][:1]))
+            if self._needs_whole(name):
+                whole = self._module(name)
+                for start, stop in ranges:
+                    part = rows_of(whole, start, stop) if isinstance(whole, Fp8Matrix) else None
+                    parts.append(part or self._plain(whole)[start:stop])
+            else:
+                parts += [self._module(name, slice(*each)) for each in ranges]
         return self._joined(names, parts)
+
+    def _needs_whole(self, name: str) -> bool:
+        """Return whether some rows of a module depend on others in its file: by their order, or by scales of blocks."""
+        quantization = self._config.quantization
+        blocks = name in self._in_fp8 and quantization is not None and quantization.in_blocks
+        return blocks or _target(name) in self._config.interleaved
 
     def _rows_of_rank(self, parts: tuple[int, ...]) -> Iterator[tuple[int, int]]:
         """Yield this rank's range of rows of each part of a column-parallel module."""
@@ -1169,8 +1187,8 @@ class _Loader:
             self.unquantised.append(names[0])
         return self._put(names[0], torch.cat([self._plain(part) for part in parts]))
 
-    def _module(self, name: str) -> Matrix:
-        return _stored(self._tensors, self._config, self._in_fp8, name)
+    def _module(self, name: str, rows: slice | None = None) -> Matrix:
+        return _stored(self._tensors, self._config, self._in_fp8, name, rows)
 
     def _plain(self, matrix: Matrix) -> torch.Tensor:
         return matrix.dequantised(self._dtype) if isinstance(matrix, Fp8Matrix) else matrix
@@ -1186,16 +1204,23 @@ class _Loader:
         return _laid_out(placed)
 
 
-def _stored(tensors: Tensors, config: ModelConfig, in_fp8: Mapping[str, ScaleNames], name: str) -> Matrix:
-    """Read a module's weights as the files have them, but with rows by part where they are stored by head."""
-    weight, order = tensors.tensor(name), config.interleaved.get(_target(name))
+def _stored(
+    tensors: Tensors, config: ModelConfig, in_fp8: Mapping[str, ScaleNames], name: str, rows: slice | None = None
+) -> Matrix:
+    """Read a module's weights as the files have them, but with rows by part where they are stored by head.
+
+    ``rows``: only these, of a module that is stored in order and without blocks of scales.
+    """
+    weight = tensors.tensor(name) if rows is None else tensors.rows(name, rows.start, rows.stop)
+    order = config.interleaved.get(_target(name))
     if name not in in_fp8:
         return weight if order is None else order.by_part(weight)
     names = in_fp8[name]
     scale = tensors.tensor(names.weight).float()
     assert config.quantization is not None
     if not config.quantization.in_blocks:
-        scale = scale.reshape(-1).expand(weight.shape[0])
+        scale = scale.reshape(-1)
+        scale = (scale if rows is None or len(scale) == 1 else scale[rows]).expand(weight.shape[0])
     static = tensors.tensor(names.input).float().reshape(1) if names.input else None
     matrix = Fp8Matrix(weight, scale, static)
     return matrix if order is None else _by_part(matrix, order)
