@@ -315,6 +315,8 @@ def assert_not_stored(client: OpenAI, answer: Any) -> None:
     with pytest.raises(openai.NotFoundError) as unknown:
         client.responses.create(model="support", input="say y", previous_response_id=answer.id)
     assert unknown.value.param == "previous_response_id"
+    with pytest.raises(openai.NotFoundError):  # a text that PostgreSQL does not take
+        client.responses.create(model="support", input="say y", previous_response_id="resp_\0")
 
 
 def test_a_response_is_stored_unless_its_request_says_otherwise(openai_client: OpenAI, web: WebProcess) -> None:

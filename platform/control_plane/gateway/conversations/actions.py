@@ -57,7 +57,7 @@ def store(tenant: Tenant, name: str, *, input_items: str, body: str) -> None:
 
 def get_response(tenant: Tenant, name: str, param: str = "response_id") -> StoredResponse:
     """Return the tenant's stored response. Raises NoSuchResponseError (404)."""
-    response = _unexpired(tenant).filter(name=name[:65]).first()
+    response = None if "\0" in name else _unexpired(tenant).filter(name=name[:65]).first()
     if response is None:
         raise NoSuchResponseError(name, param)
     return response
