@@ -84,6 +84,15 @@ def test_what_clients_make_up_is_no_new_row_and_never_too_long(acme: Any) -> Non
     assert (row.count, row.code, row.model[:9]) == (1000, "invalid_value", "model-999")
 
 
+def test_a_text_that_no_database_stores_holds_up_no_other_refusal(acme: Any) -> None:
+    """The batch of counts was written in vain for as long as the process ran."""
+    log = RefusalLog()
+    log.note(acme.principal(), "completions", invalid("m", "f", "a\0"), "m\0")
+    add(log._counts)
+    row = Refusal.objects.get()
+    assert (row.model, row.param) == ("m\N{REPLACEMENT CHARACTER}", "a\N{REPLACEMENT CHARACTER}")
+
+
 @pytest.mark.usefixtures("within_one_minute")
 def test_kinds_are_bounded(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "MAX_WAITING", 2)

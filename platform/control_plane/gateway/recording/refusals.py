@@ -22,6 +22,7 @@ from control_plane.billing.refusals.actions import Count, Reason, add
 from control_plane.core.db import run_db
 from control_plane.core.http.allowance import Allowance
 from control_plane.core.jobs import clocks
+from control_plane.core.storable import storable
 from control_plane.gateway.dispatch import errors
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.recording.flusher import Flusher
@@ -67,7 +68,7 @@ class RefusalLog:
             count = self._counts[reason] = Count()
             self._flusher.wake()
         count.count += 1
-        count.last_at, count.model, count.param = now, model, error.param or ""
+        count.last_at, count.model, count.param = now, storable(model[:200]), storable((error.param or "")[:100])
 
     def allowance(self, principal: Principal) -> Allowance:
         """Return what the caller's tenant has left of its processor time for reading requests that are then refused."""
