@@ -17,6 +17,10 @@ from lorikeet_testing.web import TenantAccess, WebProcess, eventually
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from control_plane.gateway.dispatch.errors import invalid
+from control_plane.gateway.websocket.generation import GENERATIONS, SocketGeneration
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.tenants.models import Tenant
 from lora_engine.wire import engine_pb2 as pb
 
 SUPPORT = digest_of("acme", "support")
@@ -188,6 +192,27 @@ async def test_closing_the_socket_aborts_everything(web: WebProcess, acme: Tenan
             await receive(socket)
     submitted = {submit.request_id for submit in engine.submits}
     await asyncio.to_thread(eventually, lambda: set(engine.aborts) == submitted, 5, what="aborts")
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["as-it-sends", "as-it-fails"])
+async def test_a_generation_whose_socket_broke_has_not_failed(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """It is no error of the server: no alert counts it, and no log has its trace."""
+
+    async def broken(_text: str) -> None:
+        raise ConnectionResetError
+
+    generation = SocketGeneration("a", {}, Principal(Tenant(), frozenset()), broken, resumable=False)
+
+    async def generate() -> None:
+        if fails:
+            raise invalid("No.", "Yes.")
+        await generation._send_numbered("delta", "")
+
+    monkeypatch.setattr(generation, "_generate", generate)
+    outcomes = {outcome: GENERATIONS.labels(outcome)._value.get() for outcome in ("aborted", "failed")}
+    await generation._run()
+    ended = {outcome: GENERATIONS.labels(outcome)._value.get() - before for outcome, before in outcomes.items()}
+    assert ended == {"aborted": not fails, "failed": fails}
 
 
 async def test_the_key_in_the_first_message(web: WebProcess, acme: TenantAccess, engine: FakeEngine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import Counter
@@ -41,6 +42,10 @@ PATH = "/ws/inference"
 GENERATIONS = Counter("lorikeet_socket_generations", "Generations on websockets, by their end.", ["outcome"])
 for _outcome in ("done", "failed", "cancelled", "aborted"):  # the first failure must be visible as a step from 0
     GENERATIONS.labels(_outcome)
+
+
+class SocketLostError(Exception):
+    """The socket broke, and its generation, which cannot be resumed, ends with it."""
 
 
 class SocketGeneration:
@@ -119,10 +124,13 @@ class SocketGeneration:
             with drain.working():
                 await self._generate()
             outcome = "cancelled" if self._cancelled else "done"
+        except SocketLostError:
+            pass
         except Exception as error:
             outcome, failure = "failed", errors.of(error)
             SOCKET_ERRORS.labels(PATH, failure.code).inc()
-            await self._fail(failure)
+            with suppress(SocketLostError):
+                await self._fail(failure)
         finally:
             GENERATIONS.labels(outcome).inc()
 
@@ -207,7 +215,7 @@ class SocketGeneration:
             await self._send_frame(frame)
         except OSError:  # the socket broke; its consumer is notified, and detaches or ends this generation
             if not self.resumable:
-                raise
+                raise SocketLostError from None
             self._send_frame = None
 
     def _keep(self, frame: str) -> None:
