@@ -100,6 +100,35 @@ describe("prices of base models, for operators", () => {
     );
   });
 
+  it.each([
+    [8, 0, "gpu8", null],
+    [9, 0, null, "No host needs a decision. All 9 hosts"],
+    [9, 1, "gpu1", "The hosts above need a decision. All 9 hosts"],
+  ])(
+    "lists %i hosts, of which %i need a decision, only if the card stays short",
+    async (count, waiting, shown, note) => {
+      const quarantine = { code: "revoked", message: "Its credential was revoked.", fix: "Make a join token for it." };
+      const hosts = Array.from({ length: count }, (_, index) => ({
+        name: `gpu${index + 1}`,
+        state: "online",
+        service: "serving",
+        model: "llama",
+        base_digest: "sha256:x",
+        last_seen: "2026-05-04T10:00:00Z",
+        address: "gpu:7000",
+        quarantine: index < waiting ? quarantine : null,
+      }));
+      server.use(http.get("/api/operator/hosts", () => HttpResponse.json(hosts)));
+      openConsole("/t/acme/operator");
+      const card = await screen.findByLabelText("Base model");
+      if (shown) expect(await within(card).findByRole("cell", { name: shown })).toBeVisible();
+      else expect(await within(card).findByText(/All 9 hosts/)).toBeVisible();
+      expect(within(card).queryAllByRole("row")).toHaveLength(shown ? (waiting || count) + 1 : 0);
+      if (note) expect(card).toHaveTextContent(note);
+      else expect(within(card).queryByText(/All .* hosts/)).toBeNull();
+    },
+  );
+
   it("says whose each list is, and which holds now", async () => {
     listed = [{ ...ofModel, number: 3, inherits: true, effective_on: "2999-01-01" }, ofModel, all];
     openConsole("/t/acme/operator");

@@ -152,6 +152,31 @@ describe("usage", () => {
     expect(money(null, "USD")).toBe("–");
   });
 
+  it("lists each week that is exported after an outage of the workers, the last ones first", async () => {
+    serve();
+    const weeks = ["2026-04-27", "2026-04-20", "2026-04-13"].map((first, index) => ({
+      id: `e${index}`,
+      first,
+      last: new Date(Date.parse(first) + 6 * 86_400_000).toISOString().slice(0, 10),
+      grain: "day",
+      state: ["queued", "ready", "failed"][index],
+      lines: 1234,
+      bytes: 5678,
+      created_at: "2026-05-04T09:00:00Z",
+      ready_at: null,
+    }));
+    server.use(http.get(`${tenant}/exports`, () => HttpResponse.json(weeks)));
+    openConsole("/t/acme/usage");
+    const rows = within(await screen.findByRole("table", { name: "Exports" }))
+      .getAllByRole("row")
+      .slice(1);
+    expect(rows.map((row) => row.textContent)).toEqual([
+      expect.stringMatching(/^27 Apr – 3 May.*Queued–/),
+      expect.stringMatching(/^20 Apr – 26 Apr.*Ready1,2345\.68 kB/),
+      expect.stringMatching(/^13 Apr – 19 Apr.*Failed–/),
+    ]);
+  });
+
   it("shows what was used, what it cost, and the statement of the month", async () => {
     serve();
     openConsole("/t/acme/usage");
