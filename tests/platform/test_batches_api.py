@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import Any
 
 import pytest
@@ -77,6 +78,17 @@ def test_a_line_that_no_database_could_store_fails_the_batch(acme: Any, line: by
     assert acme.client().get(acme.path(f"batches/{name}")).json()["state"] == "failed"
     [error] = acme.client().get(acme.path(f"batches/{name}/errors")).json()
     assert error["line"] == 1
+
+
+def test_a_file_with_a_byte_order_mark_and_blank_lines_is_read(acme: Any) -> None:
+    key, _ = acme.key()
+    line = b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"user": "\\u0000"}}'
+    name = send(acme.client(), acme, key.pk, BOM_UTF8 + line + b"\r\n \r\n\n").json()["id"]
+    batch = actions.claim_next()
+    assert batch is not None
+    actions.validate(batch, lambda _: None)
+    read = acme.client().get(acme.path(f"batches/{name}")).json()
+    assert (read["state"], read["counts"]["total"]) == ("in_progress", 1)
 
 
 def test_a_key_runs_batches_of_its_own_only(acme: Any, globex: Any) -> None:

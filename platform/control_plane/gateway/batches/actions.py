@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -282,7 +283,8 @@ def _object(raw: bytes) -> dict[str, Any]:
     if len(raw) > LONGEST_LINE:
         raise _bad("line_too_long", f"The line is longer than {LONGEST_LINE} bytes.", None)
     try:
-        return read_object(raw, nul=True)  # a body is stored as JSON, in which NUL is an escape
+        # Some editors begin a file with a byte order mark. A body is stored as JSON, in which NUL is an escape.
+        return read_object(raw.removeprefix(BOM_UTF8), nul=True)
     except JsonError as error:
         raise _bad("invalid_json_line", error.message.replace("The body", "This line", 1), None) from None
 
