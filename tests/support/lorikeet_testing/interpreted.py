@@ -160,6 +160,11 @@ def _compute_with_alike_numbers_at_once() -> None:
     def constant(semantic: Any, value: int) -> Any:
         return semantic.scalar_constant(value, dtype=int32)
 
+    def spread(semantic: Any, scalar: Any, block: Any) -> Any:
+        """Return a block of the same shape that holds the scalar everywhere."""
+        of_scalar = block if block.scalar is scalar.dtype else block.with_element_ty(scalar.dtype)
+        return tensor(semantic.builder.create_splat(of_scalar, scalar.handle), of_scalar)
+
     def check_unless_alike(
         self: Any, lhs: Any, rhs: Any, allow_lhs_ptr: bool = False, allow_rhs_ptr: bool = False,
         arithmetic_check: bool = True, div_or_mod: bool = False,
@@ -172,7 +177,13 @@ def _compute_with_alike_numbers_at_once() -> None:
             if isinstance(rhs, tensor) and (
                 rhs.dtype is int32 if offset else rhs.dtype is dtype and any(dtype is each for each in unchanged)
             ):
-                return (lhs, rhs) if lhs.shape is rhs.shape else self.broadcast_impl_value(lhs, rhs)
+                if lhs.shape is rhs.shape:
+                    return lhs, rhs
+                if not rhs.type.is_block():
+                    return lhs, spread(self, rhs, lhs.type)
+                if not lhs.type.is_block():
+                    return spread(self, lhs, rhs.type), rhs
+                return self.broadcast_impl_value(lhs, rhs)
         return check(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
 
     def unwrap_if_constexpr(value: Any) -> Any:
