@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -57,12 +58,12 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def retyped(folder: Path, name: str, dtype: str) -> None:
-    """Say in the header that a tensor of bytes is of a quantised type."""
+def change_entry(folder: Path, name: str, **values: Any) -> None:
+    """Say something else of a tensor in the header: that one of bytes is of a quantised type, for example."""
     data = (folder / WEIGHTS).read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + length])
-    header[name]["dtype"] = dtype
+    header[name] |= values
     text = json.dumps(header).encode()
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
 
@@ -132,7 +133,7 @@ def test_quantised_weights_by_config(folder: Path, method: str) -> None:
 @pytest.mark.parametrize("dtype", ["F8_E4M3", "I8", "U8"])
 def test_quantised_weights_without_a_word_in_the_config(folder: Path, dtype: str) -> None:
     change_tensors(folder, lambda tensors: tensors.update({Q: tensors[Q].to(torch.uint8)}))
-    retyped(folder, Q, dtype)
+    change_entry(folder, Q, dtype=dtype)
     assert f"{Q} is stored as {dtype}: the weights are quantised" in refusal(folder)
 
 
@@ -167,6 +168,20 @@ def test_a_file_that_was_cut(folder: Path) -> None:
     for size in (0, 5, 100, len(whole) // 2, len(whole) - 1):
         (folder / WEIGHTS).write_bytes(whole[:size])
         assert "truncated" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"shape": None}, {"shape": [64, 65]}, {"shape": [-64, -64]}, {"dtype": "F16"}, {"data_offsets": [0, 16384]},
+        {"data_offsets": [16384, 0]}, {"data_offsets": [0.0, 0.0]}, {"dtype": []},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_header_that_contradicts_itself(folder: Path, values: dict[str, Any]) -> None:
+    """Tensors of which one lies where another does would be read as they are on a GPU."""
+    change_entry(folder, Q, **values)
+    assert re.search("do not fit together|is not a safetensors file", refusal(folder))
 
 
 def test_a_pointer_of_git_lfs(folder: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +22,11 @@ Shape = tuple[int, ...]
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PLAIN = ("F32", "F16", "BF16", "F64")
 _FP8, _BYTES = "F8_E4M3", "U8"
+# Bytes of an element by dtype; the sizes of tensors of other dtypes are not checked.
+_ITEM_BYTES = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "F8_E4M3": 1,
+    "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
 # Names of the scales of a module in FP8.
 _SCALES = ("weight_scale_inv", "weight_scale", "activation_scale", "input_scale")
 AGAIN = "Download the whole model folder again."
@@ -326,11 +332,28 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
             header = json.loads(file.read(length))
             entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
             end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+            adjoin = _adjoin(entries.values())
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             raise UnsupportedModel(f"{path} is not a safetensors file. {AGAIN}") from None
     if end != size - 8 - length:
         raise UnsupportedModel(f"{path} has {size} bytes and should have {8 + length + end}: it is truncated. {AGAIN}")
+    if not adjoin:
+        raise UnsupportedModel(f"{path} is damaged: shapes and places of its tensors do not fit together. {AGAIN}")
     return entries, 8 + length
+
+
+def _adjoin(entries: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether the tensors of a file's header have the sizes of their shapes, and lie one behind another."""
+    end = 0
+    for entry in sorted(entries, key=lambda entry: tuple(entry["data_offsets"])):
+        shape, (start, stop) = entry["shape"], entry["data_offsets"]
+        if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in (*shape, start, stop)):
+            return False
+        size = prod(shape) * _ITEM_BYTES.get(entry["dtype"], 0)
+        if start != end or stop < start or (size != stop - start and entry["dtype"] in _ITEM_BYTES):
+            return False
+        end = stop
+    return True
 
 
 def _quantized(what: str) -> UnsupportedModel:
