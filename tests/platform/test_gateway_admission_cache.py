@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from control_plane.adapters.imports.hub_models import HubModelLoadingError
 from control_plane.adapters.registry.archiving import archive_as
@@ -116,6 +116,23 @@ async def test_who_waits_for_an_import_is_told_of_changes(settings: Any, monkeyp
                 await asyncio.sleep(0)
     assert isinstance(await asked, Ready)
     assert not waiting._waiting
+
+
+@pytest.mark.parametrize("answer", [OperationalError("away"), None], ids=["away", "slow"])
+async def test_without_the_database_a_request_that_waited_is_sent(
+    monkeypatch: pytest.MonkeyPatch, answer: Exception | None
+) -> None:
+    """It was admitted, and its slot of a host is not held for long."""
+
+    async def query(_read: Any) -> Any:
+        if answer is not None:
+            raise answer
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(fresh_module, "run_db", query)
+    monkeypatch.setattr(admission_cache, "SLOW_S", 0.02)
+    async with asyncio.timeout(5):
+        await AdmissionCache().check_again(Principal(Tenant(), frozenset(), api_key=ApiKey()))
 
 
 async def test_one_look_a_second(clock: Clock) -> None:

@@ -45,7 +45,7 @@ from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit.changes import last_changes
 from control_plane.identity.keys.last_used import last_used
 from control_plane.identity.origins.queries import is_allowed_by_any, origins_of
-from control_plane.identity.single_flight import SingleFlightCache
+from control_plane.identity.single_flight import SLOW_S, SingleFlightCache
 from control_plane.identity.tenants.models import Tenant
 
 # Seconds between checks of a model that loads. Changes made by this process notify the waiter; others' are polled.
@@ -105,7 +105,10 @@ class AdmissionCache:
         try:
             # A rotation may have ended the secret by which the request authenticated.
             cached_as = (principal.tenant.pk, key.pk, key.rotated_at)
-            await self._waiting_callers.get(cached_as, lambda: authenticate_again(key))
+            async with asyncio.timeout(SLOW_S):
+                await self._waiting_callers.get(cached_as, lambda: authenticate_again(key))
+        except TimeoutError:
+            return  # hosts' slots do not wait for a slow database
         except Exception as error:
             if as_unavailable(error) is None:  # without the database, the earlier result counts
                 raise
