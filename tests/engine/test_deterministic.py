@@ -163,13 +163,14 @@ def test_kernels_in_random_schedules(family: str, quantization: str, tensor_seed
     assert_same(run_steps(together.engine, resumed(requests[-1:], expected, 2)), expected, skip=2)
 
 
+@pytest.mark.parametrize("new", [2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.usefixtures("in_order")
-def test_states_and_experts_in_random_schedules(monkeypatch: pytest.MonkeyPatch, tensor_seed: int) -> None:
+def test_states_and_experts_in_random_schedules(new: int, monkeypatch: pytest.MonkeyPatch, tensor_seed: int) -> None:
     """Prompts are cut where chunks of the gated delta rule end, and answers continue in several rows."""
     monkeypatch.setattr("lora_engine.scheduling.scheduler._LEAST_SNAPSHOT_TOKENS", 1)
     family, computed = "qwen3_5_moe_text", list[tuple[int, int]]()
     alone = interpreted(family, max_running=1, step_tokens=256)
-    requests = requests_of(alone, (2, 70, 3, 67), new=3, seed=tensor_seed)
+    requests = requests_of(alone, (2, 70, 3, 67), new=new, seed=tensor_seed)
     expected: Answers = {}
     for request in requests:
         expected |= run_steps(alone.engine, [request])
@@ -183,7 +184,7 @@ def test_states_and_experts_in_random_schedules(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(together.engine.runner, "launch", spy)
     assert_same(run_steps(together.engine, requests, random.Random(tensor_seed)), expected)
-    assert_same(run_steps(together.engine, resumed(requests[-1:], expected, 2)), expected, skip=2)
+    assert_same(run_steps(together.engine, resumed(requests[-1:], expected, new - 1)), expected, skip=new - 1)
     assert all(end % CHUNK == 0 or end >= prompt for end, prompt in computed)
     assert any(end % CHUNK == 0 and end < prompt for end, prompt in computed), "no prompt was cut"
     assert together.engine.core.prefixes.snapshot_pages
