@@ -84,12 +84,9 @@ def range_of_slots(slots):
 
 
 @triton.jit
-def have_one_slot(order_ptr, slots_ptr, start, stop, PER_TOKEN: tl.constexpr, BLOCK_M: tl.constexpr):
-    """Return whether all sorted pairs from ``start`` to ``stop`` have the same adapter, or all none."""
-    rows = start + tl.arange(0, BLOCK_M)
-    tokens = tl.load(order_ptr + rows, mask=rows < stop, other=0, cache_modifier=".cg") // PER_TOKEN
-    slots = tl.load(slots_ptr + tokens, mask=rows < stop, other=0)
-    return tl.min(tl.where(rows < stop, slots, _FAR), axis=0) == tl.max(slots, axis=0)
+def have_one_slot(slots, ok):
+    """Return whether all pairs that are ``ok`` have the same adapter, or all none."""
+    return tl.min(tl.where(ok, slots, _FAR), axis=0) == tl.max(tl.where(ok, slots, 0), axis=0)
 
 
 @triton.jit
@@ -529,8 +526,8 @@ def add_lora_of_block(
 ):  # fmt: skip
     """Add ``scale * B^T h`` of the adapter ``slot``, which all pairs of a block have, to ``acc [pairs, BLOCK_N]``.
 
-    ``factor`` is what ``factor_of`` returns. The scale is a factor of h: the products need no registers but those of
-    ``acc``.
+    ``factor`` is what ``factor_of`` returns. The scale is a factor of h, except in float16: the products need no
+    registers but those of ``acc``.
     """
     dtype: tl.constexpr = h_ptr.dtype.element_ty
     pages = pages_ptr + slot * pages_stride
@@ -542,7 +539,10 @@ def add_lora_of_block(
             RESIDENCY, BLOCK_N, dtype,
         )  # fmt: skip
         h = _ranks_of_h(h_ptr, places, source, rows, rank, places_ok, NUM_MODULES, MAX_RANK)
-        acc = tl.dot((h.to(tl.float32) * scale).to(dtype), b, acc, input_precision="ieee")
+        if dtype == tl.float16:  # in which h times the scale could be infinite
+            acc += tl.dot(h, b, input_precision="ieee") * scale
+        else:
+            acc = tl.dot((h.to(tl.float32) * scale).to(dtype), b, acc, input_precision="ieee")
     return acc
 
 
@@ -563,7 +563,10 @@ def _expand_blocks_kernel(
         return
     of_expert, last = tl.load(starts_ptr + expert), tl.load(starts_ptr + expert + 1)
     of_tile = start - (start - of_expert) % TILE
-    if have_one_slot(order_ptr, slots_ptr, of_tile, tl.minimum(of_tile + TILE, last), PER_TOKEN, TILE):
+    of_program = of_tile + tl.arange(0, TILE)
+    tokens_of_program = tl.load(order_ptr + of_program, mask=of_program < last, other=0) // PER_TOKEN
+    slots_of_program = tl.load(slots_ptr + tokens_of_program, mask=of_program < last, other=0)
+    if have_one_slot(slots_of_program, of_program < last):
         return  # that program computes them itself
     rows = start + tl.arange(0, BLOCK_M)
     rows_ok = rows < stop

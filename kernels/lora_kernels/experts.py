@@ -25,6 +25,7 @@ from .expert_lora import (
     block_of_pairs,
     expand_experts,
     factor_of,
+    have_one_slot,
     range_of_slots,
     shrink_experts,
 )
@@ -393,7 +394,7 @@ def _gate_up_kernel(
         lowest, highest = range_of_slots(slots)
     if DELTAS:
         # The adapter's entries in the tables arrive during the products, behind which they would be waited for.
-        several = tl.min(tl.where(rows_ok, slots, highest), axis=0) < highest
+        one_slot = have_one_slot(slots, rows_ok)
         of_gate = factor_of(
             modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, highest, layer, expert, column, slot_stride, 0,
             0, KV_DIM, RESIDENCY, EXPERTS,
@@ -439,7 +440,7 @@ def _gate_up_kernel(
                 host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 2, 0,
                 2, INNER, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, PDL,
             )  # fmt: skip
-        elif several:
+        elif not one_slot:
             ok = rows_ok[:, None] & n_ok[None, :]
             place = delta_ptr + rows.to(tl.int64)[:, None] * (2 * INNER) + n[None, :]
             gate += tl.load(place, mask=ok, other=0.0).to(tl.float32)
@@ -499,7 +500,7 @@ def _down_kernel(
         grid_dependency_wait(PDL)
     column = tl.program_id(1) * BLOCK_N
     if DELTAS:
-        several = tl.min(tl.where(rows_ok, slots, highest), axis=0) < highest
+        one_slot = have_one_slot(slots, rows_ok)
         factor = factor_of(
             modules_ptr, scales_ptr, row_of_ptr, places_ptr, host_ptr, highest, layer, expert, column, slot_stride, 0,
             2, KV_DIM, RESIDENCY, EXPERTS,
@@ -532,7 +533,7 @@ def _down_kernel(
                 host_ptr, slots, lowest, highest, rows, expert, column, n_ok, layer, pages_stride, slot_stride, 0, 1, 2,
                 1, HIDDEN, KV_DIM, ROWS_PER_PAGE, MAX_RANK, FP8, RESIDENCY, EXPERTS, BLOCK_M, BLOCK_N, 16, PDL,
             )  # fmt: skip
-        elif several:
+        elif not one_slot:
             place = delta_ptr + rows.to(tl.int64)[:, None] * HIDDEN + n[None, :]
             acc += tl.load(place, mask=rows_ok[:, None] & n_ok[None, :], other=0.0).to(tl.float32)
         elif highest > 0:

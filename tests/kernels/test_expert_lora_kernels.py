@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,6 +206,59 @@ def test_each_pair_has_its_own_adapter_and_expert(
     none = StepLora(torch.zeros_like(slots), pool.layer(LAYER), tables, LAYER, KV_DIM, 32)
     plain = grouped_experts(x, gate_up, down, routing, "silu")
     torch.testing.assert_close(grouped_experts(x, gate_up, down, routing, "silu", None, none), plain)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "hidden", "inner", "in_fp8"), [(35, 80, 33, (1, 2, 4)), (100, 32, 16, ())], ids=["some in FP8", "plain"]
+)
+def test_blocks_whose_pairs_have_one_adapter(tokens: int, hidden: int, inner: int, in_fp8: tuple[int, ...]) -> None:
+    """Blocks of 64 and 128 pairs of one expert, beside those of another that have several adapters."""
+    experts = 3
+    assert config_of(2 * tokens, experts).pairs == {35: 64, 100: 128}[tokens]
+    pool, tables = _memory(experts, DTYPE.itemsize if in_fp8 else 0)
+    placed = place(pool, tables, ExpertShapes(experts, hidden, inner), in_fp8)
+    x = torch.randn(tokens, hidden, device=DEVICE).to(DTYPE)
+    gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5).to(DTYPE)
+    down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(DTYPE)
+    logits = torch.randn(tokens, experts, device=DEVICE)
+    logits[0, 0], logits[1:, 0] = 9.0, -9.0  # only the first token has expert 0, beside one of the others
+    routing = route(logits, 2, renormalised=True)
+    for slot in range(len(ADAPTERS) + 1):
+        slots = torch.full((tokens,), slot, dtype=torch.int32, device=DEVICE)
+        for first in (slot, 3):  # of which one expert's block has another adapter, too
+            slots[0] = first
+            lora = StepLora(slots, pool.layer(LAYER), tables, LAYER, KV_DIM, 32)
+            got = grouped_experts(x, gate_up, down, routing, "silu", None, lora)
+            want = by_token(x, (gate_up, down), routing, slots, placed)
+            assert float((got.double() - want).norm() / want.norm()) < TOLERANCE[DTYPE], (slot, first)
+
+
+def test_a_large_scale_in_float16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The products with A times the scale are beyond float16; what is added to the experts' is not."""
+    monkeypatch.setitem(globals(), "DTYPE", torch.float16)
+    experts, hidden, inner, tokens = 3, 32, 16, 100
+    pool, tables = _memory(experts, 0)
+    placed = place(pool, tables, ExpertShapes(experts, hidden, inner))
+    scale, small = 2.0**17, 2.0**-10
+    rows = pool.layer(LAYER)[tables.pages[1].long().unique()[1:]]
+    pool.layer(LAYER)[tables.pages[1].long().unique()[1:]] = (rows * small).to(torch.float16)
+    tables.expert_scales[1] = 0.5 * scale
+    for each in placed[0].values():
+        each.a.mul_(small)
+        each.b.mul_(small)
+    placed[0] = {name: replace(each, scale=0.5 * scale) for name, each in placed[0].items()}
+    x = torch.randn(tokens, hidden, device=DEVICE).to(torch.float16) * 400
+    gate_up = (torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden).to(torch.float16) / 100
+    down = (torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5).to(torch.float16)
+    routing = route(torch.randn(tokens, experts, device=DEVICE), 2, renormalised=True)
+    slots = torch.ones(tokens, dtype=torch.int32, device=DEVICE)
+    lora = StepLora(slots, pool.layer(LAYER), tables, LAYER, KV_DIM, 32)
+    got = grouped_experts(x, gate_up, down, routing, "silu", None, lora)
+    want = by_token(x, (gate_up, down), routing, slots, placed)
+    largest = max(float((x.double() @ each.a[0].T).abs().max()) * each.scale for each in placed[0].values()
+                  if each.a.shape[-1] == hidden)  # fmt: skip
+    assert largest > torch.finfo(torch.float16).max > float(want.abs().max())
+    assert float((got.double() - want).norm() / want.norm()) < 2e-2
 
 
 @pytest.mark.parametrize(
