@@ -9,7 +9,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.utils import timezone
+from lorikeet_testing.concurrent import while_another_commits
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from control_plane.adapters.registry.versions import promote_version
 from control_plane.console.webhooks import actions, delivery, tasks
 from control_plane.console.webhooks.events import publish, publish_quota
 from control_plane.console.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
-from control_plane.console.webhooks.signing import GRACE
+from control_plane.console.webhooks.signing import GRACE, MAX_REPLACED, secret_of
 from control_plane.core.http import egress
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
@@ -263,11 +264,67 @@ def test_rotation_signs_under_both_for_a_day(acme: Any, receiver: Receiver, queu
         with committing():
             acme.client().post(f"{path}/test")
         work(queue)
-        Endpoint.objects.update(rotated_at=timezone.now() - GRACE)
+        Endpoint.objects.update(replaced_at=[(timezone.now() - GRACE).isoformat()])
     for check in (verify, verify_1):
         assert [check(hook["secret"], *message) for message in receiver.seen] == [True, False]
         assert [check(new, *message) for message in receiver.seen] == [True, True]
     assert "secret" not in acme.client().get(path).json()
+
+
+def test_two_people_rotate_a_secret_at_once(acme: Any, receiver: Receiver, queue: Any) -> None:
+    """Each gets another secret, and the one that the receiver still has is good for a day."""
+    secrets = [register(acme, receiver.url)["secret"]]
+    endpoint = Endpoint.objects.get()
+    secrets += [secret_of(actions.rotate_secret(acting=acme.principal(), endpoint=endpoint)) for _ in range(2)]
+    assert len(set(secrets)) == 3
+    publish(acme.tenant, EventType.VERSION_READY, {})
+    delivery.deliver_next()
+    assert [verify(secret, *receiver.seen[0]) for secret in secrets] == [True, True, True]
+    for _ in range(MAX_REPLACED):
+        actions.rotate_secret(acting=acme.principal(), endpoint=endpoint)
+    publish(acme.tenant, EventType.VERSION_READY, {})
+    delivery.deliver_next()
+    assert [verify(secret, *receiver.seen[1]) for secret in secrets] == [False, False, True]
+
+
+def test_what_is_changed_was_deleted_meanwhile(acme: Any, receiver: Receiver, queue: Any) -> None:
+    register(acme, receiver.url)
+    gone, message = Endpoint.objects.get(), queued(acme)
+    actions.delete_endpoint(acting=acme.principal(), endpoint=gone)
+    changes: list[Callable[[], object]] = [
+        lambda: actions.change_endpoint(
+            acting=acme.principal(), endpoint=gone, settings=actions.WebhookSettings(receiver.url, "", [], True)
+        ),
+        lambda: actions.rotate_secret(acting=acme.principal(), endpoint=gone),
+        lambda: actions.send_test(acting=acme.principal(), endpoint=gone),
+        lambda: actions.replay(acting=acme.principal(), delivery=message),
+        lambda: actions.delete_endpoint(acting=acme.principal(), endpoint=gone),
+    ]
+    for change in changes:
+        with pytest.raises(actions.WebhookNotFoundError):
+            change()
+
+
+def queued(org: Any) -> Delivery:
+    publish(org.tenant, EventType.VERSION_READY, {})
+    return Delivery.objects.select_related("endpoint").get()
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("deleted_first", [True, False])
+def test_an_endpoint_is_deleted_while_an_event_is_published(
+    acme: Any, receiver: Receiver, queue: Any, deleted_first: bool
+) -> None:
+    """Neither the deletion nor the write that the event is part of fails."""
+    register(acme, receiver.url)
+    endpoint = Endpoint.objects.get()
+    steps = [
+        lambda: publish(acme.tenant, EventType.VERSION_READY, {}),
+        lambda: actions.delete_endpoint(acting=acme.principal(), endpoint=endpoint),
+    ]
+    while_another_commits(*(reversed(steps) if deleted_first else steps))
+    assert not Endpoint.objects.exists() and not Delivery.objects.exists()
 
 
 def test_change_pause_delete(acme: Any, receiver: Receiver, queue: Any) -> None:

@@ -18,6 +18,7 @@ from typing import ParamSpec, TypeVar
 from django.db import IntegrityError, close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from django.db.models import Model, QuerySet
 
 from control_plane.core.breaker import Breaker
 from control_plane.core.config import current
@@ -25,6 +26,7 @@ from control_plane.core.postgres.connection import abort_all, limit_answers
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=Model)
 
 # Threads for database work: the most queries that one process runs at once from async code.
 THREADS = 8
@@ -122,6 +124,18 @@ def release_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()
+
+
+def referable(rows: QuerySet[M]) -> list[M]:
+    """Return rows that new rows may refer to: no other transaction can delete them until this one ends.
+
+    Foreign keys are checked at the end of a transaction, which would fail if a row had been deleted meanwhile. On
+    PostgreSQL the lock is that of a foreign key's check: it waits for deletions only, and only they wait for it.
+    """
+    if connections[rows.db].vendor != "postgresql":
+        return list(rows)
+    sql, params = rows.query.sql_with_params()
+    return list(rows.model._default_manager.using(rows.db).raw(f"{sql} FOR KEY SHARE", params))
 
 
 def is_duplicate(error: IntegrityError) -> bool:

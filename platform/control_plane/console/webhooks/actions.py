@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from control_plane.console.webhooks.events import queue
 from control_plane.console.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
+from control_plane.console.webhooks.signing import replaced_secrets
 from control_plane.core.config import Rate, current
-from control_plane.core.errors import LorikeetError
+from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.http.egress import UrlRefusedError, check_url
 from control_plane.core.jobs import clocks
 from control_plane.core.writes import enqueue
@@ -25,6 +25,11 @@ MAX_ENDPOINTS = 20
 # Test messages and replays of a tenant, each per minute.
 TESTS = Rate(10, 60)
 REPLAYS = Rate(60, 60)
+
+
+class WebhookNotFoundError(NotFoundError):
+    def __init__(self) -> None:
+        super().__init__("There is no such webhook.", "GET webhooks lists yours.", code="webhook_not_found")
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,10 @@ def create_endpoint(*, acting: Principal, settings: WebhookSettings) -> Endpoint
 
 
 def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: WebhookSettings) -> Endpoint:
-    """Change an endpoint. Raises LorikeetError (400) for a URL that may not be called."""
+    """Change an endpoint. Raises LorikeetError: 400 for a URL that may not be called, 404 if it was deleted."""
     _check_url(settings.url)
     with transaction.atomic():
+        endpoint = _lock(acting, endpoint)
         for name, value in _columns(settings).items():
             setattr(endpoint, name, value)
         endpoint.failures, endpoint.rests_until = 0, None
@@ -66,20 +72,21 @@ def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: WebhookS
 
 
 def delete_endpoint(*, acting: Principal, endpoint: Endpoint) -> None:
-    """Delete an endpoint with its messages."""
+    """Delete an endpoint with its messages. Raises WebhookNotFoundError."""
     with transaction.atomic():
         # The endpoint first, as in `delivery.claim_next`: the deletion itself would lock its messages first.
-        Endpoint.objects.for_tenant(acting.tenant).select_for_update().filter(pk=endpoint.pk).first()
+        endpoint = _lock(acting, endpoint, deletes=True)
         _audit(acting, "delete", endpoint)
         endpoint.delete()
 
 
 def rotate_secret(*, acting: Principal, endpoint: Endpoint) -> Endpoint:
-    """Make a new secret; for a day messages are signed under the old one too."""
+    """Make a new secret; for a day messages are signed under the replaced one too. Raises WebhookNotFoundError."""
     with transaction.atomic():
+        endpoint = _lock(acting, endpoint)
         endpoint.secret_version += 1
-        endpoint.rotated_at = timezone.now()
-        endpoint.save(update_fields=["secret_version", "rotated_at"])
+        endpoint.replaced_at = replaced_secrets(endpoint, clocks.database_time())
+        endpoint.save(update_fields=["secret_version", "replaced_at"])
         _audit(acting, "rotate", endpoint)
     return endpoint
 
@@ -98,10 +105,11 @@ class TooManyMessagesError(LorikeetError):
 def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
     """Send a message of type "test" to this endpoint only, whatever events it subscribes to.
 
-    Raises TooManyMessagesError (429).
+    Raises TooManyMessagesError (429), WebhookNotFoundError.
     """
     _count("tests", TESTS, acting.tenant)
     with transaction.atomic():
+        endpoint = _lock(acting, endpoint)
         data = {"text": "Lorikeet can reach this endpoint."}
         event = Event.objects.create(tenant=acting.tenant, type=EventType.TEST, data=data)
         _wake(endpoint)
@@ -112,16 +120,28 @@ def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
 
 
 def replay(*, acting: Principal, delivery: Delivery) -> Delivery:
-    """Send a message again, now, with a full set of attempts. Raises TooManyMessagesError (429)."""
+    """Send a message again, now, with a full set of attempts.
+
+    Raises TooManyMessagesError (429), WebhookNotFoundError.
+    """
     _count("replays", REPLAYS, acting.tenant)
     with transaction.atomic():
-        _wake(delivery.endpoint)  # first: workers too lock the endpoint before its message
+        _wake(_lock(acting, delivery.endpoint))  # first: workers too lock the endpoint before its message
         delivery.state, delivery.attempts = DeliveryState.PENDING, 0
         delivery.next_attempt_at = clocks.database_time()
         delivery.save(update_fields=["state", "attempts", "next_attempt_at"])
         _audit(acting, "replay", delivery.endpoint, delivery=str(delivery.pk))
         enqueue("webhooks.deliver_next")
     return delivery
+
+
+def _lock(acting: Principal, endpoint: Endpoint, *, deletes: bool = False) -> Endpoint:
+    """Return the endpoint as it is now, locked until the transaction ends. Raises WebhookNotFoundError."""
+    rows = Endpoint.objects.for_tenant(acting.tenant).select_for_update(of=("self",), no_key=not deletes)
+    locked = rows.select_related("created_by", "tenant").filter(pk=endpoint.pk).first()
+    if locked is None:
+        raise WebhookNotFoundError
+    return locked
 
 
 def _check_url(url: str) -> None:

@@ -9,6 +9,7 @@ from django.db import transaction
 
 from control_plane.console.webhooks.models import Delivery, Endpoint, Event, EventType
 from control_plane.core.config import current
+from control_plane.core.db import referable
 from control_plane.core.jobs import clocks
 from control_plane.core.writes import enqueue
 from control_plane.identity.audit.models import AuditEvent
@@ -37,14 +38,14 @@ def publish_audit(row: AuditEvent) -> None:
 
 def publish(tenant: Tenant, kind: EventType, data: dict[str, Any], *, occasion: str | None = None) -> Event | None:
     """Queue a message to each endpoint that subscribes to `kind`; None if none does, or `occasion` was published."""
-    subscribed = [
-        endpoint
-        for endpoint in Endpoint.objects.for_tenant(tenant).filter(active=True)
-        if not endpoint.events or kind in endpoint.events
-    ]
-    if not subscribed or (occasion and Event.objects.for_tenant(tenant).filter(occasion=occasion).exists()):
-        return None
     with transaction.atomic():
+        subscribed = [
+            endpoint
+            for endpoint in referable(Endpoint.objects.for_tenant(tenant).filter(active=True))
+            if not endpoint.events or kind in endpoint.events
+        ]
+        if not subscribed or (occasion and Event.objects.for_tenant(tenant).filter(occasion=occasion).exists()):
+            return None
         event = Event.objects.create(tenant=tenant, type=kind, data=data, occasion=occasion)
         for endpoint in subscribed:
             queue(event, endpoint)

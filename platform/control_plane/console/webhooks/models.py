@@ -37,7 +37,9 @@ class Endpoint(models.Model):
     events = models.JSONField(default=list, help_text="Types of events to send; empty = all.")
     active = models.BooleanField(default=True)
     secret_version = models.PositiveIntegerField(default=1)
-    rotated_at = models.DateTimeField(null=True, help_text="Time at which the secret was last replaced; null: never.")
+    replaced_at = models.JSONField(
+        default=list, help_text="Times at which the last secrets were replaced, newest first; empty: never."
+    )
     failures = models.PositiveIntegerField(
         default=0, help_text="Number of failed attempts in a row, over all messages."
     )

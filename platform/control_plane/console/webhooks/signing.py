@@ -8,9 +8,10 @@ Version 1 stays beside it, for receivers that check it: `Lorikeet-Signature: t=<
 is HMAC-SHA256 over `<t>.<body>` and the key is the secret as text. Before version 2 that text had the alphabet of URLs
 and no padding, so there is a `v1` under both spellings.
 
-For a day after a rotation messages are signed under the new and the old secret. Secrets are derived from the
-installation's webhook key and are not stored: a copy of the database signs nothing. While that key is rotated, messages
-are signed under the secrets of both.
+For a day after a rotation messages are signed under the replaced secret too, also if there are more rotations in that
+day: of two people who rotate a secret at the same time, neither ends the one that receivers still have. Secrets are
+derived from the installation's webhook key and are not stored: a copy of the database signs nothing. While that key is
+rotated, messages are signed under the secrets of both.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from control_plane.core.secrets import keys
 PREFIX = "whsec_"
 _NAME = "webhook-key"
 GRACE = timedelta(hours=24)
+# Replaced secrets of one endpoint under which messages are signed: bounds the length of the headers.
+MAX_REPLACED = 5
 
 
 def secret_of(endpoint: Endpoint, version: int | None = None) -> str:
@@ -53,10 +56,20 @@ def _key(root: str, endpoint: Endpoint, version: int) -> bytes:
     return hmac.new(root.encode(), text.encode(), hashlib.sha256).digest()
 
 
+def replaced_secrets(endpoint: Endpoint, now: datetime) -> list[str]:
+    """Return the times for `replaced_at` once the current secret is replaced `now`."""
+    return [now.isoformat(), *(at for at in endpoint.replaced_at if _is_valid(at, now))][:MAX_REPLACED]
+
+
 def _versions(endpoint: Endpoint, now: datetime) -> Iterator[int]:
     yield endpoint.secret_version
-    if endpoint.rotated_at is not None and now < endpoint.rotated_at + GRACE:
-        yield endpoint.secret_version - 1
+    for age, at in enumerate(endpoint.replaced_at, start=1):
+        if _is_valid(at, now):
+            yield endpoint.secret_version - age
+
+
+def _is_valid(replaced_at: str, now: datetime) -> bool:
+    return now < datetime.fromisoformat(replaced_at) + GRACE
 
 
 def _sign(key: bytes, message_id: str, at: int, body: bytes) -> str:

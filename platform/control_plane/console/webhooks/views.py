@@ -35,7 +35,7 @@ def find(acting: Principal, webhook_id: UUID) -> Endpoint:
     endpoints = Endpoint.objects.for_tenant(acting.tenant).select_related("created_by", "tenant")
     endpoint = endpoints.filter(pk=webhook_id).first()
     if endpoint is None:
-        raise NotFoundError("There is no such webhook.", "GET webhooks lists yours.", code="webhook_not_found")
+        raise actions.WebhookNotFoundError
     return endpoint
 
 

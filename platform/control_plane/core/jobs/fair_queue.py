@@ -46,7 +46,7 @@ class FairQueue(Generic[M]):
         if chosen is None:
             return None
         _note_begin(self.queue, chosen)
-        return self.waiting.filter(**{self.tenant: chosen}).select_for_update(of=("self",)).first()
+        return self.waiting.filter(**{self.tenant: chosen}).select_for_update(of=("self",), no_key=True).first()
 
     def _free_tenants(self) -> dict[UUID, int]:
         """Return the tenants that may begin another job, with the number of their running jobs."""

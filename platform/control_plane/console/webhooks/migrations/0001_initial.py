@@ -106,9 +106,10 @@ class Migration(migrations.Migration):
                 ("active", models.BooleanField(default=True)),
                 ("secret_version", models.PositiveIntegerField(default=1)),
                 (
-                    "rotated_at",
-                    models.DateTimeField(
-                        null=True, help_text="Time at which the secret was last replaced; null: never."
+                    "replaced_at",
+                    models.JSONField(
+                        default=list,
+                        help_text="Times at which the last secrets were replaced, newest first; empty: never.",
                     ),
                 ),
                 (
