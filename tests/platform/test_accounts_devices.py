@@ -9,9 +9,10 @@ from django.contrib.sessions.models import Session
 from rest_framework.test import APIClient
 
 from control_plane.identity.accounts import sign_ins
-from control_plane.identity.accounts.models import SignIn
+from control_plane.identity.accounts.models import SignIn, User
 from control_plane.identity.accounts.tasks import clear_sessions
 from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.second_factor import sign_in_views
 from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
@@ -60,6 +61,22 @@ def test_one_is_signed_out(laptop: APIClient, phone: APIClient) -> None:
     row = AuditEvent.objects.get(action="session.end")
     assert row.detail == {"address": "2001:db8::1", "device": "Phone"}
     assert laptop.delete(f"/api/sessions/{other['id']}").status_code == 404
+
+
+def test_a_device_that_is_signed_out_while_it_confirms(
+    laptop: APIClient, phone: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A confirmation gives the session a new id, which must not begin it again."""
+    real = sign_in_views.require_password
+
+    def check(user: User, password: str, param: str) -> None:
+        real(user, password, param)
+        assert laptop.delete("/api/sessions").status_code == 204
+
+    monkeypatch.setattr(sign_in_views, "require_password", check)
+    assert phone.post("/api/session/confirmation", {"password": PASSWORD}, format="json").status_code == 401
+    assert (alive(laptop), alive(phone)) == (True, False)
+    assert not AuditEvent.objects.filter(action="session.confirm").exists()
 
 
 def test_all_others_are_signed_out(laptop: APIClient, phone: APIClient) -> None:

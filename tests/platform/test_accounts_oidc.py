@@ -159,6 +159,7 @@ def test_an_address_that_nobody_proved_loses_its_password(acme: Any, provider: P
     user = User.objects.get(email="owner@acme.example")
     assert not user.has_usable_password()
     assert user.email_verified_at is not None
+    assert user.sign_ins.count() == 1, "the other device is not listed any more"
     assert not thief.get("/api/session").json()["authenticated"]
 
 
@@ -455,6 +456,23 @@ def test_key_sets_that_hold_no_keys(acme: Any, provider: Provider, document: dic
     client = APIClient()
     sign_in(client)
     assert failure(client) in ("its key set is not valid.", "its ID token is not signed by one of its keys.")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kty": "EC", "crv": "P-1024", "x": "AA", "y": "AA"},
+        {"kty": "RSA", "kid": "broken"},
+        {"kty": "AKP", "pub": "AA"},
+        7,
+    ],
+    ids=str,
+)
+def test_other_keys_beside_the_one_that_signs(acme: Any, provider: Provider, other: object) -> None:
+    """RFC 7517, section 5: what cannot be understood is ignored."""
+    keys = [other, provider.signing_key.as_dict(private=False)]
+    provider.faults["/jwks"] = respond(200, json.dumps({"keys": keys}).encode())
+    assert sign_in(APIClient())["Location"] == "/t/acme"
 
 
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "jwks_uri"])

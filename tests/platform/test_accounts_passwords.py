@@ -11,6 +11,7 @@ from django.core import mail
 from rest_framework.test import APIClient
 
 from control_plane.identity.accounts import mail as mails
+from control_plane.identity.accounts import passwords
 from control_plane.identity.accounts.models import User
 from control_plane.identity.accounts.passwords import reset_token
 from control_plane.identity.accounts.tasks import mail_reset_link
@@ -43,6 +44,23 @@ def test_change_ends_other_sessions(acme: Any) -> None:
     assert elsewhere.get("/api/session").json()["authenticated"] is False
     signed_in(password=NEW)
     assert AuditEvent.objects.filter(action="password.change", actor_label="owner@acme.example").count() == 1
+
+
+def test_a_change_that_a_reset_overtakes(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever knows the old password must not replace the new one while theirs is hashed."""
+    thief, owner = signed_in(), User.objects.get(email="owner@acme.example")
+    real, others = passwords.hashed, ["another pass phrase 7"]
+
+    def hash_slowly(password: str, user: User) -> str:
+        if others:
+            assert reset(reset_token(User.objects.get(pk=owner.pk)), others.pop()).status_code == 204
+        return real(password, user)
+
+    monkeypatch.setattr(passwords, "hashed", hash_slowly)
+    refused = change(thief, PASSWORD, NEW)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "wrong_password")
+    assert not thief.get("/api/session").json()["authenticated"]
+    assert User.objects.get(pk=owner.pk).check_password("another pass phrase 7")
 
 
 def test_change_is_refused(acme: Any) -> None:

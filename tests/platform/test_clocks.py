@@ -129,6 +129,7 @@ CLOCK_READERS = {
     "identity/keys/queries.py": DATABASE + "; which keys a list shows as usable",
     "console/live/presence.py": REDIS,
     "identity/members/invitations.py": DATABASE + "; when one ended is only recorded",
+    "identity/members/memberships.py": "when an invitation was revoked is only recorded",
     "identity/members/tasks.py": DATABASE,
     "fleet/placements/actions.py": DATABASE + "; a pause longer than any is over",
     "fleet/placements/demand.py": DATABASE,

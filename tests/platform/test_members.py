@@ -11,6 +11,7 @@ from django.core import mail
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from control_plane.console.administration.actions import delete_tenant
 from control_plane.core.config import current
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import create_user
@@ -195,3 +196,35 @@ def test_the_mail(acme: Any, committing: Any, queue: Any, settings: Any) -> None
     Invitation.objects.update(revoked_at=timezone.now())
     mail_invitation(made["id"])
     assert len(mail.outbox) == 1
+
+
+def test_an_address_of_the_greatest_length(acme: Any) -> None:
+    email = f"{'a' * 62}@{'.'.join(['b' * 61] * 3)}.io"
+    assert len(email) == 251
+    answer = accept(APIClient(), token_of(invite(acme, email)), password=PASSWORD)
+    assert answer.json()["user"]["email"] == email
+    assert AuditEvent.objects.filter(target_label=email, action="member.add").exists()
+
+
+@pytest.mark.parametrize("way", ["remove", "viewer", "developer", "admin"])
+def test_invitations_of_whoever_could_not_send_them_now_end(acme: Any, way: str) -> None:
+    change(acme, Role.OWNER, Role.ADMIN, "owner")
+    for role in ("owner", "viewer"):
+        invite(acme, f"{role}@example.org", role)
+    invite(acme, "other@example.org", "owner", acting=Role.OWNER)
+    answer = remove(acme, Role.OWNER, Role.ADMIN) if way == "remove" else change(acme, Role.OWNER, Role.ADMIN, way)
+    assert answer.status_code in (200, 204)
+    left = set(Invitation.objects.filter(revoked_at=None).values_list("email", flat=True))
+    assert left == {"other@example.org"} | ({"viewer@example.org"} if way == "admin" else set())
+    rows = AuditEvent.objects.filter(action="invitation.revoke", actor_label="owner@acme.example")
+    assert set(rows.values_list("target_label", flat=True)) == {"owner@example.org", "viewer@example.org"} - left
+
+
+def test_an_invitation_from_the_moment_of_a_tenants_deletion(acme: Any) -> None:
+    """One that was written after the others were revoked, as the tenant was locked."""
+    token = token_of(invite(acme, "late@example.org"))
+    delete_tenant(actor=SYSTEM, tenant=acme.tenant, confirm="acme")
+    Invitation.objects.update(revoked_at=None)
+    refused = accept(APIClient(), token, password=PASSWORD)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "invitation_invalid")
+    assert not Membership.objects.filter(tenant=acme.tenant).exists()

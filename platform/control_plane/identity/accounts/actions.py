@@ -136,7 +136,8 @@ def start_session(request: HttpRequest, user: User, *, second_factor: str = "", 
 
 def log_out(request: HttpRequest, user: User) -> None:
     with transaction.atomic():
-        forget(user, request.session.session_key)
-        logout(request)
+        ended = request.session.session_key
+        logout(request)  # first: whoever ends a session locks it before its record
+        forget(user, ended)
         audit.record(Actor.of(user), "session.delete", user, tenant=None)
         recheck_user(user.pk)

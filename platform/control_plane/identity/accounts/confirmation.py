@@ -12,7 +12,7 @@ from control_plane.core.errors import ForbiddenError
 from control_plane.core.jobs import clocks
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.models import User
-from control_plane.identity.accounts.sign_ins import rename
+from control_plane.identity.accounts.sign_ins import lock_session, rename
 from control_plane.identity.audit import actions as audit
 
 # Seconds for which a proof counts.
@@ -35,9 +35,12 @@ def mark(request: HttpRequest) -> None:
 
 
 def confirm(request: HttpRequest, user: User, proof: str) -> None:
-    """Record the proof, and give the session a new id: whoever stole the old one gains nothing."""
-    before = request.session.session_key
+    """Record the proof, and give the session a new id: whoever stole the old one gains nothing.
+
+    Raises NotAuthenticatedError if the session was ended meanwhile.
+    """
     with transaction.atomic():
+        before = lock_session(request)
         request.session.cycle_key()
         mark(request)
         rename(request, user, before)

@@ -19,6 +19,7 @@ from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.actions import create_user
 from control_plane.identity.accounts.models import Identity, User
 from control_plane.identity.accounts.oidc import Claims
+from control_plane.identity.accounts.sign_ins import end_all
 from control_plane.identity.accounts.signals import address_proven
 from control_plane.identity.audit import actions as audit
 
@@ -83,6 +84,7 @@ def _prove(user: User) -> None:
     user.email_verified_at = timezone.now()
     user.set_unusable_password()
     user.save(update_fields=["email_verified_at", "password"])
+    end_all(user)
     audit.record(Actor.of(user), "password.drop", user, tenant=None, label=user.email)
     address_proven.send(User, user=user)
     recheck_user(user.pk)

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode
 
 from joserfc import jws, jwt
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import JWKRegistry, KeySet
 
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError
@@ -313,12 +313,24 @@ def _keys(deadline: Deadline, *, fresh: bool) -> KeySet:
     keys: KeySet | None = None if fresh else _remembered(url)
     if keys is None:
         document: Any = _fetch("its key set", url, deadline)
-        try:
-            keys = KeySet.import_key_set(document)
-        except Exception as error:
-            raise ProviderError("its key set is not valid", error) from error
+        keys = _usable_keys(document)
         _remember(url, keys)
     return keys
+
+
+def _usable_keys(document: dict[str, Any]) -> KeySet:
+    """Return the readable keys of a set; others, for example of an unknown curve, are ignored (RFC 7517, 5)."""
+    keys: list[Any] = []
+    failure: Exception | None = None
+    listed = document.get("keys")
+    for each in listed if isinstance(listed, list) else []:
+        try:
+            keys.append(JWKRegistry.import_key(each))
+        except Exception as error:
+            failure = error
+    if not keys:
+        raise ProviderError("its key set is not valid", failure or "") from failure
+    return KeySet(keys)
 
 
 def _fetch(

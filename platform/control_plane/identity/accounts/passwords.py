@@ -20,7 +20,7 @@ from control_plane.core.writes import enqueue
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.addresses import normalise_email
 from control_plane.identity.accounts.models import User
-from control_plane.identity.accounts.sign_ins import end_all, rename
+from control_plane.identity.accounts.sign_ins import end_all, lock_session, rename
 from control_plane.identity.accounts.signals import address_proven
 from control_plane.identity.audit import actions as audit
 
@@ -92,13 +92,19 @@ def require_password(user: User, password: str, param: str) -> None:
 
 
 def change_password(request: HttpRequest, user: User, *, current_password: str, password: str) -> None:
-    """Change the password. The current session gets a new id; all others of the person end."""
+    """Change the password. The current session gets a new id; all others of the person end.
+
+    Raises WrongPasswordError, also if the password was replaced during this request, WeakPasswordError, and
+    NotAuthenticatedError if the session was ended meanwhile.
+    """
     require_password(user, current_password, "current_password")
     new = hashed(password, user)
     with transaction.atomic():
+        if User.objects.select_for_update().get(pk=user.pk).password != user.password:
+            raise WrongPasswordError("current_password")
+        before = lock_session(request)
         user.password = new
         user.save(update_fields=["password"])
-        before = request.session.session_key
         update_session_auth_hash(request, user)
         rename(request, user, before)
         end_all(user, but=request.session.session_key)

@@ -19,6 +19,7 @@ from control_plane.core.events.recheck import recheck_user
 from control_plane.core.jobs import clocks
 from control_plane.core.names import without_refused
 from control_plane.identity.access.actor import Actor
+from control_plane.identity.access.tenant_access import NotAuthenticatedError
 from control_plane.identity.accounts.models import SignIn, User
 from control_plane.identity.audit import actions as audit
 
@@ -78,7 +79,18 @@ def seen(request: HttpRequest, user: User) -> None:
         return  # another request of the same session recorded it first
 
 
-def rename(request: HttpRequest, user: User, before: str | None) -> None:
+def lock_session(request: HttpRequest) -> str:
+    """Lock the session until the transaction ends. Returns its key.
+
+    Raises NotAuthenticatedError if it was ended during this request: a new key would begin it again.
+    """
+    row = Session.objects.select_for_update().filter(session_key=request.session.session_key).first()
+    if row is None:
+        raise NotAuthenticatedError
+    return row.session_key
+
+
+def rename(request: HttpRequest, user: User, before: str) -> None:
     """Record the new key of a session."""
     if not SignIn.objects.filter(user=user, session_key=before).update(session_key=request.session.session_key):
         begin(request, user)
@@ -98,7 +110,7 @@ def end_one(user: User, sign_in_id: UUID) -> None:
     """Sign one device out; its websockets close. Raises NotFoundError."""
     with transaction.atomic():
         rows = SignIn.objects.filter(user=user, pk=sign_in_id)
-        row = rows.first()
+        row = rows.select_for_update().first()
         if row is None:
             raise NotFoundError("You have no such session.", "Read the list again: it may have ended meanwhile.")
         _end(rows)

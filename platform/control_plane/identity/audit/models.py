@@ -18,7 +18,7 @@ class AuditEvent(AppendOnlyModel):
     action = models.CharField(max_length=64, help_text='Action as "noun.verb", e.g. "version.promote".')
     target_kind = models.CharField(max_length=32)
     target_id = models.CharField(max_length=64)
-    target_label = models.CharField(max_length=200)
+    target_label = models.CharField(max_length=254)
     detail = models.JSONField(default=dict)
     request_id = models.CharField(max_length=64, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

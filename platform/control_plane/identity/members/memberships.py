@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.db import transaction
+from django.utils import timezone
 
 from control_plane.core.errors import ForbiddenError, LorikeetError, NotFoundError
 from control_plane.core.events.recheck import recheck_user
@@ -12,8 +13,8 @@ from control_plane.identity.access.principal import Principal
 from control_plane.identity.accounts.actions import require_proven
 from control_plane.identity.accounts.models import User
 from control_plane.identity.audit import actions as audit
-from control_plane.identity.tenants.models import Membership, Tenant
-from control_plane.identity.tenants.roles import CAPABILITIES, Role
+from control_plane.identity.tenants.models import Invitation, Membership, Tenant
+from control_plane.identity.tenants.roles import CAPABILITIES, Capability, Role
 
 
 class RoleTooHighError(ForbiddenError):
@@ -42,7 +43,7 @@ def require_rank(acting: Principal, role: Role) -> None:
 
 
 def change_role(*, acting: Principal, user_id: UUID, role: Role) -> Membership:
-    """Change a member's role.
+    """Change a member's role. Open invitations by which they granted more than the new one allows are revoked.
 
     Raises NotFoundError, RoleTooHighError (403), LastOwnerError, UnprovenAccountError (409).
     """
@@ -60,15 +61,20 @@ def change_role(*, acting: Principal, user_id: UUID, role: Role) -> Membership:
         membership.role = role
         membership.save(update_fields=["role"])
         _audit(acting, "member.role", membership, role=str(role), before=str(before))
+        _revoke_invitations(acting, membership.user, CAPABILITIES[role])
     return membership
 
 
 def remove_member(*, acting: Principal, user_id: UUID) -> None:
-    """Remove a member. Raises as `change_role`. Keys that they created belong to the tenant and stay."""
+    """Remove a member, and revoke their open invitations. Raises as `change_role`.
+
+    Keys that they created belong to the tenant and stay.
+    """
     with transaction.atomic():
         membership = _locked(acting, user_id)
         require_rank(acting, Role(membership.role))
         _end(acting, "member.remove", membership)
+        _revoke_invitations(acting, membership.user, frozenset())
 
 
 def leave_tenant(*, acting: Principal) -> None:
@@ -100,6 +106,16 @@ def _end(acting: Principal, action: str, membership: Membership) -> None:
     _keep_an_owner(membership)
     _audit(acting, action, membership, role=membership.role)
     membership.delete()
+
+
+def _revoke_invitations(acting: Principal, inviter: User, capabilities: frozenset[Capability]) -> None:
+    """Revoke open invitations of a person to roles with more than these rights: they could not send them now."""
+    rows = Invitation.objects.for_tenant(acting.tenant).filter(invited_by=inviter, accepted_at=None, revoked_at=None)
+    for row in rows.select_for_update().order_by("pk"):
+        if not (Capability.WRITE_MEMBERS in capabilities and CAPABILITIES[Role(row.role)] <= capabilities):
+            row.revoked_at = timezone.now()
+            row.save(update_fields=["revoked_at"])
+            audit.record(acting.actor, "invitation.revoke", row, tenant=acting.tenant, label=row.email)
 
 
 def _audit(acting: Principal, action: str, membership: Membership, **detail: str) -> None:

@@ -54,7 +54,7 @@ class MemberView(TenantView):
 
     @operation("remove_member", responses={204: None} | CONFLICT)
     def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
-        """Remove a member. Their open sockets close; keys that they created stay."""
+        """Remove a member. Their open sockets close, their open invitations end; keys that they created stay."""
         memberships.remove_member(acting=self.principal, user_id=user_id)
         return Response(status=204)
 

@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
                 ("action", models.CharField(help_text='Action as "noun.verb", e.g. "version.promote".', max_length=64)),
                 ("target_kind", models.CharField(max_length=32)),
                 ("target_id", models.CharField(max_length=64)),
-                ("target_label", models.CharField(max_length=200)),
+                ("target_label", models.CharField(max_length=254)),
                 ("detail", models.JSONField(default=dict)),
                 ("request_id", models.CharField(blank=True, max_length=64)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
