@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from django.utils import timezone
+from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.web import WebProcess
 
@@ -112,6 +113,48 @@ def test_a_batch_whose_window_is_over_expires(acme: Any) -> None:
     assert row.error_file is not None
     rows = [json.loads(text) for text in files.lines(row.error_file)]
     assert {entry["error"]["code"] for entry in rows} == {"batch_expired"}
+
+
+@pytest.mark.django_db
+def test_an_answer_that_comes_as_the_window_ends_is_a_result_and_billed(acme: Any) -> None:
+    batch = begun(acme)
+    [line, *_] = actions.lines_to_run(batch, 0, 10)
+    Batch.objects.filter(pk=batch.pk).update(expires_at=timezone.now())
+    assert actions.state_of(batch) == BatchState.EXPIRED
+    result = {"response": {"status_code": 200}, "error": None}
+    assert actions.keep_result(batch, line, result, [ended(acme, "late")], failed=False)
+    actions.finish(batch, BatchState.EXPIRED)
+    row = Batch.objects.get(pk=batch.pk)
+    assert (row.state, row.completed, row.failed) == (BatchState.EXPIRED, 1, 2)
+    assert UsageEvent.objects.get().request_id == "late"
+
+
+@pytest.mark.django_db
+def test_a_batch_that_is_cancelled_while_it_is_validated_counts_its_lines(acme: Any) -> None:
+    batch = begun(acme)
+    Batch.objects.filter(pk=batch.pk).update(state=BatchState.VALIDATING, total=0)
+    new = taken_over(batch)
+    cancelled = actions.cancel_batch(acting=acme.principal(), name=str(batch))
+    actions.validate(new, lambda _: None)
+    assert (cancelled.state, actions.state_of(new)) == (BatchState.CANCELLING, BatchState.CANCELLING)
+    actions.finish(new, BatchState.CANCELLED)
+    row = Batch.objects.get(pk=batch.pk)
+    assert actions.counts_of(row) == {"total": 3, "completed": 0, "failed": 3}
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_no_file_is_deleted_while_a_batch_of_it_is_created(acme: Any) -> None:
+    acting = Principal.of_key(acme.key()[0])
+    file = files.upload_file(acting=acting, name="x.jsonl", content=[content(1)], size=len(content(1)))
+
+    def delete() -> None:
+        with pytest.raises(LorikeetError) as used:
+            files.delete_file(acting=acting, name=str(file))
+        assert used.value.code == "file_in_use"
+
+    while_another_commits(lambda: create(acting, file), delete)
+    assert Batch.objects.get().input_file == file
 
 
 @pytest.mark.django_db

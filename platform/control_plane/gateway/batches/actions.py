@@ -308,8 +308,8 @@ def state_of(batch: Batch) -> str:
             return SUSPENDED
         if locked.state in (BatchState.VALIDATING, BatchState.IN_PROGRESS):
             if locked.expires_at <= clocks.database_time() and clocks.is_trusted():
-                _finish_lines(locked, "batch_expired", "The batch expired before this request ran.")
-                locked.state = BatchState.EXPIRED  # not saved: finish() saves it once the result files are written
+                # Not saved: `finish` does so once no line runs, and answers that come until then are results.
+                locked.state = BatchState.EXPIRED
             elif not _may_run(locked):
                 _enter(locked, BatchState.CANCELLING)
                 audit.record(SYSTEM, "batch.cancel", locked, tenant=locked.tenant)
@@ -346,9 +346,12 @@ def finish(batch: Batch, state: BatchState) -> None:
                 _enter(locked, BatchState.FINALIZING)
     with _locked(batch) as locked:
         if state == BatchState.CANCELLED:
-            _finish_lines(locked, "batch_cancelled", "The batch was cancelled before this request ran.")
+            _finish_lines(locked, "batch_cancelled", "The batch was cancelled before this request was answered.")
+        if state == BatchState.EXPIRED:
+            _finish_lines(locked, "batch_expired", "The batch expired before this request was answered.")
         counts = _counts(locked)
         locked.completed, locked.failed = counts["completed"], counts["failed"]
+        locked.total = locked.completed + locked.failed  # also of a batch that ended while it was validated
         for failed, name in ((False, "output"), (True, "error")):
             if counts["failed" if failed else "completed"]:
                 file = files.store(
@@ -361,7 +364,7 @@ def finish(batch: Batch, state: BatchState) -> None:
 
 
 def _finish_lines(batch: Batch, code: str, message: str) -> None:
-    """Give an error result to every request that never ran."""
+    """Give an error result to every request without one."""
     for line in BatchLine.objects.filter(batch=batch, result=None).only("pk", "custom_id").iterator(PORTION):
         body = {
             "id": f"batch_req_{uuid4().hex}",

@@ -142,6 +142,7 @@ def lines(file: StoredFile) -> Iterator[bytes]:
 def delete_file(*, acting: Principal, name: str) -> StoredFile:
     """Delete a file. Raises NoSuchFileError (404), LorikeetError (409) while a batch reads it."""
     with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # no batch of the file begins meanwhile
         file = get_file(acting.tenant, name)
         if Batch.objects.for_tenant(acting.tenant).filter(input_file=file, state__in=OPEN).exists():
             raise LorikeetError(
