@@ -28,7 +28,7 @@ from lora_engine.engine import Engine
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
 from lora_engine.model.parallel import Parallel
-from lora_engine.model.weights import random_weights
+from lora_engine.model.weight_loading import random_weights
 from lora_engine.peft_format import AdapterManifest, ModuleLora
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.text import Tokenizer

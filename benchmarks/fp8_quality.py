@@ -43,7 +43,7 @@ from lora_engine.engine import Engine  # noqa: E402
 from lora_engine.model.batch import LoraSpan, PrefillSpan  # noqa: E402
 from lora_engine.model.loading import prefill_batch  # noqa: E402
 from lora_engine.model.parallel import Parallel  # noqa: E402
-from lora_engine.model.weights import load_weights  # noqa: E402
+from lora_engine.model.weight_loading import load_weights  # noqa: E402
 from lora_engine.request import GenerationRequest, SamplingParams  # noqa: E402
 from lora_engine.text import ChatTemplate  # noqa: E402
 

@@ -43,7 +43,7 @@ from lora_engine.model.loading import (
 )
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.triton_ops import TritonOps
-from lora_engine.model.weights import random_weights
+from lora_engine.model.weight_loading import random_weights
 from lora_engine.peft_format import DOWN, GATE_UP, AdapterManifest, ExpertFactor, ExpertLora, FactorForm, ModuleLora
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader

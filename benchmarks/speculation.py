@@ -57,7 +57,7 @@ from lora_engine.model.loading import keep_layer_inputs, quantises
 from lora_engine.model.mtp_head import MtpHead
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
-from lora_engine.model.weights import random_mtp_weights
+from lora_engine.model.weight_loading import random_mtp_weights
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.scheduling.speculation import Drafter, Speculation, speculation_of

@@ -31,7 +31,7 @@ from offline_throughput import MODELS, tokenizer_folder
 from rows import Rows, parser_of
 
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.weights import tensor_shapes
+from lora_engine.model.tensor_shapes import tensor_shapes
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S, LATER_S = 300.0, 30.0

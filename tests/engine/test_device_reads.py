@@ -17,7 +17,9 @@ from lora_engine.model.checkpoint import Checkpoint
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.device_reads import DeviceCheckpoint
 from lora_engine.model.parallel import Parallel
-from lora_engine.model.weights import build_weights, tensor_shapes
+from lora_engine.model.rank_tensors import RankTensors
+from lora_engine.model.tensor_shapes import tensor_shapes
+from lora_engine.model.weight_loading import build_weights
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
@@ -87,7 +89,9 @@ def test_a_rank_reads_its_rows_and_whole_matrices_only_where_it_has_columns(fold
     shapes = tensor_shapes(config)
     save_file({name: torch.randn(shape) for name, shape in shapes.items()}, folder / "model.safetensors")
     sources = Checkpoint(folder), DeviceCheckpoint(folder, cpu)
-    plain, read = (build_weights(each, config, cpu, torch.float32, Parallel(1, 2), tied=False) for each in sources)
+    plain, read = (
+        build_weights(RankTensors(each, config, cpu, torch.float32, Parallel(1, 2)), tied=False) for each in sources
+    )
     assert torch.equal(read.embedding, plain.embedding) and torch.equal(read.lm_head, plain.lm_head)
     for ours, theirs in zip(read.layers, plain.layers, strict=True):
         for name in ("mixer_in", "mixer_out", "gate_up", "down"):

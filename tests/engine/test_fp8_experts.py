@@ -24,9 +24,11 @@ from lora_engine.engine import Engine
 from lora_engine.errors import UnsupportedModel
 from lora_engine.model import experts_torch
 from lora_engine.model.config import ModelConfig
+from lora_engine.model.expert_tensors import uneven_blocks
 from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import Parallel
-from lora_engine.model.weights import ExpertWeights, load_weights, of_expert, uneven_blocks
+from lora_engine.model.weight_loading import load_weights
+from lora_engine.model.weights import ExpertWeights, of_expert
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels.fp8_tensors import BLOCK, Fp8Stack, quantise
 

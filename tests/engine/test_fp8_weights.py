@@ -28,7 +28,8 @@ from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.quantization import read_quantization
-from lora_engine.model.weights import Matrix, load_weights
+from lora_engine.model.weight_loading import load_weights
+from lora_engine.model.weights import Matrix
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels.fp8_tensors import FP8, Fp8Matrix
 

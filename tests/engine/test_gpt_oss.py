@@ -34,7 +34,7 @@ from lora_engine.engine import Engine
 from lora_engine.errors import UnsupportedModel
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.parallel import Parallel
-from lora_engine.model.weights import load_weights, random_weights, weight_bytes
+from lora_engine.model.weight_loading import load_weights, random_weights, weight_bytes
 from lora_engine.peft_format import inspect_adapter
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels.fp8_tensors import quantise

@@ -36,7 +36,7 @@ from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.ops import linear
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.triton_ops import ALL_GROUPS, TritonOps, lora_shape
-from lora_engine.model.weights import load_weights
+from lora_engine.model.weight_loading import load_weights
 from lora_engine.request import ChoiceSoFar, GenerationRequest, PinnedPrefix, PinState, SamplingParams
 from lora_engine.structured import TokenMasks
 from lora_kernels.expand import lora_expand

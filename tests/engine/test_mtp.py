@@ -29,7 +29,7 @@ from lora_engine.model.head_passes import HeadPasses, KnownRows
 from lora_engine.model.mtp_head import MtpHead
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.planning import plan_for
-from lora_engine.model.weights import load_mtp_weights, random_mtp_weights, weight_bytes
+from lora_engine.model.weight_loading import load_mtp_weights, random_mtp_weights, weight_bytes
 from lora_engine.request import GenerationRequest, RequestUsage, SamplingParams
 from lora_engine.scheduling.sequence import Sequence as TokenSequence
 from lora_engine.server import arguments

@@ -26,7 +26,7 @@ from lora_engine.model.loading import build_pool, load_model
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.planning import plan, plan_for
 from lora_engine.model.triton_ops import TritonOps
-from lora_engine.model.weights import random_weights, weight_bytes
+from lora_engine.model.weight_loading import random_weights, weight_bytes
 from lora_engine.peft_format import AdapterLimits, inspect_adapter
 from lora_engine.server import plan as command
 from lora_kernels import expert_lora

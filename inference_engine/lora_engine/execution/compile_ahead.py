@@ -39,7 +39,7 @@ from lora_engine.model.loading import build_transformer, choose_dtype, fp8_kv, q
 from lora_engine.model.parallel import Parallel, PartialSum, in_two_parts
 from lora_engine.model.triton_ops import USUAL_RANKS
 from lora_engine.model.warm_up import prefill_steps
-from lora_engine.model.weights import load_weights
+from lora_engine.model.weight_loading import load_weights
 from lora_kernels.elementwise import sum_rows
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
 

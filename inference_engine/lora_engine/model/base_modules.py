@@ -18,7 +18,8 @@ from lora_kernels.fp8_tensors import Fp8Matrix, fits, quantise, rows_of
 
 from .digests import files_state
 from .loading import LoadedModel, quantises
-from .weights import GROUP_MATRICES, Matrix, ModelWeights, StoredModules
+from .stored_tensors import StoredModules
+from .weights import GROUP_MATRICES, Matrix, ModelWeights
 
 # Rows converted to float32 at a time; a multiple of a block of FP8 scales.
 _ROWS = 512

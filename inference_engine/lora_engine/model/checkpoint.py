@@ -50,11 +50,8 @@ class Tensors(Protocol):
     def rows(self, name: str, start: int, stop: int) -> torch.Tensor:
         """Return rows ``start`` to ``stop`` of a tensor."""
 
-    def placed(self, name: str, tensor: torch.Tensor) -> None:
+    def placed(self, name: str, tensor: torch.Tensor | Fp8Matrix | Fp8Stack) -> None:
         """Register the matrix made of one or several tensors, the first of them ``name``, to check its values later."""
-
-    def placed_fp8(self, name: str, matrix: Fp8Matrix | Fp8Stack) -> None:
-        """Register a quantised matrix, to check its values later."""
 
 
 class ScaleNames(NamedTuple):
@@ -247,13 +244,13 @@ class Checkpoint:
             raise UnsupportedModel(f"{path} cannot be read ({error}). {AGAIN}") from None
         return tensor
 
-    def placed(self, name: str, tensor: torch.Tensor) -> None:
-        # Minimum and maximum propagate NaN; on a GPU this does not wait for the device.
-        self._extremes[name] = torch.stack(torch.aminmax(tensor))
-
-    def placed_fp8(self, name: str, matrix: Fp8Matrix | Fp8Stack) -> None:
-        self.placed(name, matrix.scale)
-        parts = [matrix.data] if isinstance(matrix, Fp8Matrix) else matrix.data.unbind()  # less memory at a time
+    def placed(self, name: str, tensor: torch.Tensor | Fp8Matrix | Fp8Stack) -> None:
+        if isinstance(tensor, torch.Tensor):
+            # Minimum and maximum propagate NaN; on a GPU this does not wait for the device.
+            self._extremes[name] = torch.stack(torch.aminmax(tensor))
+            return
+        self.placed(name, tensor.scale)
+        parts = [tensor.data] if isinstance(tensor, Fp8Matrix) else tensor.data.unbind()  # less memory at a time
         largest = torch.stack([(part.view(torch.uint8) & 0x7F).amax() for part in parts]).amax()
         nan = torch.where(largest == 0x7F, torch.nan, 0.0)  # E4M3 has no infinity
         self._extremes[name] = self._extremes[name] + nan

@@ -20,8 +20,8 @@ from .config import ModelConfig, read_json_object
 from .draft_head import RING, DraftHead, Rings
 from .ops import TorchOps
 from .rope import RotaryPairs, rotary_table
+from .stored_tensors import SharedMatrices
 from .transformer import Transformer
-from .weights import SharedMatrices
 
 _PREFIXES = ("midlayer.", "layers.0.")
 _AGAIN = "copy the head from its source again"

@@ -37,6 +37,7 @@ from .digests import DigestMemory, base_digest
 from .draft_head import DraftHead
 from .draft_inputs import DraftInputs
 from .eagle_head import EagleHead
+from .expert_tensors import uneven_blocks
 from .head_passes import HeadPasses
 from .lora_exchange import LoraExchange
 from .merging import MergedLayers
@@ -44,16 +45,11 @@ from .mtp_head import MtpHead
 from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
+from .stored_tensors import WholeVocabulary, embedding_and_head, open_mtp
+from .tensor_shapes import biased_targets
 from .transformer import LayerInputs, Transformer
-from .weights import (
-    ModelWeights,
-    WholeVocabulary,
-    biased_targets,
-    embedding_and_head,
-    load_weights,
-    open_mtp,
-    uneven_blocks,
-)
+from .weight_loading import load_weights
+from .weights import ModelWeights
 
 if TYPE_CHECKING:
     from .triton_ops import TritonOps  # needs triton

@@ -28,8 +28,10 @@ from .batch import StepBatch
 from .draft_head import RING, DraftHead, Rings
 from .ops import TorchOps, split_gate
 from .shape import QKV
+from .stored_tensors import SharedMatrices
 from .transformer import Transformer
-from .weights import LayerWeights, ModelWeights, MtpWeights, SharedMatrices, load_mtp_weights
+from .weight_loading import load_mtp_weights
+from .weights import LayerWeights, ModelWeights, MtpWeights
 
 # Tokens of a page of the pool that plans of passes name, which nothing reads.
 _PAGE_TOKENS = 16

@@ -33,7 +33,7 @@ from .lora_exchange import LoraExchange
 from .parallel import Parallel
 from .rope import RotaryPairs, rotary_table
 from .shape import ModelShape
-from .weights import load_mtp_weights, load_weights, weight_bytes
+from .weight_loading import load_mtp_weights, load_weights, weight_bytes
 
 # Bytes that CUDA, cuBLAS and the compiled kernels take on a card, and NCCL's buffers beside them. Assumed, generously:
 # they depend on versions and cards, and the log of a start has what they really take with the weights.

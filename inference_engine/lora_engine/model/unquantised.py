@@ -30,7 +30,8 @@ from .digests import files_state
 from .loading import LoadedModel, base_embedding_layers, quantises, target_shapes
 from .parallel import Parallel
 from .transformer import Transformer
-from .weights import LayerWeights, ModelWeights, change_by_quantisation, stream_weights
+from .weight_loading import stream_weights
+from .weights import LayerWeights, ModelWeights, change_by_quantisation
 
 # Maximum number of tokens in one call of `UnquantisedModel.read`.
 MAX_TOKENS = 2048

@@ -26,7 +26,8 @@ from lora_engine.model.base_modules import BaseModules, base_modules
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import load_model, target_shapes
 from lora_engine.model.parallel import Parallel
-from lora_engine.model.weights import Matrix, load_weights
+from lora_engine.model.weight_loading import load_weights
+from lora_engine.model.weights import Matrix
 from lora_engine.peft_format import TARGETS, AdapterLimits
 from lora_kernels.fp8_tensors import Fp8Matrix, quantise
 

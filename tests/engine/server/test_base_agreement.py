@@ -24,7 +24,8 @@ from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
 from lora_engine.model.unquantised import Text, UnquantisedModel, unquantised_model
-from lora_engine.model.weights import ModelWeights, StreamedLayers, load_weights
+from lora_engine.model.weight_loading import StreamedLayers, load_weights
+from lora_engine.model.weights import ModelWeights
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.server import base_agreement
 from lora_engine.server.host import HostServer

@@ -29,7 +29,8 @@ from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel, build_pool, build_transformer, expert_shapes, quantises
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
-from lora_engine.model.weights import ModelWeights, random_weights
+from lora_engine.model.weight_loading import random_weights
+from lora_engine.model.weights import ModelWeights
 from lora_engine.peft_format import (
     DOWN,
     GATE,

@@ -158,7 +158,7 @@ class Family:
     unsupported: Callable[[Settings], str] | None = None  # returns what config.json asks for that is not; "": nothing
     multimodal: str = ""  # model_type of checkpoints that contain this model beside a vision tower
     # Tensors of a layer that predicts a further token, in checkpoints that have one: how their names begin ("{layers}"
-    # is the number of the other layers), and how they begin where they are loaded, see ``weights.MTP_NAMES``.
+    # is the number of the other layers), and how they begin where they are loaded, see ``tensor_shapes.MTP_NAMES``.
     mtp: Mapping[str, str] = field(default_factory=dict)
 
     def norms(self, *, gated_delta: bool) -> tuple[str, str, str, str]:
