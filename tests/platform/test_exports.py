@@ -158,6 +158,21 @@ def test_weeks_missed_by_an_outage(acme: Any, queue: Any, committing: Any) -> No
         assert exports.run_schedules(monday + timedelta(days=371)) == 13, "older files would be deleted at once"
 
 
+def test_a_worker_dies_while_it_requests_missed_weeks(acme: Any, queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    acme.client().post(acme.path("export-schedules"), {"cadence": "week"}, format="json")
+    ExportSchedule.objects.update(created_at=datetime(2027, 12, 15, tzinfo=UTC))
+    monday = date(2028, 1, 10)
+    _read_to(monday, timedelta(hours=1))
+    once = {"reports.write_next": None}
+    with monkeypatch.context() as patched, pytest.raises(KeyError):
+        patched.setattr(exports, "enqueue", once.pop)
+        exports.run_schedules(monday)
+    assert Export.objects.count() == 1
+    assert exports.run_schedules(monday) == 3
+    weeks = Export.objects.order_by("first").values_list("first", flat=True)
+    assert list(weeks) == [date(2027, 12, 13), date(2027, 12, 20), date(2027, 12, 27), date(2028, 1, 3)]
+
+
 def test_not_too_many(acme: Any, queue: Any, committing: Any) -> None:
     for _ in range(exports.MAX_WAITING):
         order(acme, committing)

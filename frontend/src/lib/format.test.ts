@@ -43,6 +43,7 @@ describe("format", () => {
     [1420, "1.42 s"],
     [12_340, "12.3 s"],
     [123_000, "2 min 3 s"],
+    [119_700, "2 min 0 s"],
   ])("shows %d ms as %s", (value, text) => expect(milliseconds(value)).toBe(text));
 
   it("never claims none or all falsely", () => {

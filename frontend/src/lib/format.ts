@@ -82,7 +82,8 @@ export const params = (value: number) => compact.format(value);
 export function milliseconds(value: number): string {
   if (value < 1000) return `${Math.round(value)} ms`;
   if (value < 60_000) return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)} s`;
-  return `${Math.floor(value / 60_000)} min ${Math.round((value % 60_000) / 1000)} s`;
+  const seconds = Math.round(value / 1000);
+  return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
 }
 
 /** Returns the remaining seconds, rounded up so that the last second is not "0 s". */

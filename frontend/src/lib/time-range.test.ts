@@ -25,8 +25,13 @@ describe("the time range in the address", () => {
   });
 
   it("is held by whole days", () => {
-    expect(daysOf({ range: "15m" }, 0)).toBe(1);
-    expect(daysOf({ range: "90d" }, 0)).toBe(90);
+    const noon = Date.parse("2028-02-29T12:00:00Z");
+    expect(daysOf({ range: "15m" }, noon)).toBe(1);
+    expect(daysOf({ range: "15m" }, Date.parse("2028-03-01T00:05:00Z"))).toBe(2);
+    expect(daysOf({ range: "1d" }, noon)).toBe(2);
+    expect(daysOf({ range: "90d" }, noon)).toBe(91);
+    expect(daysOf({ since, until }, Date.parse(since))).toBe(1);
     expect(daysOf({ since, until }, Date.parse(since) + 86_400_001)).toBe(2);
+    expect(daysOf({ since, until }, Date.parse("2029-05-04T10:00:00Z"))).toBe(366);
   });
 });

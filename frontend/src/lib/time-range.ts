@@ -41,10 +41,12 @@ const MINUTES: Record<Range, number> = {
   "90d": 129_600,
 };
 
-/** Returns the number of whole days that contain the range, for data that is kept by the day. */
+const DAY_MS = 86_400_000;
+
+/** Returns the number of UTC days from the start of the range to today, for data that is kept by the day. */
 export function daysOf(range: RangeQuery, now: number): number {
-  if ("range" in range) return Math.max(1, Math.ceil(MINUTES[range.range] / 1440));
-  return Math.min(366, Math.max(1, Math.ceil((now - Date.parse(range.since)) / 86_400_000)));
+  const since = "range" in range ? now - MINUTES[range.range] * 60_000 : Date.parse(range.since);
+  return Math.min(366, Math.max(1, Math.floor(now / DAY_MS) - Math.floor(since / DAY_MS) + 1));
 }
 
 /** Returns the polling interval: a range that ended long ago does not change. */

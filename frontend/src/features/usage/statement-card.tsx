@@ -73,9 +73,17 @@ function Nothing({ statement }: { statement: Statement }) {
   );
 }
 
-/** Returns byte-hours as GB-months of 30 days, the unit of the price. */
-const quantity = (line: StatementLine) =>
-  line.kind === "storage" ? `${(line.quantity / 1e9 / 720).toPrecision(3)} GB-months` : number(line.quantity);
+/** Returns the hours of a month such as "2028-02". */
+function hoursOf(month: string): number {
+  const [year, number] = month.split("-").map(Number);
+  return 24 * new Date(Date.UTC(year!, number, 0)).getUTCDate();
+}
+
+/** Returns a line's quantity in the unit of its price: storage, in byte-hours, as GB for the whole month. */
+const quantity = (line: StatementLine, month: string) =>
+  line.kind === "storage"
+    ? `${(line.quantity / 1e9 / hoursOf(month)).toPrecision(3)} GB-months`
+    : number(line.quantity);
 
 function Lines({ statement }: { statement: Statement }) {
   const { currency } = statement;
@@ -109,7 +117,7 @@ function Lines({ statement }: { statement: Statement }) {
           <Td className="text-ink-2">
             {day(line.first)} – {day(line.last)}
           </Td>
-          <Td className="tnum text-right">{quantity(line)}</Td>
+          <Td className="tnum text-right">{quantity(line, statement.month)}</Td>
           <Td className="tnum text-right text-ink-2">
             {money(line.unit_price_micros, currency)} {KINDS[line.kind].unit}
           </Td>

@@ -81,9 +81,19 @@ function serve() {
             first: "2026-05-01",
             last: "2026-05-31",
             price_version: 2,
-            unit_price_micros: 600_000,
+            unit_price_micros: 100_000,
             quantity: 500_000,
-            amount_micros: 300_001,
+            amount_micros: 50_001,
+          },
+          {
+            kind: "storage",
+            base_model: null,
+            first: "2028-02-01",
+            last: "2028-02-29",
+            price_version: 1,
+            unit_price_micros: 250_000,
+            quantity: 29 * 24 * 1e9,
+            amount_micros: 250_000,
           },
         ],
       }),
@@ -179,7 +189,7 @@ describe("usage", () => {
 
   it("shows what was used, what it cost, and the statement of the month", async () => {
     serve();
-    openConsole("/t/acme/usage");
+    openConsole("/t/acme/usage?month=2028-02");
     const table = await screen.findByRole("table", { name: "Usage by adapter" });
     expect(within(table).getByRole("row", { name: /support 3 2,000,000 500,000 1\.5 min \$0\.70/ })).toBeVisible();
     const bases = await screen.findByRole("table", { name: "Usage by base model" });
@@ -188,7 +198,8 @@ describe("usage", () => {
     expect(await screen.findByTestId("statement-total")).toHaveTextContent("$0.70");
     expect(screen.getByText("so far")).toBeVisible();
     expect(screen.getByRole("row", { name: /^Output tokens ?on llama/ })).toBeVisible();
-    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=30`);
+    expect(screen.getByRole("row", { name: /^Adapter storage/ })).toHaveTextContent("1.00 GB-months");
+    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=31`);
   });
 
   it("shows one base model alone, and keeps it in the address", async () => {
@@ -203,7 +214,7 @@ describe("usage", () => {
     await waitFor(() => expect(screen.queryByRole("table", { name: "Usage by base model" })).toBeNull());
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute(
       "href",
-      `${tenant}/usage.csv?days=30&base_model=llama`,
+      `${tenant}/usage.csv?days=31&base_model=llama`,
     );
     await user.selectOptions(select, "");
     expect(router.state.location.search).toEqual({});

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from control_plane.billing.reports.models import Cadence, Grain
 from control_plane.billing.usage.sums import Span, last_days
-from control_plane.core.http.serializers import require_valid
+from control_plane.core.http.serializers import DayField, require_valid
 
 LONGEST_DAYS = 366
 
@@ -20,7 +20,7 @@ class SpanQuery(serializers.Serializer[dict[str, Any]]):
     grain = serializers.ChoiceField(choices=Grain.choices, default=Grain.DAY)
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        ends = {"from": serializers.DateField(required=False), "to": serializers.DateField(required=False)}
+        ends = {"from": DayField(required=False), "to": DayField(required=False)}
         return {**super().get_fields(), **ends}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -60,5 +60,5 @@ class NewExportSerializer(serializers.Serializer[Any]):
     grain = serializers.ChoiceField(choices=Grain.choices, required=False)
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        ends = {"from": serializers.DateField(required=False), "to": serializers.DateField(required=False)}
+        ends = {"from": DayField(required=False), "to": DayField(required=False)}
         return {**super().get_fields(), **ends}

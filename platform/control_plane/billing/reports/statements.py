@@ -17,6 +17,7 @@ from control_plane.billing.prices.periods import BillingPeriod, currency_of, per
 from control_plane.billing.usage.models import DailyUsage, StorageDay
 from control_plane.billing.usage.sums import Span, UsageSums, as_of, is_settled, priced
 from control_plane.core.errors import LorikeetError
+from control_plane.core.http.serializers import FIRST_YEAR, LAST_YEAR
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.tenants.models import Tenant
 
@@ -43,9 +44,11 @@ def month_span(month: str) -> Span:
     try:
         first = date.fromisoformat(f"{month}-01")
     except ValueError:
+        first = None
+    if first is None or not FIRST_YEAR <= first.year <= LAST_YEAR:
         raise LorikeetError(
             "bad_month", f'"{month}" is not a month.', "Write year and month, like 2026-05.", param="month"
-        ) from None
+        )
     return Span(first, first.replace(day=calendar.monthrange(first.year, first.month)[1]))
 
 

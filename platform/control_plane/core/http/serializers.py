@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from rest_framework import serializers
@@ -62,16 +62,32 @@ class FormField(serializers.RegexField):
 
 
 class MomentField(serializers.DateTimeField):
-    """A time that can be queried: the database fails some days before the first year and after the last one."""
-
-    first_year, last_year = 1970, 9000
+    """A time that can be queried."""
 
     def to_internal_value(self, value: Any) -> datetime:
         """Parse a time. Raises ValidationError."""
         moment: datetime = super().to_internal_value(value)
-        if not self.first_year <= moment.year <= self.last_year:
-            raise serializers.ValidationError(f"Years go from {self.first_year} to {self.last_year}.", code="invalid")
+        _require_year(moment)
         return moment
+
+
+class DayField(serializers.DateField):
+    """A day whose rows can be queried."""
+
+    def to_internal_value(self, value: Any) -> date:
+        """Parse a day. Raises ValidationError."""
+        day: date = super().to_internal_value(value)
+        _require_year(day)
+        return day
+
+
+# Years of times and days in queries. The database fails near the year 1, and after 9999-12-31 there is no next day.
+FIRST_YEAR, LAST_YEAR = 1970, 9000
+
+
+def _require_year(moment: date) -> None:
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise serializers.ValidationError(f"Years go from {FIRST_YEAR} to {LAST_YEAR}.", code="invalid")
 
 
 def validated(kind: type[serializers.Serializer[Any]], data: Any) -> Any:
