@@ -120,17 +120,23 @@ def test_what_has_come_is_told_and_an_import_can_be_given_up(
     assert AuditEvent.objects.get(action="upload.cancelled").actor_label == acme.users[Role.OWNER].email
 
 
-def test_a_worker_whose_import_is_given_up_stops(acme: Any, hub: HubServer, bring: Any, committing: Any) -> None:
-    def give_up(upload: Upload) -> Any:
-        with committing():
-            assert acme.client().delete(acme.path(f"uploads/{upload.pk}")).status_code == 200
-        return wanted(upload, "hub:org/adapter")
+@pytest.mark.parametrize("place", ["_require_room", "_drop_files_of_other_listing"])
+def test_a_worker_whose_import_is_given_up_stops(
+    acme: Any, hub: HubServer, bring: Any, committing: Any, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    """Before its commit is known, and when files are to be written. Then neither the disk nor the store has failed."""
 
-    wanted = fetching._wanted
+    def give_up(*arguments: Any) -> Any:
+        with committing():
+            acme.client().delete(acme.path(f"uploads/{Upload.objects.get().pk}"))
+        return original(*arguments)
+
+    original = getattr(fetching, place)
     with pytest.MonkeyPatch.context() as meanwhile:
-        meanwhile.setattr(fetching, "_wanted", lambda upload, _: give_up(upload))
+        meanwhile.setattr(fetching, place, give_up)
         assert bring("hub:org/adapter").state == UploadState.CANCELLED
     assert not AdapterVersion.objects.exists()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
     assert bring("hub:org/adapter").state == UploadState.ACCEPTED
 
 
@@ -171,6 +177,26 @@ def test_goes_on_where_the_connection_broke(hub: HubServer, bring: Any) -> None:
         assert upload.state == UploadState.ACCEPTED
         assert store.seen[-1][1]["range"] == "bytes=1500-"
     assert sum(path.endswith("adapter_config.json") for path, _ in hub.seen) == 1, "what is there is not fetched again"
+
+
+def test_a_part_that_is_shorter_than_requested_is_not_the_end(hub: HubServer, bring: Any) -> None:
+    content = zip_of(FILES)
+    hub.blobs["/a.zip"], hub.cut_after, hub.longest_part = content, 100, len(content) // 2
+    states = [upload := bring(f"{hub.url}/a.zip")]
+    while upload.state == UploadState.RECEIVED and len(states) < 4:
+        states.append(upload := again(upload))
+    assert [state.state for state in states] == ["received", "received", "accepted"], upload.reason
+
+
+def test_a_hub_that_names_no_sizes(hub: HubServer, bring: Any) -> None:
+    hub.names_sizes = False
+    upload = bring("hub:org/adapter")
+    assert upload.state == UploadState.ACCEPTED, upload.reason
+
+
+def test_a_hub_that_answers_with_another_commit(hub: HubServer, bring: Any) -> None:
+    hub.repositories["org/adapter"] = {"0" * 40: FILES}
+    assert bring(f"hub:org/adapter@{'0' * 40}").reason["code"] == "hub_answer"
 
 
 def test_a_branch_that_moves_meanwhile_changes_nothing(hub: HubServer, bring: Any) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import obstore
 import pytest
+from django.utils import timezone
 from lorikeet_testing.bucket import BUCKET, bucket
 from lorikeet_testing.hub_server import HubServer, running_hub
 from lorikeet_testing.peft_files import adapter_files, zip_of
@@ -16,8 +19,10 @@ from obstore.store import S3Store
 
 from control_plane.adapters.imports import actions as imports
 from control_plane.adapters.imports import bucket as bucket_of_tenant
+from control_plane.adapters.imports import fetching
 from control_plane.adapters.imports.bucket import TenantBucket
 from control_plane.adapters.imports.models import BucketCredentials
+from control_plane.adapters.registry.models import AdapterVersion
 from control_plane.adapters.uploads import validation_job
 from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.identity.audit.models import AuditEvent
@@ -76,6 +81,36 @@ def test_a_folder_and_an_archive(acme: Any, endpoint: str, keep: Any, bring: Any
     assert shown["imported_from"] == {"name": f"s3://{BUCKET}/runs/a b", "revision": None, "commit": None}
     assert [file["name"] for file in shown["files"]] == ["adapter_config.json", "adapter_model.safetensors"]
     assert bring(f"s3://{BUCKET}/runs/my.zip").reused_version
+
+
+def test_a_folder_that_changes_while_it_is_read(
+    endpoint: str, keep: Any, bring: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a training that saves its adapter again: never the settings of one with the weights of the other."""
+    own = S3Store.from_url(f"s3://{BUCKET}", client_options={"allow_http": True})
+    old, new = adapter_files(), adapter_files(seed=1)
+    old["adapter_config.json"] = new["adapter_config.json"].replace(b'"lora_alpha": ', b'"lora_alpha": 1')
+    assert old["adapter_config.json"] != new["adapter_config.json"]
+    for name, content in old.items():
+        obstore.put(own, f"live/{name}", content)
+    fetch = fetching._Transfer.run
+
+    def save_after_the_first(transfer: Any, stopped: Any) -> int:
+        size = fetch(transfer, stopped)
+        for name, content in new.items():
+            obstore.put(own, f"live/{name}", content)
+        return size
+
+    keep(endpoint=endpoint)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(fetching._Transfer, "run", save_after_the_first)
+        upload = bring(f"s3://{BUCKET}/live")
+    assert (upload.state, upload.reason and upload.reason["code"]) == (UploadState.RECEIVED, "source_unavailable")
+    Upload.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    validation_job.validate_next()
+    assert Upload.objects.get().state == UploadState.ACCEPTED
+    digests = {hashlib.sha256(content).hexdigest() for content in new.values()}
+    assert {each.rpartition(":")[2] for each in AdapterVersion.objects.get().file_digests.values()} == digests
 
 
 def test_a_folder_of_more_objects_than_a_page(

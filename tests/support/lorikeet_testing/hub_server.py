@@ -25,6 +25,8 @@ class HubServer(http.server.ThreadingHTTPServer):
         self.store: HubServer | None = None
         self.blobs: dict[str, bytes] = {}  # by path, for any address
         self.cut_after: int | None = None  # bytes of a file, then the connection ends; once
+        self.longest_part: int | None = None  # bytes of an answer to a range, which may be less than requested
+        self.names_sizes = True  # in listings
         self.status: int | None = None  # for everything, with what goes with it:
         self.refusal: tuple[bytes, dict[str, str]] = (b"", {})
         self.open = threading.Event()  # nothing is answered before
@@ -65,7 +67,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if files is None:
             self.answer(404, b"{}")
             return
-        siblings = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
+        sizes = {name: {"size": len(content)} if self.server.names_sizes else {} for name, content in files.items()}
+        siblings = [{"rfilename": name, **size} for name, size in sizes.items()]
         repository_info = {"id": repository, "sha": commit_of(files), "siblings": siblings, "private": False}
         self.answer(200, json.dumps(repository_info).encode())
 
@@ -90,12 +93,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         range_header = self.headers.get("Range", "")
         if range_header and self.headers.get("If-Range") == tag:
             start = int(range_header.removeprefix("bytes=").rstrip("-"))
-        body = content[start:]
+        end = start + self.server.longest_part if start and self.server.longest_part else len(content)
+        body = content[start:end]
         self.send_response(206 if start else 200)
         self.send_header("ETag", tag)
         self.send_header("Content-Length", str(len(body)))
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Range", f"bytes {start}-{start + len(body) - 1}/{len(content)}")
         self.end_headers()
         cut, self.server.cut_after = self.server.cut_after, None
         self.wfile.write(body if cut is None else body[:cut])

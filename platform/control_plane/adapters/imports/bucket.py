@@ -79,18 +79,20 @@ def list_adapter(bucket: TenantBucket, source: S3Source) -> list[RemoteFile]:
     if source.is_archive:
         return [RemoteFile(source.key.rpartition("/")[2][-255:], bucket.url(source.key), None, Origin.BUCKET)]
     prefix = f"{source.key}/" if source.key else ""
-    sizes = _sizes(bucket, prefix)
-    return adapter_of(sizes, lambda name: bucket.url(prefix + name), source.shown, Origin.BUCKET)
+    objects = _objects(bucket, prefix)
+    sizes = {name: size for name, (size, _) in objects.items()}
+    tags = {name: tag for name, (_, tag) in objects.items()}
+    return adapter_of(sizes, lambda name: bucket.url(prefix + name), source.shown, Origin.BUCKET, tags)
 
 
-def _sizes(bucket: TenantBucket, prefix: str) -> dict[str, int]:
-    """Return the sizes of all objects below the prefix, by name."""
-    sizes, after = dict[str, int](), ""
+def _objects(bucket: TenantBucket, prefix: str) -> dict[str, tuple[int, str]]:
+    """Return size and entity tag of all objects below the prefix, by name."""
+    objects, after = dict[str, tuple[int, str]](), ""
     for _ in range(MAX_OBJECTS // PAGE_OBJECTS):
         page, after = _page(_listing(bucket, prefix, after), prefix)
-        sizes |= page
+        objects |= page
         if not after:
-            return sizes
+            return objects
     raise SourceProblemError(
         "too_many_objects",
         f"There are more than {MAX_OBJECTS} objects below it.",
@@ -131,25 +133,28 @@ def _check(answer: egress.Document, body: bytes, bucket: TenantBucket) -> None:
     check_status(status, Origin.BUCKET)
 
 
-def _page(body: bytes, prefix: str) -> tuple[dict[str, int], str]:
-    """Return sizes by name below the prefix, and the token of the next page; "" after the last.
+def _page(body: bytes, prefix: str) -> tuple[dict[str, tuple[int, str]], str]:
+    """Return size and entity tag by name below the prefix, and the token of the next page; "" after the last.
     S3's elements have its namespace, those of other servers may have none.
     """
     if b"<!DOCTYPE" in body or b"<!ENTITY" in body or body.count(b"<") > MAX_TAGS:
         raise _not_a_listing()
     try:
         root = ElementTree.fromstring(body.decode())  # UTF-8 only: another encoding would hide the tags checked above
-        entries = {_text(each, "Key"): int(_text(each, "Size")) for each in root.findall("{*}Contents")}
+        entries = {
+            _text(each, "Key"): (int(_text(each, "Size")), _text(each, "ETag") or _text(each, "LastModified"))
+            for each in root.findall("{*}Contents")
+        }
     except (ElementTree.ParseError, ValueError):
         raise _not_a_listing() from None
-    if not root.tag.endswith("ListBucketResult") or any(size < 0 for size in entries.values()):
+    if not root.tag.endswith("ListBucketResult") or any(size < 0 for size, _ in entries.values()):
         raise _not_a_listing()
     after = _text(root, "NextContinuationToken") if _text(root, "IsTruncated") == "true" else ""
     if len(after) > LONGEST_TOKEN or (not after and _text(root, "IsTruncated") == "true"):
         raise _not_a_listing()
-    sizes = {key.removeprefix(prefix): size for key, size in entries.items() if key.startswith(prefix)}
-    sizes.pop("", None)  # the folder itself
-    return sizes, after
+    objects = {key.removeprefix(prefix): entry for key, entry in entries.items() if key.startswith(prefix)}
+    objects.pop("", None)  # the folder itself
+    return objects, after
 
 
 def _text(element: ElementTree.Element, name: str) -> str:

@@ -6,6 +6,7 @@ A file that is cut off stays as `N.part` with its entity tag, and is continued b
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,13 @@ from django.db import transaction
 from control_plane.adapters.imports import bucket, hub
 from control_plane.adapters.imports.listing import RemoteFile
 from control_plane.adapters.imports.models import BucketCredentials, HubToken
-from control_plane.adapters.imports.problems import SourceProblemError, check_answer, no_credentials, unavailable
+from control_plane.adapters.imports.problems import (
+    Origin,
+    SourceProblemError,
+    check_answer,
+    no_credentials,
+    unavailable,
+)
 from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import HubSource, S3Source, UrlSource, parse_source
 from control_plane.adapters.registry.locks import lock_claimed
@@ -63,11 +70,14 @@ def fetch(upload: Upload, stopped: Callable[[], bool], others_wait: Callable[[],
     try:
         bound = upload_bound(upload.tenant, upload.adapter_name, upload.base_digest)
         wanted, headers = _wanted(upload, text)
+        _drop_files_of_other_listing(folder, wanted)
         release_connections()
         left, pace = bound.bytes, _Pace(others_wait)
         for index, file in enumerate(wanted):
             transfer = _Transfer(folder, index, file, headers, left, pace)
             left -= transfer.run(lambda: stopped() or time.monotonic() > until)
+        if wanted[0].of is Origin.BUCKET and _listed(_wanted(upload, text)[0]) != _listed(wanted):
+            raise unavailable("The folder of the bucket changed while it was read.")
     except _TooLargeError:
         raise _too_large(bound) from None
     except FetchStoppedError:
@@ -82,6 +92,22 @@ def fetch(upload: Upload, stopped: Callable[[], bool], others_wait: Callable[[],
         raise FetchStoppedError
     sizes = [(file.name, (folder / str(index)).stat().st_size) for index, file in enumerate(wanted)]
     _note(upload, files=[{"name": name, "bytes": size} for name, size in sizes], fetched=True)
+
+
+def _listed(files: list[RemoteFile]) -> str:
+    return json.dumps([[file.name, file.bytes, file.tag] for file in files])
+
+
+def _drop_files_of_other_listing(folder: Path, wanted: list[RemoteFile]) -> None:
+    """Delete what an earlier attempt fetched if the source's files have changed since: files of two states of a source
+    would make an adapter that never was.
+    """
+    known, listed = folder / "listing", _listed(wanted)
+    if not known.exists() or known.read_text() != listed:
+        for left in folder.iterdir():
+            if left.is_file():
+                left.unlink(missing_ok=True)
+        known.write_text(listed)
 
 
 def _wanted(upload: Upload, text: str) -> tuple[list[RemoteFile], Mapping[str, str]]:
@@ -110,7 +136,7 @@ def _on_hub(upload: Upload, source: HubSource) -> tuple[list[RemoteFile], Mappin
     listing = hub.list_adapter(source.repository, revision, headers, source.folder)
     _require_room(upload, listing.files)
     if "commit" not in upload.source:
-        _note(upload, files=[{"name": f.name, "bytes": f.bytes} for f in listing.files], commit=listing.commit)
+        _note(upload, files=[{"name": f.name, "bytes": f.bytes or 0} for f in listing.files], commit=listing.commit)
     return listing.files, headers
 
 
@@ -191,7 +217,11 @@ class _Transfer:
             except BlockingIOError:
                 raise FetchStoppedError from None
             self._receive(out.fileno(), stopped)
-            size = os.fstat(out.fileno()).st_size
+            place = os.fstat(out.fileno())
+            size = place.st_size
+            # Another worker has the import now, and has begun or ended this file.
+            if not (self._part.exists() and os.path.samestat(place, self._part.stat())):
+                raise FetchStoppedError
         if self._file.bytes is not None and size != self._file.bytes:
             self._part.unlink()
             raise unavailable(f"{self._file.name} arrived with {size} bytes instead of {self._file.bytes}.")
@@ -224,8 +254,8 @@ class _Transfer:
                     if stopped():
                         raise FetchStoppedError
                     self._pace.received(len(piece))
-        expected = answer.headers.get("content-length", "")
-        if expected.isdecimal() and answer.status_code == 200 and at != int(expected):
+        expected = _whole_size(answer)
+        if expected.isdecimal() and at != int(expected):
             raise unavailable("The source ended the connection early.")
 
     def _remember(self, answer: httpx.Response) -> None:
@@ -235,6 +265,13 @@ class _Transfer:
             self._tag.write_text(tag)
         else:
             self._tag.unlink(missing_ok=True)
+
+
+def _whole_size(answer: httpx.Response) -> str:
+    """Return the size of the whole file as the answer names it. A part may be shorter than what was requested."""
+    if answer.status_code == 206:
+        return str(answer.headers.get("content-range", "")).rpartition("/")[2]
+    return str(answer.headers.get("content-length", ""))
 
 
 class _Writer:

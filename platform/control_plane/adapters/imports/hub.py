@@ -54,6 +54,8 @@ def list_adapter(repository: str, revision: str, headers: Mapping[str, str], fol
     commit, siblings = document.get("sha"), document.get("siblings")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list):
         raise SourceProblemError("hub_answer", "The Hub's answer names no commit and no files.", "Try again later.")
+    if is_commit(revision) and commit != revision:
+        raise SourceProblemError("hub_answer", "The Hub's answer is about another commit.", "Try again later.")
     sizes = {entry["rfilename"]: _size(entry) for entry in siblings if isinstance(entry, dict) and _named(entry)}
     top, place = f"{base}/{repository}/resolve/{commit}/", f"hub:{repository}"
     if folder:
@@ -68,9 +70,9 @@ def _named(entry: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and name.isprintable() and len(name) <= LONGEST_FILE_NAME
 
 
-def _size(entry: Mapping[str, Any]) -> int:
+def _size(entry: Mapping[str, Any]) -> int | None:
     size = entry.get("size")
-    return size if type(size) is int and 0 <= size < 1 << 48 else 0
+    return size if type(size) is int and 0 <= size < 1 << 48 else None
 
 
 def _json(address: str, headers: Mapping[str, str]) -> dict[str, Any]:

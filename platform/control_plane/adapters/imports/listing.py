@@ -20,10 +20,20 @@ class RemoteFile:
     url: str
     bytes: int | None  # None if not known before the transfer
     of: Origin = Origin.ADDRESS
+    tag: str = ""  # changes with the content; empty if the listing has none
 
 
-def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: str, of: Origin) -> list[RemoteFile]:
-    """Return the adapter at the top of these files, whose names are relative to `place`. Raises SourceProblemError."""
+def adapter_of(
+    sizes: Mapping[str, int | None],
+    url_of: Callable[[str], str],
+    place: str,
+    of: Origin,
+    tags: Mapping[str, str] | None = None,
+) -> list[RemoteFile]:
+    """Return the adapter at the top of these files, whose names are relative to `place`. Raises SourceProblemError.
+
+    `sizes`: in bytes, None if the listing has none.
+    """
     names = [name for name in sizes if name == CONFIG_FILE or is_weights(name)]
     if CONFIG_FILE not in names or not any(map(is_weights, names)):
         known = recognise(list(sizes))
@@ -42,8 +52,8 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
             f"The weights lie in {len(names) - 1} files.",
             f"Save the adapter in one file, or in at most {MAX_FILES - 1} (max_shard_size).",
         )
-    names += [name for name in TEMPLATE_FILES if name in sizes and sizes[name] <= MAX_TEMPLATE_FILE_BYTES]
-    return [RemoteFile(name, url_of(name), sizes[name], of) for name in sorted(names)]
+    names += [name for name in TEMPLATE_FILES if name in sizes and (sizes[name] or 0) <= MAX_TEMPLATE_FILE_BYTES]
+    return [RemoteFile(name, url_of(name), sizes[name], of, (tags or {}).get(name, "")) for name in sorted(names)]
 
 
 def _in_folders(folders: list[str], place: str) -> tuple[str, str, str]:

@@ -230,23 +230,25 @@ def return_upload(upload: Upload) -> None:
             move_upload(locked, UploadState.RECEIVED, None)
 
 
-def put_off_upload(upload: Upload, problem: Problem) -> None:
-    """Let an upload wait because a server that the check needs is unavailable, without counting the attempt.
+def put_off_upload(upload: Upload, problem: Problem) -> bool:
+    """Let an upload wait because a server that the check needs is unavailable, without counting the attempt. Returns
+    False if it was cancelled meanwhile, or another worker has it.
 
     The longer that lasts, the longer the pauses; after LORIKEET_UPLOAD_EXPIRE_S the upload is refused.
     """
     with transaction.atomic():
         locked = lock_claimed(upload)
         if locked is None:
-            return
+            return False
         waited_s = (clocks.database_time() - locked.created_at).total_seconds()
         if waited_s > current().upload_expire_s and clocks.is_trusted():
             move_upload(locked, UploadState.REFUSED, {**problem, "fix": f"Upload again. {problem['fix']}"})
             forget_after_commit(locked)
-            return
+            return True
         locked.attempts -= 1
         move_upload(locked, UploadState.RECEIVED, problem)
         claims.rest(locked, min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S))
+    return True
 
 
 def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | None) -> None:

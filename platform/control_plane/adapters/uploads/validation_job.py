@@ -83,11 +83,14 @@ def validate_next() -> bool:
             uploads.return_upload(upload)
             raise ValidationCancelledError from None
         except SourceProblemError as error:
-            end = uploads.put_off_upload if error.passes else partial(uploads.refuse_upload, report=None)
-            end(upload, error.problem)
+            if error.passes:
+                uploads.put_off_upload(upload, error.problem)
+            else:
+                uploads.refuse_upload(upload, error.problem, None)
         except (OSError, StorageError, ArtifactDamagedError) as error:
-            logger.exception("Upload %s waits: the disk or the artifact store failed.", upload.pk)
-            uploads.put_off_upload(upload, waiting_for_storage(error))
+            # Files of an upload that is cancelled meanwhile are missing.
+            if uploads.put_off_upload(upload, waiting_for_storage(error)):
+                logger.exception("Upload %s waits: the disk or the artifact store failed.", upload.pk)
         finally:
             _busy.discard(thread)
             _stopped.discard(thread)
