@@ -59,6 +59,33 @@ def test_keys_and_sessions(acme: Any, anonymous: Any) -> None:
     assert secret.split("_", 2)[2] not in str([row.detail for row in rows])
 
 
+@pytest.mark.parametrize(
+    ("path", "first", "second"),
+    [
+        ("api-settings", *({"refuse_unknown_fields": on, "never_store_responses": not on} for on in (True, False))),
+        ("recording", {"enabled": True, "days": 3}, {"enabled": False, "days": 9}),
+        ("slo", {"first_token_ms": 200, "target": 0.9}, {"inter_token_ms": 20}),
+        ("origins", {"origins": ["https://a.example"]}, {"origins": ["https://b.example"]}),
+        ("hub-models", {"enabled": True, "organizations": ["a"]}, {"enabled": False, "organizations": []}),
+        ("/api/profile", {"name": "Ada"}, {"name": "Ada L."}),
+        ("keys/{key}", {"name": "a", "scopes": ["infer"]}, {"name": "b", "scopes": ["view"]}),
+        ("keys/{key}/limits", {"concurrency": 2}, {"requests_per_minute": 3}),
+    ],
+)  # fmt: skip
+def test_a_change_names_what_was_before(acme: Any, path: str, first: Any, second: Any) -> None:
+    client, key = acme.client(), acme.key("ci")[0]
+    write = client.patch if path.endswith("{key}") else client.put
+    address = path if path.startswith("/") else acme.path(path.format(key=key.pk))
+    last = AuditEvent.objects.latest("id").pk
+    for body in (first, second):
+        assert write(address, body, format="json").status_code == 200
+    one, two = (row.detail for row in AuditEvent.objects.filter(pk__gt=last).order_by("id"))
+    written = {name: value for name, value in one.items() if name not in ("before", "prefix")}
+    before = two["before"]
+    assert before == (written if isinstance(before, dict) and before.keys() == written.keys() else written.popitem()[1])
+    assert before != one["before"]
+
+
 def test_row_names_the_request(acme: Any) -> None:
     answer = acme.client().post(acme.path("keys"), {"name": "k"}, format="json", HTTP_X_REQUEST_ID="trace-12345678")
     assert answer["X-Request-Id"] == "trace-12345678"

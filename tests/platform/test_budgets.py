@@ -85,9 +85,10 @@ def test_admins_set_the_tenants_own_below_the_operators(acme: Any, operator: API
     assert error_of(acme.client(Role.DEVELOPER).put(path, {}, format="json")) == (403, "role_not_allowed")
     assert acme.client(Role.VIEWER).get(path).json() == shown
     assert admin.put(path, {}, format="json").json()["own"] == {"day": None, "month": None}
-    assert [row.detail["granted"] for row in AuditEvent.objects.filter(action="tenant.budgets").order_by("id")] == [
-        True, False, False,
-    ]  # fmt: skip
+    rows = [row.detail for row in AuditEvent.objects.filter(action="tenant.budgets").order_by("id")]
+    assert [row["granted"] for row in rows] == [True, False, False]
+    stored = {"month": {"amount_micros": 5 * EURO, "at_limit": "warn", "alerts": [50, 90]}}
+    assert [(row["before"], row["budgets"]) for row in rows[1:]] == [({}, stored), (stored, {})]
 
 
 def test_a_keys_budget_is_its_tenants(acme: Any, globex: Any, priced: None) -> None:

@@ -237,5 +237,5 @@ def test_the_setting(acme: Org, hub: HubServer, bring: Any) -> None:
     shown = acme.client().get(path).json()["models"][0]
     assert (shown["name"], shown["state"], shown["version"]) == (NAME, "accepted", 1)
     detail = AuditEvent.objects.get(action="hub_models.update").detail
-    assert detail == {"enabled": True, "organizations": ["b", "org"]}
+    assert detail == {"enabled": True, "organizations": ["b", "org"], "before": None}
     assert acme.client().put(path, {"enabled": True, "organizations": ["a/b"]}, format="json").status_code == 400

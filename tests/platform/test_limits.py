@@ -60,9 +60,14 @@ def test_an_operator_sets_the_tenants_limits(acme: Any, operator: Any) -> None:
     assert operator.put(path, GRANTED, format="json").json()["requests_per_minute"] == 60
     assert operator.get(path).json() == acme.client(Role.VIEWER).get(acme.path("limits")).json()["tenant"]["limits"]
     row = AuditEvent.objects.get(action="tenant.limits")
-    assert (row.actor_label, row.tenant, row.detail) == ("ops@example.org", acme.tenant, {"limits": GRANTED})
+    assert (row.actor_label, row.tenant, row.detail) == (
+        "ops@example.org",
+        acme.tenant,
+        {"limits": GRANTED, "before": {}},
+    )
     # A limit that is left out is lifted.
     assert operator.put(path, {}, format="json").json()["requests_per_minute"] is None
+    assert AuditEvent.objects.filter(action="tenant.limits")[0].detail == {"limits": {}, "before": GRANTED}
 
 
 def test_nobody_else_does(acme: Any) -> None:
@@ -78,7 +83,7 @@ def test_members_limit_their_keys(acme: Any, globex: Any) -> None:
     shown = acme.client().get(acme.path("limits")).json()["keys"]
     assert [(each["name"], each["limits"]["concurrency"]) for each in shown] == [("ci", 2)]
     assert globex.client().put(globex.path(f"keys/{key.pk}/limits"), {}, format="json").status_code == 404
-    assert AuditEvent.objects.get(action="key.limits").detail == {"limits": {"concurrency": 2}}
+    assert AuditEvent.objects.get(action="key.limits").detail == {"limits": {"concurrency": 2}, "before": {}}
 
 
 @pytest.mark.parametrize("body", [{"concurrency": -1}, {"tokens_per_day": "many"}, {"max_output_tokens": 0}])

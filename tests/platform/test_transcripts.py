@@ -38,7 +38,7 @@ def test_off_until_an_admin_turns_it_on(acme: Any) -> None:
     assert acme.client(Role.DEVELOPER).put(acme.path("recording"), body, format="json").status_code == 403
     assert acme.client(Role.ADMIN).put(acme.path("recording"), body, format="json").json() == body
     row = AuditEvent.objects.get(action="recording.update")
-    assert row.detail == body
+    assert row.detail == {**body, "before": None}
     assert acme.client(Role.VIEWER).get(acme.path("recording")).json() == body
 
 

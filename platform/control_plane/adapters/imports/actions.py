@@ -215,17 +215,18 @@ def forget_credentials(tenant: Tenant) -> None:
 def set_hub_models(*, acting: Principal, enabled: bool, organizations: Sequence[str]) -> HubModelPolicy:
     """Set if requests may name repositories of the Hub, and of which organisations; an empty list means all."""
     wanted = sorted({organization.lower() for organization in organizations})
+    values = {"enabled": enabled, "organizations": wanted}
     with transaction.atomic():
-        policy, _ = HubModelPolicy.objects.for_tenant(acting.tenant).update_or_create(
-            tenant=acting.tenant, defaults={"enabled": enabled, "organizations": wanted}
-        )
+        policies = HubModelPolicy.objects.for_tenant(acting.tenant)
+        before = policies.select_for_update().values(*values).first()
+        policy, _ = policies.update_or_create(tenant=acting.tenant, defaults=values)
         audit.record(
             acting.actor,
             "hub_models.update",
             policy,
             tenant=acting.tenant,
             label=acting.tenant.slug,
-            enabled=enabled,
-            organizations=wanted,
+            **values,
+            before=before,
         )
     return policy

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 from django.db import transaction
 
@@ -30,9 +32,14 @@ def set_key_limits(*, acting: Principal, key: ApiKey, limits: Limits) -> LimitSe
 
 def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, limits: Limits) -> LimitSet:
     rows = LimitSet.objects.for_tenant(tenant)
-    row, _ = rows.update_or_create(tenant=tenant, api_key=key, defaults=asdict(limits))
-    set_limits = {name: value for name, value in asdict(limits).items() if value is not None}
+    names = asdict(limits)
+    before = rows.filter(api_key=key).select_for_update().values(*names).first() or {}
+    row, _ = rows.update_or_create(tenant=tenant, api_key=key, defaults=names)
     action, label = ("tenant.limits", tenant.slug) if key is None else ("key.limits", key.name)
-    audit.record(actor, action, key or tenant, tenant=tenant, label=label, limits=set_limits)
+    audit.record(actor, action, key or tenant, tenant=tenant, label=label, limits=_set(names), before=_set(before))
     announce(tenant.pk, "limits.updated", lambda: {"key": str(key.pk) if key else None})
     return row
+
+
+def _set(limits: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in limits.items() if value is not None}

@@ -252,6 +252,8 @@ def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, terms: Terms, *, by
     if currency() is None and any(terms.values()):
         raise NoPricesError
     rows = Budget.objects.for_tenant(tenant)
+    stored = rows.filter(api_key=key, by_operator=by_operator).select_for_update()
+    before = {row.span: _json(row) for row in stored}
     for span in BudgetSpan:
         wanted = terms.get(span)
         whose: dict[str, Any] = {"tenant": tenant, "api_key": key, "by_operator": by_operator, "span": span}
@@ -266,12 +268,14 @@ def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, terms: Terms, *, by
                     "alerts": sorted(set(wanted.alerts)),
                 },
             )
-    set_budgets = {
-        span.value: {"amount_micros": each.amount_micros, "at_limit": str(each.at_limit), "alerts": list(each.alerts)}
-        for span in BudgetSpan
-        if (each := terms.get(span)) is not None
-    }
+    set_budgets = {span.value: _json(each) for span in BudgetSpan if (each := terms.get(span)) is not None}
     action = "key.budgets" if key else "tenant.budgets"
     label = key.name if key else tenant.slug
-    audit.record(actor, action, key or tenant, tenant=tenant, label=label, budgets=set_budgets, granted=by_operator)
+    detail = {"budgets": set_budgets, "before": before, "granted": by_operator}
+    audit.record(actor, action, key or tenant, tenant=tenant, label=label, **detail)
     announce(tenant.pk, "budgets.updated", lambda: {"key": str(key.pk) if key else None})
+
+
+def _json(terms: BudgetTerms | Budget) -> dict[str, Any]:
+    alerts = sorted(set(terms.alerts))
+    return {"amount_micros": terms.amount_micros, "at_limit": str(terms.at_limit), "alerts": alerts}

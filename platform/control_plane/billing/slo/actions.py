@@ -19,8 +19,10 @@ def set_objective(
     values = {"first_token_ms": first_token_ms, "inter_token_ms": inter_token_ms, "target": target}
     with transaction.atomic():
         objectives = Objective.objects.for_tenant(acting.tenant)
+        before = objectives.select_for_update().values(*values).first()
         row: Objective = objectives.update_or_create(tenant=acting.tenant, defaults=values)[0]
-        audit.record(acting.actor, "slo.update", row, tenant=acting.tenant, label=acting.tenant.slug, objective=values)
+        slug = acting.tenant.slug
+        audit.record(acting.actor, "slo.update", row, tenant=acting.tenant, label=slug, objective=values, before=before)
         announce(acting.tenant.pk, "slo.updated", dict)
     return row
 

@@ -110,9 +110,10 @@ def suspend_tenant(*, actor: Actor, tenant: Tenant, reason: str) -> Tenant:
     """
     with transaction.atomic():
         tenant = _locked(tenant)
+        before = tenant.suspended_for if tenant.suspended_at else None
         tenant.suspended_at, tenant.suspended_for = tenant.suspended_at or timezone.now(), reason
         tenant.save(update_fields=["suspended_at", "suspended_for"])
-        _audit(actor, "tenant.suspend", tenant, reason=reason)
+        _audit(actor, "tenant.suspend", tenant, reason=reason, before=before)
         _recheck_everybody(tenant)
     return tenant
 

@@ -63,11 +63,12 @@ def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: WebhookS
     _check_url(settings.url)
     with transaction.atomic():
         endpoint = _lock(acting, endpoint)
+        before = {name: getattr(endpoint, name) for name in _columns(settings)}
         for name, value in _columns(settings).items():
             setattr(endpoint, name, value)
         endpoint.failures, endpoint.rests_until = 0, None
         endpoint.save(update_fields=[*_columns(settings), "failures", "rests_until"])
-        _audit(acting, "change", endpoint, **_columns(settings))
+        _audit(acting, "change", endpoint, **_columns(settings), before=before)
     return endpoint
 
 

@@ -15,6 +15,9 @@ def set_api_settings(*, acting: Principal, refuse_unknown_fields: bool, never_st
     values = {"refuse_unknown_fields": refuse_unknown_fields, "never_store_responses": never_store_responses}
     with transaction.atomic():
         rows = ApiSettings.objects.for_tenant(tenant)
+        before = rows.select_for_update().values(*values).first()
         row: ApiSettings = rows.update_or_create(tenant=tenant, defaults=values)[0]
-        audit.record(acting.actor, "api-settings.update", row, tenant=tenant, label=tenant.slug, **values)
+        audit.record(
+            acting.actor, "api-settings.update", row, tenant=tenant, label=tenant.slug, **values, before=before
+        )
     return row

@@ -41,8 +41,10 @@ def set_recording(*, acting: Principal, enabled: bool, days: int) -> Recording:
     values: dict[str, Any] = {"enabled": enabled, "days": days}
     with transaction.atomic():
         settings = Recording.objects.for_tenant(acting.tenant)
+        before = settings.select_for_update().values(*values).first()
         row: Recording = settings.update_or_create(tenant=acting.tenant, defaults=values)[0]
-        audit.record(acting.actor, "recording.update", row, tenant=acting.tenant, label=acting.tenant.slug, **values)
+        slug = acting.tenant.slug
+        audit.record(acting.actor, "recording.update", row, tenant=acting.tenant, label=slug, **values, before=before)
         announce(acting.tenant.pk, "recording.updated", dict)
     return row
 

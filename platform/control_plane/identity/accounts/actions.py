@@ -95,9 +95,9 @@ def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
 def set_name(*, user: User, name: str) -> User:
     """Change the name that other members see. Raises BadNameError."""
     with transaction.atomic():
-        user.name = require_name(name)
+        before, user.name = user.name, require_name(name)
         user.save(update_fields=["name"])
-        audit.record(Actor.of(user), "user.rename", user, tenant=None, label=user.email)
+        audit.record(Actor.of(user), "user.rename", user, tenant=None, label=user.email, name=name, before=before)
     return user
 
 

@@ -51,10 +51,10 @@ def change_key(
         key = _lock_key(acting, key)
         if expires_at != key.expires_at:
             _require_future(expires_at)
+        before = _settings_of(key)
         key.name, key.scopes, key.expires_at = name, granted, expires_at
         key.save(update_fields=["name", "scopes", "expires_at"])
-        expiry = expires_at.isoformat() if expires_at else None
-        _audit(acting, "key.change", key, scopes=granted, expires_at=expiry)
+        _audit(acting, "key.change", key, **_settings_of(key), before=before)
         recheck_key(key.pk)
     return key
 
@@ -73,6 +73,11 @@ def rotate_key(*, acting: Principal, key: ApiKey, grace: timedelta) -> tuple[Api
         _audit(acting, "key.rotate", key, grace_s=int(grace.total_seconds()))
         recheck_key(key.pk)
     return key, str(text)
+
+
+def _settings_of(key: ApiKey) -> dict[str, object]:
+    expiry = key.expires_at.isoformat() if key.expires_at else None
+    return {"name": key.name, "scopes": key.scopes, "expires_at": expiry}
 
 
 def _lock_key(acting: Principal, key: ApiKey) -> ApiKey:

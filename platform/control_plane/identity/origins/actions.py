@@ -18,9 +18,12 @@ def set_origins(*, acting: Principal, origins: Sequence[str]) -> list[str]:
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update().get(pk=acting.tenant.pk)  # serialises concurrent changes
         rows = AllowedOrigin.objects.for_tenant(tenant)
+        before = sorted(rows.values_list("origin", flat=True))
         rows.exclude(origin__in=wanted).delete()
         AllowedOrigin.objects.bulk_create(
             [AllowedOrigin(tenant=tenant, origin=origin) for origin in wanted], ignore_conflicts=True
         )
-        audit.record(acting.actor, "origins.update", tenant, tenant=tenant, label=tenant.slug, origins=wanted)
+        audit.record(
+            acting.actor, "origins.update", tenant, tenant=tenant, label=tenant.slug, origins=wanted, before=before
+        )
     return wanted

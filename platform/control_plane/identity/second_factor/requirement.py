@@ -35,7 +35,7 @@ def set_requirement(*, acting: Principal, second_factor_required: bool) -> Tenan
         if second_factor_required and not user.has_second_factor:
             raise NoSecondFactorYetError
         tenant = Tenant.objects.select_for_update().get(pk=acting.tenant.pk)
-        tenant.second_factor_required = second_factor_required
+        before, tenant.second_factor_required = tenant.second_factor_required, second_factor_required
         tenant.save(update_fields=["second_factor_required"])
         audit.record(
             acting.actor,
@@ -44,6 +44,7 @@ def set_requirement(*, acting: Principal, second_factor_required: bool) -> Tenan
             tenant=tenant,
             label=tenant.slug,
             required=second_factor_required,
+            before=before,
         )
         for user_id in Membership.objects.for_tenant(tenant).values_list("user_id", flat=True):
             recheck_user(user_id)
