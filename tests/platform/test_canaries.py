@@ -11,7 +11,14 @@ from lorikeet_testing.ledger import record_event
 from lorikeet_testing.peft_files import adapter_files
 
 from control_plane.adapters.canaries.judging import VersionStats, judge_canaries, verdict
-from control_plane.adapters.registry.aliases import fail_canary, roll_back, set_alias, start_canary, stop_canary
+from control_plane.adapters.registry.aliases import (
+    fail_canary,
+    remove_alias,
+    roll_back,
+    set_alias,
+    start_canary,
+    stop_canary,
+)
 from control_plane.adapters.registry.models import AdapterVersion, Alias, VersionState
 from control_plane.adapters.registry.resolve import resolve_model
 from control_plane.billing.usage.counters import Counts
@@ -109,6 +116,15 @@ def test_too_many_errors_end_it(acme: Any, two: Any) -> None:
     assert FROM_AUDIT[row.action] == EventType.CANARY_FAILED
     shown = acme.client().get(acme.path("adapters/support")).json()["aliases"][0]["rolled_back"]
     assert shown["message"] == "6 of 22 requests failed, of the version beside it 0 of 60."
+
+
+def test_an_alias_that_is_removed_as_its_canary_is_judged(acme: Any, two: Any) -> None:
+    first, second = two
+    alias = set_alias(acting=acme.principal(), version=first, name="beta")
+    start_canary(acting=acme.principal(), version=second, name="beta", percent=20)
+    judged = Alias.objects.select_related("canary", "adapter", "tenant").get(pk=alias.pk)
+    remove_alias(acting=acme.principal(), adapter=first.adapter, name="beta")
+    assert not fail_canary(judged, {"code": "error_rate", "message": "x"}), "the others are judged too"
 
 
 def test_slowness_ends_it_but_a_cold_start_does_not(acme: Any, two: Any) -> None:

@@ -11,11 +11,14 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 from lorikeet_testing.clients import keyed
+from lorikeet_testing.concurrent import while_another_commits
 
 from control_plane.adapters.evaluations import actions
 from control_plane.adapters.evaluations.models import Evaluation
 from control_plane.adapters.evaluations.requests import mean_logprob
+from control_plane.adapters.registry.archiving import archive_adapter
 from control_plane.adapters.registry.models import AdapterVersion, Alias
+from control_plane.adapters.registry.versions import promote_version
 from control_plane.adapters.uploads.models import UploadState
 from control_plane.gateway.batches import actions as batches
 from control_plane.gateway.batches.models import Batch, BatchState
@@ -385,4 +388,86 @@ def test_mean_logprob() -> None:
     logprobs = {"text_offset": [0, 3, 5, 9], "token_logprobs": [None, -1.0, -2.0, -4.0]}
     assert mean_logprob("abcde", logprobs) == -3.0
     assert mean_logprob("abcdef", logprobs) == -3.0  # the third begins in the prompt and ends behind it
-    assert mean_logprob("", {"text_offset": [0], "token_logprobs": [None]}) == 0.0
+    assert mean_logprob("", {"text_offset": [0], "token_logprobs": [None]}) is None
+
+
+def test_an_item_that_has_no_logprob_is_not_the_best(acme: Any, ready_version: Any) -> None:
+    """Its mean would be 0, which only certain answers reach."""
+    version, (key, _) = ready_version(acme), acme.key()
+    client = acme.client()
+    new_set(client, acme, metric="logprob")
+    made = start(client, acme, version, key).json()
+    actions.tend()
+    answered(knows())
+    output = Batch.objects.get().output_file
+    assert output is not None
+    one_token = {"choices": [{"logprobs": {"text_offset": [0], "token_logprobs": [None]}}]}
+    lines = [
+        json.dumps({"custom_id": f"{who}:{line}", "response": {"body": one_token}})
+        for who in ("base", "version")
+        for line in (1, 3)
+    ]
+    output.parts.update(data="\n".join(lines).encode())
+    actions.tend()
+    problem = shown(client, acme, made)["problem"]
+    assert problem["code"] == "item_without_logprobs" and "Line 1" in problem["message"]
+
+
+def test_evaluations_that_wait_keep_no_others_from_running(
+    acme: Any, globex: Any, ready_version: Any, monkeypatch: Any
+) -> None:
+    """Those of a tenant that wait for a day, and are older than any other."""
+    waits, ready = ready_version(acme), ready_version(globex)
+    AdapterVersion.objects.filter(pk=waits.pk).update(state="staging")
+    for org, version in ((acme, waits), (globex, ready)):
+        new_set(org.client(), org)
+        start(org.client(), org, version, org.key()[0])
+    monkeypatch.setattr(actions, "AT_ONCE", 1)
+    for _ in range(40):  # once in 2 ** 40 runs none of them draws the second one
+        actions.tend()
+    assert list(Evaluation.objects.order_by("created_at").values_list("state", flat=True)) == ["waiting", "running"]
+
+
+def test_a_version_that_is_archived_while_it_is_evaluated_gets_no_score(acme: Any, ready_version: Any) -> None:
+    """Its adapter's name may be another's by then, whose answers these are."""
+    version, (key, _) = ready_version(acme), acme.key()
+    client = acme.client()
+    new_set(client, acme)
+    made = start(client, acme, version, key).json()
+    actions.tend()
+    archive_adapter(acting=acme.principal(), adapter=version.adapter)
+    other = ready_version(acme, seed=2)
+    assert (other.adapter.name, other.number) == (version.adapter.name, version.number)
+    answered(knows("version"))
+    actions.tend()
+    assert shown(client, acme, made)["problem"]["code"] == "version_archived"
+    assert AdapterVersion.objects.get(pk=version.pk).evaluations == []
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_a_set_is_deleted_as_an_evaluation_with_it_starts(acme: Any, ready_version: Any) -> None:
+    version, (key, _) = ready_version(acme), acme.key()
+    new_set(acme.client(), acme)
+    answer = while_another_commits(
+        lambda: actions.delete_set(acting=acme.principal(), name="sums"),
+        lambda: start(acme.client(), acme, version, key),
+    )
+    assert error(answer, 404)["code"] == "evaluation_set_not_found"
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_the_live_version_changes_while_another_is_promoted(acme: Any, ready_version: Any) -> None:
+    """Neither of two that were compared with the same one replaces the other, with which it was not compared."""
+    ready_version(acme)
+    key, _ = acme.key()
+    new_set(acme.client(), acme)
+    put_rule(acme.client(), acme, key)
+    second, third = ready_version(acme, seed=2), ready_version(acme, seed=3)
+    evaluated(knows("version"))
+    answer = while_another_commits(
+        lambda: promote_version(acting=acme.principal(), version=second), lambda: promote(acme.client(), acme, 3)
+    )
+    assert "not compared with v2" in error(answer, 409)["message"]
+    assert Alias.objects.get(adapter=third.adapter).version == second

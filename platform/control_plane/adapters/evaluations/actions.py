@@ -33,6 +33,7 @@ from control_plane.adapters.registry.models import (
 from control_plane.adapters.registry.versions import label_of, record_score, tell_adapter
 from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
+from control_plane.core.db import referable
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.jobs import clocks
 from control_plane.core.storable import storable
@@ -120,6 +121,11 @@ def get_set(tenant: Tenant, name: str) -> EvaluationSet:
     return match
 
 
+def _usable_set(tenant: Tenant, **which: Any) -> EvaluationSet | None:
+    """Return a set of the tenant that cannot be deleted until the transaction ends."""
+    return next(iter(referable(EvaluationSet.objects.for_tenant(tenant).filter(**which))), None)
+
+
 def delete_set(*, acting: Principal, name: str) -> None:
     """Delete a set; scores stay. Raises SetNotFoundError (404), LorikeetError (409) while it is in use."""
     with transaction.atomic():
@@ -156,8 +162,9 @@ def set_rule(
     """
     key = _key(acting, key_id)
     with transaction.atomic():
-        pk = get_set(acting.tenant, set_name).pk
-        evaluation_set = EvaluationSet.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
+        evaluation_set = _usable_set(acting.tenant, name=set_name)
+        if evaluation_set is None:
+            raise SetNotFoundError(set_name)
         adapter = Adapter.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=adapter.pk)
         adapter.promotion_rule = {
             "set": evaluation_set.name,
@@ -199,8 +206,11 @@ def start_evaluation(
     """
     key = _key(acting, key_id)
     with transaction.atomic():
-        evaluation_set = get_set(acting.tenant, set_name)
-        made = _start(acting.tenant, evaluation_set, key, of, acting)
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # makes the count exact
+        evaluation_set = _usable_set(tenant, name=set_name)
+        if evaluation_set is None:
+            raise SetNotFoundError(set_name)
+        made = _start(tenant, evaluation_set, key, of, acting)
         audit.record(acting.actor, "evaluation.start", made, tenant=acting.tenant, label=_label(made), set=set_name)
     return made
 
@@ -211,7 +221,7 @@ def evaluate_by_rule(*, version: AdapterVersion, **_: Any) -> None:
     if rule is None:
         return
     evaluations = Evaluation.objects.for_tenant(version.tenant)
-    evaluation_set = EvaluationSet.objects.for_tenant(version.tenant).filter(pk=rule["set_id"]).first()
+    evaluation_set = _usable_set(version.tenant, pk=rule["set_id"])
     key = ApiKey.objects.for_tenant(version.tenant).filter(pk=rule["key"]).select_related("tenant").first()
     if evaluation_set is None or key is None or evaluations.filter(version=version, set=evaluation_set).exists():
         return
@@ -292,15 +302,20 @@ def cancel_evaluation(*, acting: Principal, evaluation_id: UUID) -> Evaluation:
 
 
 def tend() -> int:
-    """Move every open evaluation by one step, if it is time. Returns how many were checked."""
-    open_ones = Evaluation.objects.filter(state__in=OPEN, tenant__suspended_at=None).order_by("created_at")
-    pks = list(open_ones.values_list("pk", flat=True)[:AT_ONCE])
-    for pk in pks:
+    """Move open evaluations by one step, if it is time. Returns how many were checked.
+
+    Of more than it checks at once it draws them at random: the oldest may wait for a day, and must not keep others from
+    being checked.
+    """
+    movable = Q(state=EvaluationState.WAITING) | ~Q(batch__state__in=OPEN_BATCH)
+    open_ones = Evaluation.objects.filter(movable, state__in=OPEN, tenant__suspended_at=None)
+    drawn = list(open_ones.order_by("?").values_list("created_at", "pk")[:AT_ONCE])
+    for _, pk in sorted(drawn):
         try:
             _step(pk)
         except Exception:
             logger.exception("An evaluation failed to move on and is retried.", extra={"evaluation": str(pk)})
-    return len(pks)
+    return len(drawn)
 
 
 def _step(pk: UUID) -> None:
@@ -418,6 +433,9 @@ def _score(evaluation: Evaluation) -> None:
     if batch is None or version is None or evaluation_set is None:
         raise LorikeetError("evaluation_incomplete", "Its batch was deleted.", "Evaluate it again.")
     _require_completed(batch)
+    if version.state in OUT_OF_USE:
+        # Its name may be another adapter's by now, which then gave the answers.
+        raise LorikeetError("version_archived", f"Version {version.number} was archived.", "Restore it, and try again.")
     answers = requests.Answers(evaluation_set, files.lines(batch.output_file) if batch.output_file else ())
     live = None
     if evaluation.live is not None:

@@ -73,8 +73,14 @@ class Answers:
 
     def _item_score(self, who: str, item: Mapping[str, Any]) -> float:
         if self._set.metric == EvaluationMetric.LOGPROB:
-            logprobs = self._body(who, item)["choices"][0]["logprobs"]
-            return mean_logprob(item["prompt"], logprobs)
+            mean = mean_logprob(item["prompt"], self._body(who, item)["choices"][0]["logprobs"])
+            if mean is None:
+                raise LorikeetError(
+                    "item_without_logprobs",
+                    f"Line {item['line']} of the set has no score: its whole text is one token, which has no logprob.",
+                    "Lengthen its prompt, and evaluate with a new set.",
+                )
+            return mean
         answer = self._answer(who, item)
         if self._set.metric == EvaluationMetric.EXACT:
             return float(answer.strip() == item["expected"].strip())
@@ -96,12 +102,15 @@ class Answers:
             ) from None
 
 
-def mean_logprob(prompt: str, logprobs: Mapping[str, Any]) -> float:
-    """Return the mean logprob of an echoed text's tokens that end behind `prompt`, also if they begin within it."""
+def mean_logprob(prompt: str, logprobs: Mapping[str, Any]) -> float | None:
+    """Return the mean logprob of an echoed text's tokens that end behind `prompt`, also if they begin within it.
+
+    None if no such token has a logprob.
+    """
     ends = [*logprobs["text_offset"][1:], float("inf")]
     tokens = zip(ends, logprobs["token_logprobs"], strict=True)
     answer = [logprob for end, logprob in tokens if end > len(prompt) and logprob is not None]
-    return sum(answer) / len(answer) if answer else 0.0
+    return sum(answer) / len(answer) if answer else None
 
 
 def _prompt_text(item: Mapping[str, Any]) -> str:

@@ -99,7 +99,10 @@ def stop_canary(*, acting: Principal, adapter: Adapter, name: str) -> Alias:
 def fail_canary(alias: Alias, reason: Mapping[str, Any]) -> bool:
     """End a canary for its figures, unless it has ended or changed since. `reason` has the code and message."""
     with transaction.atomic():
-        now = _lock(alias.tenant, alias.adapter, alias.name)
+        try:
+            now = _lock(alias.tenant, alias.adapter, alias.name)
+        except AliasNotFoundError:
+            return False
         if now.canary_id is None or (now.canary_id, now.canary_since) != (alias.canary_id, alias.canary_since):
             return False
         assert now.canary is not None

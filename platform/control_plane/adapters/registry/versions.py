@@ -297,8 +297,11 @@ def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = 
         version = lock_version(version)
         require_ready(version)
         if not again:
+            # Locked: the rule compares the version with the one that the alias points at, which must stay till the end.
+            aliases = Alias.objects.for_tenant(version.tenant).select_for_update(of=("self",))
+            now = aliases.filter(adapter=version.adapter_id, name=alias).first()
             # An alias that points at the version already: promoting it then only ends a canary.
-            if not Alias.objects.for_tenant(version.tenant).filter(name=alias, version=version).exists():
+            if now is None or now.version_id != version.pk:
                 require_effect(version)
             require_rule(version, alias)
         return _point_alias(version, alias, acting.actor)
