@@ -6,21 +6,22 @@ import { Button } from "./button";
 interface PagerProps {
   /** Label of the navigation, needed if a page has several lists. */
   label?: string;
-  /** Index of the page, from 0. */
-  page: number;
+  /** Index of the page; 0 by default. */
+  page?: number;
   size: number;
   total: number;
-  onPage: (page: number) => void;
+  /** Gets undefined for the first page. */
+  onPage: (page?: number) => void;
 }
 
 /**
  * The range of rows that is shown, the total, and buttons for other pages. It is hidden if all rows fit on one page. It
  * goes back to the last page if the shown one has no rows left.
  */
-export function Pager({ label = "Pages", page, size, total, onPage }: PagerProps) {
+export function Pager({ label = "Pages", page = 0, size, total, onPage }: PagerProps) {
   const last = Math.max(0, Math.ceil(total / size) - 1);
   useEffect(() => {
-    if (page > last) onPage(last);
+    if (page > last) onPage(last || undefined);
   }, [page, last, onPage]);
   if (total <= size && page === 0) return null;
   const first = page * size;
@@ -29,7 +30,7 @@ export function Pager({ label = "Pages", page, size, total, onPage }: PagerProps
       <span className="tnum mr-auto" aria-live="polite">
         {number(Math.min(first + 1, total))}–{number(Math.min(first + size, total))} of {number(total)}
       </span>
-      <Button size="sm" variant="ghost" disabled={page === 0} onClick={() => onPage(page - 1)}>
+      <Button size="sm" variant="ghost" disabled={page === 0} onClick={() => onPage(page - 1 || undefined)}>
         <ChevronLeft /> Previous
       </Button>
       <Button size="sm" variant="ghost" disabled={first + size >= total} onClick={() => onPage(page + 1)}>

@@ -8,12 +8,16 @@ interface SearchInputProps {
   label: string;
   /** Placeholder of the input; the label by default. */
   hint?: string;
-  value: string;
-  onChange: (value: string) => void;
+  /** Name of a search landmark that holds only this field. */
+  landmark?: string;
+  className?: string;
+  value?: string;
+  /** Gets undefined for an empty field. */
+  onChange: (value?: string) => void;
 }
 
 /** A search field that calls `onChange` after a short pause, so that the server gets one request per word. */
-export function SearchInput({ label, hint = label, value, onChange }: SearchInputProps) {
+export function SearchInput({ label, hint = label, landmark, className, value = "", onChange }: SearchInputProps) {
   const [typed, setTyped] = useState(value);
   const [reported, setReported] = useState(value);
   const [seen, setSeen] = useState(value);
@@ -27,14 +31,14 @@ export function SearchInput({ label, hint = label, value, onChange }: SearchInpu
   }
   const report = useEffectEvent(() => {
     setReported(typed);
-    onChange(typed);
+    onChange(typed || undefined);
   });
   useEffect(() => {
     if (typed === reported) return;
     const timer = setTimeout(report, PAUSE_MS);
     return () => clearTimeout(timer);
   }, [typed, reported]);
-  return (
+  const field = (
     <div className="relative">
       <Search
         className="pointer-events-none absolute top-1/2 left-3 size-3.5 -translate-y-1/2 text-ink-3"
@@ -49,6 +53,12 @@ export function SearchInput({ label, hint = label, value, onChange }: SearchInpu
         className="pl-9!"
         dir="auto"
       />
+    </div>
+  );
+  if (!landmark) return field;
+  return (
+    <div role="search" aria-label={landmark} className={className}>
+      {field}
     </div>
   );
 }

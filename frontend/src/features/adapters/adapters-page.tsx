@@ -100,13 +100,13 @@ function List({ adapters, total, search, show }: ListProps) {
   return (
     <>
       <div className="mb-3 flex flex-wrap items-center gap-3">
-        <div role="search" aria-label="Adapters" className="w-full sm:w-72">
-          <SearchInput
-            label="Search by name or description"
-            value={search.q ?? ""}
-            onChange={(q) => show({ q: q || undefined })}
-          />
-        </div>
+        <SearchInput
+          landmark="Adapters"
+          className="w-full sm:w-72"
+          label="Search by name or description"
+          value={search.q}
+          onChange={(q) => show({ q })}
+        />
         <SegmentedControl
           label="Status"
           value={search.status ?? "all"}
@@ -133,12 +133,7 @@ function List({ adapters, total, search, show }: ListProps) {
             No adapter matches this search and status.
           </Empty>
         )}
-        <Pager
-          page={search.page ?? 0}
-          size={ADAPTERS_PAGE}
-          total={total}
-          onPage={(page) => show({ page: page || undefined })}
-        />
+        <Pager page={search.page} size={ADAPTERS_PAGE} total={total} onPage={(page) => show({ page })} />
       </Card>
     </>
   );

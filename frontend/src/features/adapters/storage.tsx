@@ -104,8 +104,8 @@ export function Archived({ search, show }: ArchivedProps) {
         >
           <SearchInput
             label="Search by name or description"
-            value={search.archived ?? ""}
-            onChange={(archived) => find({ archived: archived || undefined })}
+            value={search.archived}
+            onChange={(archived) => find({ archived })}
           />
           <Select
             aria-label="Sort order"
@@ -127,10 +127,10 @@ export function Archived({ search, show }: ArchivedProps) {
       </ul>
       <Pager
         label="Pages of archived adapters"
-        page={search.archived_page ?? 0}
+        page={search.archived_page}
         size={ARCHIVED_PAGE}
         total={data.total}
-        onPage={(page) => show({ archived_page: page || undefined })}
+        onPage={(archived_page) => show({ archived_page })}
       />
     </Card>
   );

@@ -1,5 +1,5 @@
 import { useNavigate, useSearch } from "@tanstack/react-router";
-import { ChevronRight, Download, ScrollText } from "lucide-react";
+import { Download, ScrollText } from "lucide-react";
 import type { AuditEvent } from "@/api/types";
 import { Page } from "@/app/page";
 import { useInfiniteQuery } from "@/app/use-query";
@@ -7,6 +7,7 @@ import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { CodeBlock } from "@/components/code-block";
+import { ExpandableRow } from "@/components/expandable-row";
 import { type Option, Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
@@ -128,8 +129,8 @@ function Filters({
         <SearchInput
           label="Tenant"
           hint="Tenant (- for none)"
-          value={filters.of ?? ""}
-          onChange={(of) => onChange({ of: of.trim() || undefined })}
+          value={filters.of}
+          onChange={(of) => onChange({ of: of?.trim() || undefined })}
         />
       )}
       <Select
@@ -142,14 +143,14 @@ function Filters({
       <SearchInput
         label="Who"
         hint="Person or API key"
-        value={filters.actor ?? ""}
-        onChange={(actor) => onChange({ actor: actor || undefined })}
+        value={filters.actor}
+        onChange={(actor) => onChange({ actor })}
       />
       <SearchInput
         label="Subject"
         hint="Subject (name or ID)"
-        value={filters.target ?? ""}
-        onChange={(target) => onChange({ target: target || undefined })}
+        value={filters.target}
+        onChange={(target) => onChange({ target })}
       />
       <Select
         aria-label="When"
@@ -175,37 +176,25 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
 
 function Row({ event, all, open, onToggle }: { event: AuditEvent; all: boolean; open: boolean; onToggle: () => void }) {
   return (
-    <li>
-      <button
-        type="button"
-        aria-expanded={open}
-        onClick={onToggle}
-        className="flex min-h-row w-full items-center gap-3 px-4 py-1 text-left text-sm hover:bg-fill/60"
-      >
-        <ChevronRight
-          className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")}
-          aria-hidden
-        />
-        <span className="grid min-w-0 flex-1 gap-0.5 sm:flex sm:flex-2 sm:items-center sm:gap-3">
-          <span className="truncate sm:w-36 sm:shrink-0">
-            <Badge tone={event.actor.kind === "user" ? "blue" : "neutral"}>{event.action}</Badge>
-          </span>
-          {all && (
-            <span className="hidden w-32 shrink-0 truncate text-ink-2 md:block">
-              {event.tenant ?? <span className="text-ink-3">no tenant</span>}
-            </span>
-          )}
-          <span className="min-w-0 flex-1 truncate font-medium" dir="auto">
-            {event.target.label}
-          </span>
+    <ExpandableRow open={open} onToggle={onToggle} details={<Detail event={event} />}>
+      <span className="grid min-w-0 flex-1 gap-0.5 sm:flex sm:flex-2 sm:items-center sm:gap-3">
+        <span className="truncate sm:w-36 sm:shrink-0">
+          <Badge tone={event.actor.kind === "user" ? "blue" : "neutral"}>{event.action}</Badge>
         </span>
-        <span className="hidden min-w-0 flex-1 truncate text-ink-3 sm:block">{event.actor.label}</span>
-        <span className="w-24 shrink-0 text-right text-xs whitespace-nowrap text-ink-3">
-          <RelativeTime at={event.created_at} />
+        {all && (
+          <span className="hidden w-32 shrink-0 truncate text-ink-2 md:block">
+            {event.tenant ?? <span className="text-ink-3">no tenant</span>}
+          </span>
+        )}
+        <span className="min-w-0 flex-1 truncate font-medium" dir="auto">
+          {event.target.label}
         </span>
-      </button>
-      {open && <Detail event={event} />}
-    </li>
+      </span>
+      <span className="hidden min-w-0 flex-1 truncate text-ink-3 sm:block">{event.actor.label}</span>
+      <span className="w-24 shrink-0 text-right text-xs whitespace-nowrap text-ink-3">
+        <RelativeTime at={event.created_at} />
+      </span>
+    </ExpandableRow>
   );
 }
 

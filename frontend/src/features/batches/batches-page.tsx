@@ -1,5 +1,5 @@
 import { getRouteApi } from "@tanstack/react-router";
-import { ChevronRight, Download, Layers, Plus } from "lucide-react";
+import { Download, Layers, Plus } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import type { Batch, StoredFile } from "@/api/types";
 import { Page } from "@/app/page";
@@ -9,12 +9,12 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { CopyButton } from "@/components/code-block";
+import { ExpandableRow } from "@/components/expandable-row";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
-import { cn } from "@/lib/cn";
 import { bytes, fullTime, number } from "@/lib/format";
 import { FilesCard } from "./files-card";
 import { NewBatch } from "./new-batch";
@@ -61,7 +61,7 @@ export function BatchesPage() {
           </Card>
         )}
         {data && <Batches data={data} add={add} search={search} onSearch={show} />}
-        <FilesCard page={search.files ?? 0} onPage={(files) => show({ files: files || undefined })} />
+        <FilesCard page={search.files} onPage={(files) => show({ files })} />
       </div>
       {adding && <NewBatch onClose={() => setAdding(false)} />}
     </Page>
@@ -96,10 +96,10 @@ function Batches({ data: { rows: batches, total }, add, search, onSearch }: Batc
       </ul>
       <Pager
         label="Pages of batches"
-        page={search.page ?? 0}
+        page={search.page}
         size={ROWS}
         total={total}
-        onPage={(page) => onSearch({ page: page || undefined, batch: undefined })}
+        onPage={(page) => onSearch({ page, batch: undefined })}
       />
     </Card>
   );
@@ -107,30 +107,23 @@ function Batches({ data: { rows: batches, total }, add, search, onSearch }: Batc
 
 function Row({ batch, open, onOpen }: { batch: Batch; open: boolean; onOpen: (open: boolean) => void }) {
   return (
-    <li>
-      <button
-        type="button"
-        aria-expanded={open}
-        onClick={() => onOpen(!open)}
-        className="flex min-h-row w-full flex-wrap items-center gap-x-4 gap-y-1 px-4 py-2 text-left text-sm hover:bg-fill/60 sm:flex-nowrap"
-      >
-        <ChevronRight
-          className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")}
-          aria-hidden
-        />
-        <span className="min-w-0 flex-1 basis-40 truncate font-medium" title={batch.input_file?.name}>
-          {batch.input_file?.name ?? "deleted file"}
-        </span>
-        <span className="sm:w-28">
-          <Status {...STATES[batch.state]} />
-        </span>
-        <Progress batch={batch} />
-        <span className="ml-auto text-right text-xs whitespace-nowrap text-ink-3 sm:w-20">
-          <RelativeTime at={batch.created_at} />
-        </span>
-      </button>
-      {open && <Detail batch={batch} />}
-    </li>
+    <ExpandableRow
+      open={open}
+      onToggle={() => onOpen(!open)}
+      className="min-h-row flex-wrap gap-x-4 gap-y-1 px-4 py-2 sm:flex-nowrap"
+      details={<Detail batch={batch} />}
+    >
+      <span className="min-w-0 flex-1 basis-40 truncate font-medium" title={batch.input_file?.name}>
+        {batch.input_file?.name ?? "deleted file"}
+      </span>
+      <span className="sm:w-28">
+        <Status {...STATES[batch.state]} />
+      </span>
+      <Progress batch={batch} />
+      <span className="ml-auto text-right text-xs whitespace-nowrap text-ink-3 sm:w-20">
+        <RelativeTime at={batch.created_at} />
+      </span>
+    </ExpandableRow>
   );
 }
 

@@ -14,8 +14,8 @@ import { contentPath, filesQuery, ROWS, useBatchActions } from "./queries";
 
 const PURPOSES: Record<StoredFile["purpose"], string> = { batch: "Requests", batch_output: "Results" };
 
-export function FilesCard({ page, onPage }: { page: number; onPage: (page: number) => void }) {
-  const { data, error, refetch } = useQuery(filesQuery(useTenant(), page));
+export function FilesCard({ page, onPage }: { page?: number; onPage: (page?: number) => void }) {
+  const { data, error, refetch } = useQuery(filesQuery(useTenant(), page ?? 0));
   return (
     <Card title="Files" note="Files contain prompts and answers, and are deleted when they expire">
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />

@@ -52,13 +52,13 @@ export function HostList({ hosts, range }: HostListProps) {
   return (
     <>
       <div className="mb-3 flex flex-wrap items-center gap-3">
-        <div role="search" aria-label="Hosts" className="w-full sm:w-72">
-          <SearchInput
-            label="Search by name, model or device"
-            value={search.q ?? ""}
-            onChange={(q) => show({ q: q || undefined, page: undefined })}
-          />
-        </div>
+        <SearchInput
+          landmark="Hosts"
+          className="w-full sm:w-72"
+          label="Search by name, model or device"
+          value={search.q}
+          onChange={(q) => show({ q, page: undefined })}
+        />
         <SegmentedControl
           label="Use"
           value={search.use ?? "all"}
@@ -96,7 +96,7 @@ export function HostList({ hosts, range }: HostListProps) {
           page={page}
           size={PAGE}
           total={matches.length}
-          onPage={(next) => show({ page: next || undefined, host: undefined, map: undefined })}
+          onPage={(page) => show({ page, host: undefined, map: undefined })}
         />
       </Card>
     </>

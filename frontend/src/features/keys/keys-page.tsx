@@ -60,13 +60,13 @@ export function KeysPage() {
             onChange={(view) => show({ revoked: view === "revoked" || undefined })}
           />
           {(data.total > KEYS_PAGE || search.q) && (
-            <div role="search" aria-label="API keys" className="w-full sm:w-80">
-              <SearchInput
-                label="Search by name or key prefix"
-                value={search.q ?? ""}
-                onChange={(q) => show({ q: q || undefined })}
-              />
-            </div>
+            <SearchInput
+              landmark="API keys"
+              className="w-full sm:w-80"
+              label="Search by name or key prefix"
+              value={search.q}
+              onChange={(q) => show({ q })}
+            />
           )}
         </div>
       )}
@@ -91,14 +91,7 @@ export function KeysPage() {
               onSort={(sort) => show({ sort: sort === DEFAULT_SORT ? undefined : sort })}
             />
           )}
-          {data && (
-            <Pager
-              page={search.page ?? 0}
-              size={KEYS_PAGE}
-              total={data.total}
-              onPage={(page) => show({ page: page || undefined })}
-            />
-          )}
+          {data && <Pager page={search.page} size={KEYS_PAGE} total={data.total} onPage={(page) => show({ page })} />}
         </Card>
       )}
       <Suspense>{creating && may && <CreateKey onClose={() => setCreating(false)} />}</Suspense>

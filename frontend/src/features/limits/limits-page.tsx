@@ -129,13 +129,13 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
   return (
     <Card title="By key" note="Set by members. The tenant's limits also apply.">
       {(total > LIMITS_PAGE || search.q) && (
-        <div role="search" aria-label="Keys" className="border-b px-4 py-3 sm:max-w-96">
-          <SearchInput
-            label="Search by name or key prefix"
-            value={search.q ?? ""}
-            onChange={(q) => show({ q: q || undefined })}
-          />
-        </div>
+        <SearchInput
+          landmark="Keys"
+          className="border-b px-4 py-3 sm:max-w-96"
+          label="Search by name or key prefix"
+          value={search.q}
+          onChange={(q) => show({ q })}
+        />
       )}
       {total === 0 && search.q ? (
         <Empty icon={<KeyRound />} title="No matches">
@@ -200,10 +200,10 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
       )}
       <Pager
         label="Pages of keys"
-        page={search.page ?? 0}
+        page={search.page}
         size={LIMITS_PAGE}
         total={total}
-        onPage={(page) => show({ page: page || undefined })}
+        onPage={(page) => show({ page })}
       />
       {budgeting && <KeyBudgets id={budgeting.id} name={budgeting.name} onClose={() => setBudgeting(null)} />}
       <Suspense>{editing && <EditKeyLimits apiKey={editing} onClose={() => setEditing(null)} />}</Suspense>

@@ -30,13 +30,13 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!data && !error && <SkeletonRows rows={2} />}
       {data && (data.total > INVITATIONS_PAGE || search.invited) && (
-        <div role="search" aria-label="Invitations" className="border-b px-4 py-3">
-          <SearchInput
-            label="E-mail address"
-            value={search.invited ?? ""}
-            onChange={(invited) => show({ invited: invited || undefined, invitations: undefined })}
-          />
-        </div>
+        <SearchInput
+          landmark="Invitations"
+          className="border-b px-4 py-3"
+          label="E-mail address"
+          value={search.invited}
+          onChange={(invited) => show({ invited, invitations: undefined })}
+        />
       )}
       {data?.total === 0 && (
         <p className="px-4 py-5 text-center text-sm text-ink-3">
@@ -63,10 +63,10 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
       {data && (
         <Pager
           label="Pages of invitations"
-          page={search.invitations ?? 0}
+          page={search.invitations}
           size={INVITATIONS_PAGE}
           total={data.total}
-          onPage={(page) => show({ invitations: page || undefined })}
+          onPage={(invitations) => show({ invitations })}
         />
       )}
     </Card>

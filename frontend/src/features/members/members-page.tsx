@@ -47,13 +47,13 @@ export function MembersPage() {
       <ErrorNotice error={error} onRetry={refetch} />
       <div className="grid gap-4">
         {data && (data.total > MEMBERS_PAGE || search.q) && (
-          <div role="search" aria-label="Members" className="sm:w-80">
-            <SearchInput
-              label="Search by name or e-mail"
-              value={search.q ?? ""}
-              onChange={(q) => show({ q: q || undefined, page: undefined })}
-            />
-          </div>
+          <SearchInput
+            landmark="Members"
+            className="sm:w-80"
+            label="Search by name or e-mail"
+            value={search.q}
+            onChange={(q) => show({ q, page: undefined })}
+          />
         )}
         {!error && (
           <Card>
@@ -67,12 +67,7 @@ export function MembersPage() {
               />
             )}
             {data && (
-              <Pager
-                page={search.page ?? 0}
-                size={MEMBERS_PAGE}
-                total={data.total}
-                onPage={(page) => show({ page: page || undefined })}
-              />
+              <Pager page={search.page} size={MEMBERS_PAGE} total={data.total} onPage={(page) => show({ page })} />
             )}
           </Card>
         )}

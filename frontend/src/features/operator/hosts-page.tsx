@@ -369,11 +369,7 @@ function Staging() {
         aria-label="Staging"
         className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_10rem_10rem]"
       >
-        <SearchInput
-          label="Search by adapter or tenant"
-          value={search.q ?? ""}
-          onChange={(q) => show({ q: q || undefined })}
-        />
+        <SearchInput label="Search by adapter or tenant" value={search.q} onChange={(q) => show({ q })} />
         <Select
           aria-label="Phase"
           value={search.phase ?? ""}
@@ -403,14 +399,7 @@ function Staging() {
           ))}
         </ul>
       )}
-      {data && (
-        <Pager
-          page={search.page ?? 0}
-          size={PAGE}
-          total={data.total}
-          onPage={(page) => show({ page: page || undefined })}
-        />
-      )}
+      {data && <Pager page={search.page} size={PAGE} total={data.total} onPage={(page) => show({ page })} />}
     </Card>
   );
 }

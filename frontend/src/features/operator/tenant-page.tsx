@@ -298,13 +298,13 @@ function People({ tenant }: { tenant: TenantDetail }) {
       actions={invite}
     >
       {(tenant.members > SHORT_PAGE || search) && (
-        <div role="search" aria-label="Members" className="border-b px-4 py-3">
-          <SearchInput
-            label="Search by name or e-mail"
-            value={search}
-            onChange={(next) => show({ member: next || undefined, members: undefined })}
-          />
-        </div>
+        <SearchInput
+          landmark="Members"
+          className="border-b px-4 py-3"
+          label="Search by name or e-mail"
+          value={search}
+          onChange={(member) => show({ member, members: undefined })}
+        />
       )}
       <ErrorNotice error={error} onRetry={refetch} className="m-4" />
       {!error && !data && <SkeletonRows rows={3} />}
@@ -355,7 +355,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
           page={page}
           size={SHORT_PAGE}
           total={data.total}
-          onPage={(next) => show({ members: next || undefined })}
+          onPage={(members) => show({ members })}
         />
       )}
       <Suspense>{inviting && <InviteInto tenant={tenant} onClose={() => setInviting(false)} />}</Suspense>
@@ -380,7 +380,7 @@ function Adapters({ slug }: { slug: string }) {
         <SearchInput
           label="Search adapters"
           value={search}
-          onChange={(next) => show({ adapter: next || undefined, adapters: undefined })}
+          onChange={(adapter) => show({ adapter, adapters: undefined })}
         />
       }
     >
@@ -421,7 +421,7 @@ function Adapters({ slug }: { slug: string }) {
           page={page}
           size={SHORT_PAGE}
           total={data.total}
-          onPage={(next) => show({ adapters: next || undefined })}
+          onPage={(adapters) => show({ adapters })}
         />
       )}
     </Card>

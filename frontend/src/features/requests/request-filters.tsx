@@ -55,14 +55,14 @@ export function RequestFilters({ search, onChange }: Props) {
   const [open, setOpen] = useState(false);
   const id = useId();
   const active = countFilters(search);
-  const find = (typed: string) => {
+  const find = (typed = "") => {
     const isId = REQUEST_ID.test(typed.trim()) || typed.trim().startsWith("req_");
     onChange(isId ? { id: typed.trim(), model: undefined } : { id: undefined, model: typed || undefined });
   };
   return (
     <div role="search" aria-label="Requests" className="mb-3 grid gap-2">
       <div className="grid grid-cols-[minmax(0,1fr)_auto] gap-2 sm:grid-cols-2 lg:grid-cols-4">
-        <SearchInput label="Model or request ID" value={search.id ?? search.model ?? ""} onChange={find} />
+        <SearchInput label="Model or request ID" value={search.id ?? search.model} onChange={find} />
         <Button
           aria-expanded={open}
           aria-controls={`${id}-a ${id}-b`}
@@ -78,21 +78,15 @@ export function RequestFilters({ search, onChange }: Props) {
         >
           <SearchInput
             label="Adapter"
-            value={search.adapter ? `"${search.adapter}"` : (search.adapter_contains ?? "")}
-            onChange={(typed) => onChange(ofAdapter(typed.trim()))}
+            value={search.adapter ? `"${search.adapter}"` : search.adapter_contains}
+            onChange={(typed = "") => onChange(ofAdapter(typed.trim()))}
           />
           <SearchInput
             label="Version"
-            value={search.version === undefined ? "" : String(search.version)}
-            onChange={(version) =>
-              onChange({ version: version.replace(/\D/g, "") ? Number(version.replace(/\D/g, "")) : undefined })
-            }
+            value={search.version?.toString()}
+            onChange={(typed) => onChange({ version: numeric(typed?.replace(/\D/g, "") ?? "") })}
           />
-          <SearchInput
-            label="Host"
-            value={search.host ?? ""}
-            onChange={(host) => onChange({ host: host || undefined })}
-          />
+          <SearchInput label="Host" value={search.host} onChange={(host) => onChange({ host })} />
         </div>
       </div>
       <div

@@ -38,7 +38,13 @@ export function RecentImports() {
           Of the newest {LISTED} uploads. Older imports continue but are not listed.
         </p>
       )}
-      <Pager label="Pages of imports" page={page} size={PAGE} total={imports.length} onPage={choose} />
+      <Pager
+        label="Pages of imports"
+        page={page}
+        size={PAGE}
+        total={imports.length}
+        onPage={(next = 0) => choose(next)}
+      />
     </div>
   );
 }

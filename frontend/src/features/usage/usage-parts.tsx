@@ -56,13 +56,13 @@ export function UsageParts({ by, range, base_model, totals, currency }: Props) {
       actions={
         data &&
         (data.total > USAGE_PARTS_PAGE || shown.q) && (
-          <div role="search" aria-label={title} className="w-60">
-            <SearchInput
-              label={`Search ${nouns}`}
-              value={shown.q ?? ""}
-              onChange={(q) => show({ q: q.trim() || undefined })}
-            />
-          </div>
+          <SearchInput
+            landmark={title}
+            className="w-60"
+            label={`Search ${nouns}`}
+            value={shown.q}
+            onChange={(q) => show({ q: q?.trim() || undefined })}
+          />
         )
       }
     >
@@ -88,10 +88,10 @@ export function UsageParts({ by, range, base_model, totals, currency }: Props) {
       {data && (
         <Pager
           label={`Pages of ${nouns}`}
-          page={shown.page ?? 0}
+          page={shown.page}
           size={USAGE_PARTS_PAGE}
           total={data.total}
-          onPage={(page) => show({ page: page || undefined })}
+          onPage={(page) => show({ page })}
         />
       )}
     </Card>

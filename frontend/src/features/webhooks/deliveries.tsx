@@ -1,11 +1,12 @@
 import { getRouteApi } from "@tanstack/react-router";
-import { ChevronRight, RotateCw } from "lucide-react";
+import { RotateCw } from "lucide-react";
 import { useState } from "react";
 import type { Delivery } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Status, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { CodeBlock } from "@/components/code-block";
+import { ExpandableRow } from "@/components/expandable-row";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
@@ -66,26 +67,14 @@ function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
       resetScroll: false,
     });
   return (
-    <li>
-      <button
-        type="button"
-        aria-expanded={open}
-        onClick={toggle}
-        className="flex min-h-row w-full items-center gap-3 px-4 py-1 text-left text-sm hover:bg-fill/60"
-      >
-        <ChevronRight
-          className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")}
-          aria-hidden
-        />
-        <span className="w-40 truncate font-medium">{delivery.type}</span>
-        <Status {...(delivery.state === "pending" && delivery.attempts > 0 ? RETRYING : STATES[delivery.state])} />
-        <span className="tnum hidden min-w-0 truncate text-xs text-ink-3 sm:inline">{lastResult(delivery)}</span>
-        <span className="ml-auto text-xs whitespace-nowrap text-ink-3">
-          <RelativeTime at={delivery.created_at} />
-        </span>
-      </button>
-      {open && <Detail webhook={webhook} delivery={delivery} />}
-    </li>
+    <ExpandableRow open={open} onToggle={toggle} details={<Detail webhook={webhook} delivery={delivery} />}>
+      <span className="w-40 truncate font-medium">{delivery.type}</span>
+      <Status {...(delivery.state === "pending" && delivery.attempts > 0 ? RETRYING : STATES[delivery.state])} />
+      <span className="tnum hidden min-w-0 truncate text-xs text-ink-3 sm:inline">{lastResult(delivery)}</span>
+      <span className="ml-auto text-xs whitespace-nowrap text-ink-3">
+        <RelativeTime at={delivery.created_at} />
+      </span>
+    </ExpandableRow>
   );
 }
 

@@ -63,19 +63,14 @@ def llama_json(calls: Calls) -> Reader:
 
 def llama_pythonic(calls: Calls) -> Reader:
     """Read ``[name(key=value), …]``, after ``[``."""
-    character = yield from _after_space()
-    while True:
-        written = yield from _expression(character)
+    more = True
+    while more:
+        written = yield from _expression((yield from _after_space()))
         name, arguments = _python_call(written)
         calls.name(name)
         calls.arguments(json.dumps(arguments, ensure_ascii=False))
         calls.end()
-        following = yield from _after_space()
-        if following == "]":
-            return
-        if following != ",":
-            raise NotACallError
-        character = yield from _after_space()
+        more = yield from _item_follows()
 
 
 def mistral(calls: Calls) -> Reader:
@@ -88,16 +83,11 @@ def mistral(calls: Calls) -> Reader:
 
 
 def _array(calls: Calls) -> Reader:
-    character = yield from _after_space()
-    while True:
-        yield from _object(character, calls)
+    more = True
+    while more:
+        yield from _object((yield from _after_space()), calls)
         calls.end()
-        following = yield from _after_space()
-        if following == "]":
-            return
-        if following != ",":
-            raise NotACallError
-        character = yield from _after_space()
+        more = yield from _item_follows()
 
 
 def _named(character: str, calls: Calls) -> Reader:
@@ -121,6 +111,14 @@ def _after_space() -> Reading:
     while character in _SPACE:
         character = yield
     return character
+
+
+def _item_follows() -> Generator[None, str, bool]:
+    """Read, behind an item of an array, whether a comma or the array's end follows."""
+    following = yield from _after_space()
+    if following not in ("]", ","):
+        raise NotACallError
+    return following == ","
 
 
 def _closing(marker: str) -> Reader:
