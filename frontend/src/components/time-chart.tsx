@@ -130,10 +130,10 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
         )}
         <span className="tnum ml-auto">{cursor !== null && count > 0 ? name(cursor) : ""}</span>
       </figcaption>
-      <div className="grid grid-cols-[3.25rem_minmax(0,1fr)] gap-x-2">
+      <div className="grid grid-cols-[minmax(3.25rem,auto)_minmax(0,1fr)] gap-x-2">
         <div
           aria-hidden
-          className="tnum flex h-36 flex-col justify-between text-right text-2xs text-ink-3 [&>span]:-translate-y-2"
+          className="tnum flex h-36 flex-col justify-between text-right text-2xs whitespace-nowrap text-ink-3 [&>span]:-translate-y-2"
         >
           <span>{format(top)}</span>
           <span>{format(top / 2)}</span>

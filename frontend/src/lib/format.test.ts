@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it, vi } from "vitest";
-import { ago, bytes, eta, milliseconds, parseBytes, percent, shortDigest, typedBytes } from "./format";
+import { ago, bytes, daySpan, eta, milliseconds, parseBytes, percent, shortDigest, typedBytes } from "./format";
 
 describe("format", () => {
   it.each([
@@ -45,6 +45,15 @@ describe("format", () => {
     [123_000, "2 min 3 s"],
     [119_700, "2 min 0 s"],
   ])("shows %d ms as %s", (value, text) => expect(milliseconds(value)).toBe(text));
+
+  it.each([
+    ["2028-02-21", "2028-02-27", "21 Feb – 27 Feb"],
+    ["2027-12-27", "2028-01-02", "27 Dec 2027 – 2 Jan 2028"],
+    ["2027-03-01", "2028-02-29", "1 Mar 2027 – 29 Feb 2028"],
+    ["2027-11-01", "2027-11-07", "1 Nov 2027 – 7 Nov 2027"],
+  ])("shows %s to %s as %s", (first, last, text) =>
+    expect(daySpan(first, last, Date.parse("2028-02-29T23:30:00-05:00"))).toBe(text),
+  );
 
   it("never claims none or all falsely", () => {
     expect([percent(0, 0), percent(1, 1000), percent(999, 1000), percent(1000, 1000), percent(1, 3)]).toEqual([

@@ -3,6 +3,12 @@ const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFra
 const dayFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const dayOfYearFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 const utcDayFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+const utcDayOfYearFormat = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  timeZone: "UTC",
+});
 const fullFormat = new Intl.DateTimeFormat("en-GB", {
   day: "numeric",
   month: "short",
@@ -96,6 +102,15 @@ export function eta(seconds: number): string {
 
 /** Returns a date such as "2026-05-04", which the server means in UTC, as text: 4 May, in every time zone. */
 export const day = (date: string) => utcDayFormat.format(new Date(date));
+
+/** Returns a span of such dates, with years unless both ends are in the present one: 27 Dec 2027 – 2 Jan 2028. */
+export function daySpan(first: string, last: string, now: number = Date.now()): string {
+  const year = new Date(now).getUTCFullYear();
+  const format = [first, last].every((date) => new Date(date).getUTCFullYear() === year)
+    ? utcDayFormat
+    : utcDayOfYearFormat;
+  return `${format.format(new Date(first))} – ${format.format(new Date(last))}`;
+}
 
 /** Returns a time as text, in the reader's time zone and with its name: 4 May 2026, 10:00:00 UTC. */
 export const fullTime = (iso: string) => fullFormat.format(new Date(iso));

@@ -185,7 +185,7 @@ function Residents({ host: { name, adapters, load_times: times = [] } }: { host:
             <Td className="tnum text-right">{adapter.rank}</Td>
             <Td className="tnum text-right">{bytes(adapter.bytes)}</Td>
             <Td className="tnum text-right">{coldStart(adapter.cold_start_ms)}</Td>
-            <Td className="tnum text-right">{adapter.running}</Td>
+            <Td className="tnum text-right">{number(adapter.running)}</Td>
           </Tr>
         ))}
       </Table>

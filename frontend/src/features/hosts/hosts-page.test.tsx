@@ -35,6 +35,7 @@ describe("many hosts", () => {
     const hosts = Array.from({ length: 60 }, (_, number) =>
       host(number, number % 10 === 9 ? { state: "offline" } : {}),
     );
+    hosts[58] = host(58, { pool: { ...pool, total: 0, free: 0, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0 } });
     server.use(
       http.get("/api/tenants/acme/hosts", () => HttpResponse.json(hosts)),
       http.get("/api/tenants/acme/overview", () => HttpResponse.json({ ...data.overview, hosts })),
@@ -86,6 +87,7 @@ describe("many hosts", () => {
   it("are five on the overview, the busiest, with the way to those not in use", async () => {
     openConsole("/t/acme");
     expect(await screen.findByText("gpu-58")).toBeVisible();
+    expect(screen.getAllByText("no pool yet")).toHaveLength(1);
     expect(screen.getByText(/The 5 busiest of 60\./)).toBeVisible();
     expect(screen.queryByText("gpu-59")).not.toBeInTheDocument(); // offline
     expect(screen.getByRole("link", { name: "6 are not in use" })).toHaveAttribute("href", "/t/acme/hosts?use=unused");

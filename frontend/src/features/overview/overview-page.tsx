@@ -209,7 +209,9 @@ function Hosts({ hosts }: { hosts: Host[] }) {
               <span className="truncate" title={host.model ? `${host.model} on ${host.device}` : undefined}>
                 {host.model ? `${host.model} on ${host.device}` : "never seen"}
               </span>
-              <span className="whitespace-nowrap">{percent(host.pool.free, host.pool.total)} free</span>
+              <span className="whitespace-nowrap">
+                {host.pool.total > 0 ? `${percent(host.pool.free, host.pool.total)} free` : "no pool yet"}
+              </span>
             </p>
             <p className="text-xs text-ink-3">
               {plural(host.adapters.filter(({ tier }) => tier !== "disk").length, "adapter")} loaded

@@ -13,7 +13,7 @@ import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
-import { bytes, day, number } from "@/lib/format";
+import { bytes, daySpan, number } from "@/lib/format";
 import {
   exportsQuery,
   type Grain,
@@ -109,9 +109,7 @@ function Exports({ tenant, exports }: { tenant: string; exports: Export[] }) {
     >
       {exports.map((one) => (
         <Tr key={one.id}>
-          <Td className="font-medium">
-            {day(one.first)} – {day(one.last)}
-          </Td>
+          <Td className="font-medium">{daySpan(one.first, one.last)}</Td>
           <Td>{one.grain}</Td>
           <Td>
             <Status {...STATES[one.state]} />
