@@ -12,13 +12,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from django.db import InterfaceError
 from joserfc import jws
 from lorikeet_testing.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider
 from lorikeet_testing.platform_fixtures import signed_in
 from rest_framework.test import APIClient
 
 from control_plane.core.config import Settings
-from control_plane.identity.accounts import oidc
+from control_plane.identity.accounts import oidc, oidc_views
 from control_plane.identity.accounts.models import Identity, User
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.members.invitations import invite
@@ -556,6 +557,18 @@ def test_a_state_is_used_up(acme: Any, provider: Provider) -> None:
         assert again.get(second)["Location"] == "/login"
         assert refusal(again) == "oidc_stale"
         assert not again.get("/api/session").json()["authenticated"]
+
+
+def test_the_database_is_away_when_the_provider_answers(
+    acme: Any, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_claims: object) -> None:
+        raise InterfaceError("connection already closed")
+
+    monkeypatch.setattr(oidc_views, "user_of", fail)
+    client = APIClient()
+    assert sign_in(client)["Location"] == "/login"
+    assert refusal(client) == "database_unavailable"
 
 
 def test_without_a_secret(acme: Any, provider: Provider, settings: Any) -> None:

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_GET
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.http.access import public
 from control_plane.core.http.metrics import SIGN_INS
+from control_plane.core.unavailable import as_unavailable
 from control_plane.identity.access.principal import session_user
 from control_plane.identity.accounts import oidc
 from control_plane.identity.accounts.actions import log_out, start_session
@@ -87,6 +88,10 @@ def _come_back(request: HttpRequest) -> HttpResponse:
         started = start_session(request, user, issuer=claims.issuer)
     except LorikeetError as error:
         return _refused(error)
+    except Exception as error:
+        if (away := as_unavailable(error)) is None:
+            raise
+        return _refused(away)
     if started:
         return HttpResponseRedirect(pending.next)
     if before := session_user(request):
