@@ -196,6 +196,8 @@ def help_text_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
         if not isinstance(call, ast.Call):
             continue
         name = ast.unparse(call.func).rpartition(".")[2]
+        if is_nullable(call) and all(keyword.arg != "help_text" for keyword in call.keywords):
+            yield Finding(path, call.lineno, "a nullable column or field has no help text, which says what null means")
         for keyword in call.keywords:
             described = keyword.arg == "description" and name in DESCRIBED
             option = keyword.arg == "help" and name in OPTIONS

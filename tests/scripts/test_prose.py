@@ -81,12 +81,13 @@ def test_other_descriptions_are_no_help_texts() -> None:
 @pytest.mark.parametrize(
     ("source", "faults"),
     [
+        ("models.DateTimeField(null=True)", 1),
+        ("models.DateTimeField()", 0),
         ('models.DateTimeField(null=True, help_text="Time of the last use.")', 1),
         ('models.DateTimeField(null=True, help_text="Time of the last use; null: never.")', 0),
         ('models.DateTimeField(null=True, help_text=f"{text} Null = no limit.")', 0),
         ('serializers.CharField(allow_null=True, help_text="Name, if any.")', 1),
         ('serializers.CharField(allow_null=False, help_text="Name.")', 0),
-        ("models.DateTimeField(null=True)", 0),
     ],
 )
 def test_the_help_text_of_a_nullable_field_says_what_null_means(source: str, faults: int) -> None:

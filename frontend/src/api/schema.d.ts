@@ -184,6 +184,7 @@ export type AllowedOriginsRequest = {
 };
 /** @description An item of an evaluation set; answers are null where only probabilities were requested. */
 export type AnsweredItem = {
+    /** @description Answer of the base model; null: only probabilities were requested. */
     base: string | null;
     expected: string;
     /** @description Line of the item in the evaluation set, from 1. */
@@ -197,6 +198,7 @@ export type AnsweredItem = {
      * @description Score of the version's answer.
      */
     score: number;
+    /** @description Answer of the version; null: only probabilities were requested. */
     version: string | null;
 };
 /** @enum {string} */
@@ -204,6 +206,7 @@ export type ApiEndpoint = "chat.completions" | "completions" | "embeddings";
 export type ApiKey = {
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the account that created the key; null: the account no longer exists. */
     created_by?: string | null;
     /**
      * Format: date-time
@@ -458,7 +461,9 @@ export type BudgetRequest = {
 };
 /** @description The budgets of a day and a month. One that is left out or null is lifted. */
 export type BudgetsRequest = {
+    /** @description Budget of a UTC day; null: no budget. */
     day?: BudgetRequest | null;
+    /** @description Budget of a UTC month; null: no budget. */
     month?: BudgetRequest | null;
 };
 export type BudgetState = {
@@ -501,9 +506,11 @@ export type BurnRate = {
 export type Cadence = "week" | "month";
 /** @description The figures of a canary and of the alias's regular version; null without a canary. */
 export type CanaryComparison = {
+    /** @description Figures of the canary; null: there is no canary. */
     canary: VersionStats | null;
     /** @description Number of requests of each version that a comparison needs. */
     least_requests: number;
+    /** @description Figures of the alias's regular version; null: there is no canary. */
     own: VersionStats | null;
 };
 /** @description The last canary that was ended for its figures. */
@@ -540,18 +547,31 @@ export type CodeRequest = {
 };
 /** @description Milliseconds that a request would wait for an adapter from each tier; null while the host has not measured it. */
 export type ColdStarts = {
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Milliseconds for an adapter in device memory; null: not measured.
+     */
     device: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Milliseconds for an adapter on the host's disk; null: not measured.
+     */
     disk: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Milliseconds for an adapter in host memory; null: not measured.
+     */
     host: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Milliseconds for an adapter in the artifact store; null: not measured.
+     */
     store: number | null;
 };
 export type CreatedApiKey = {
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the account that created the key; null: the account no longer exists. */
     created_by?: string | null;
     /**
      * Format: date-time
@@ -596,6 +616,7 @@ export type CreatedInvitation = {
     expires_at: string;
     /** Format: uuid */
     id: string;
+    /** @description E-mail address of the account that invited the person; null: the account no longer exists. */
     invited_by?: string | null;
     /** @description Link for the invited person alone, shown only once. */
     link: string;
@@ -835,6 +856,7 @@ export type ExportSchedule = {
     cadence: Cadence;
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the account that created the schedule; null: the account no longer exists. */
     created_by?: string | null;
     grain: Grain;
     /** Format: uuid */
@@ -874,6 +896,7 @@ export type Host = {
     adapters_total: number;
     boot_id: string;
     device: string;
+    /** @description Part of the host's status; null: the engine does not report it. */
     experts: ResidentExperts | null;
     /**
      * Format: date-time
@@ -902,6 +925,7 @@ export type Host = {
 };
 export type HostFairness = {
     name: string;
+    /** @description Gap in the host's latest status; null: no two tenants wait, or the host is offline. */
     now: ServiceGap | null;
     points: ServiceGapPoint[];
 };
@@ -1020,6 +1044,7 @@ export type Invitation = {
     expires_at: string;
     /** Format: uuid */
     id: string;
+    /** @description E-mail address of the account that invited the person; null: the account no longer exists. */
     invited_by?: string | null;
     role: Role;
 };
@@ -1031,6 +1056,7 @@ export type InvitationDetails = {
     expires_at: string;
     /** @description Whether the person has an account and signs in, instead of choosing a password. */
     has_account: boolean;
+    /** @description E-mail address of the account that invited the person; null: the account no longer exists. */
     invited_by?: string | null;
     role: Role;
     tenant: string;
@@ -1165,7 +1191,9 @@ export type KeyLimitsRequest = {
 };
 /** @description The current usage. Null means not counted: nothing limits it, or the counters cannot be reached. */
 export type KeyLimitUsage = {
+    /** @description Choices that run now; null: not counted. */
     concurrency: number | null;
+    /** @description Requests in the last 60 seconds; null: not counted. */
     requests_per_minute: number | null;
     tokens_per_day: number;
     /** @description Tokens in the last 60 seconds; running requests count with all they may use; null: not counted. */
@@ -1183,6 +1211,7 @@ export type KeyUsage = {
     device_us: number;
     /** @description Name of the API key; null: members in the console. */
     key: string | null;
+    /** @description Prefix of the API key; null: members in the console. */
     prefix: string | null;
     prompt_tokens: number;
     requests: number;
@@ -1535,6 +1564,7 @@ export type OperatorHost = {
     device: string;
     /** @description Release of the host's engine and commit of the build; empty: not known. */
     engine_version?: string;
+    /** @description Part of the host's status; null: the engine does not report it. */
     experts: ResidentExperts | null;
     /** @description Membership of a host that joined with a token; null: a host of the settings. */
     joined: JoinedHost | null;
@@ -1691,11 +1721,20 @@ export type PatchedTenantNameRequest = {
 };
 /** @description The percentiles of a latency in milliseconds; null if nothing was measured. */
 export type Percentiles = {
-    /** Format: double */
+    /**
+     * Format: double
+     * @description Median; null: nothing was measured.
+     */
     p50_ms: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description 95th percentile; null: nothing was measured.
+     */
     p95_ms: number | null;
-    /** Format: double */
+    /**
+     * Format: double
+     * @description 99th percentile; null: nothing was measured.
+     */
     p99_ms: number | null;
 };
 /** @description The pin of an adapter's live version in the device memory of its hosts, and its size. */
@@ -1823,6 +1862,7 @@ export type PriceVersion = {
     cached_input_per_million: number;
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the operator who published the prices; null: the account no longer exists. */
     created_by?: string | null;
     currency: string;
     /**
@@ -2191,7 +2231,9 @@ export type SeriesPart = {
     requests: number;
     /** @description Number of requests by step, of the ten rows with most device time; empty for other rows and for adapters. */
     requests_by_step: number[];
+    /** @description Short name of the tenant; null or absent: the row is not of a tenant. */
     tenant?: string | null;
+    /** @description Number of the version; null: the base model itself; absent: the row is not of a version. */
     version?: number | null;
     /**
      * Format: double
@@ -2720,7 +2762,9 @@ export type TenantLimitsRequest = {
 /** @description The current usage. Null means not counted: nothing limits it, or the counters cannot be reached. */
 export type TenantLimitUsage = {
     adapters: number;
+    /** @description Choices that run now; null: not counted. */
     concurrency: number | null;
+    /** @description Requests in the last 60 seconds; null: not counted. */
     requests_per_minute: number | null;
     storage_bytes: number;
     tokens_per_day: number;
@@ -2868,6 +2912,7 @@ export type Upload = {
     bytes: number;
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the account that began the upload; null: an API key did, or the account no longer exists. */
     created_by?: string | null;
     description: string;
     /** @description Return the bytes fetched so far of an import in progress; null for every other upload. */
@@ -2992,6 +3037,7 @@ export type Version = {
     chat_template: ChatTemplate | null;
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the account that uploaded the version; null: an API key did, or the account no longer exists. */
     created_by?: string | null;
     digest: string;
     dtype: string;
@@ -3075,6 +3121,7 @@ export type VersionSummary = {
     bytes: number;
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the account that uploaded the version; null: an API key did, or the account no longer exists. */
     created_by?: string | null;
     digest: string;
     dtype: string;
@@ -3125,6 +3172,7 @@ export type Webhook = {
     active: boolean;
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the account that added the webhook; null: the account no longer exists. */
     created_by?: string | null;
     /** @default  */
     description: string;
@@ -3156,6 +3204,7 @@ export type WebhookWithSecret = {
     active: boolean;
     /** Format: date-time */
     created_at: string;
+    /** @description E-mail address of the account that added the webhook; null: the account no longer exists. */
     created_by?: string | null;
     /** @default  */
     description: string;

@@ -30,6 +30,8 @@ class VersionStatsSerializer(serializers.Serializer[Any]):
 class CanaryComparisonSerializer(serializers.Serializer[Any]):
     """The figures of a canary and of the alias's regular version; null without a canary."""
 
-    canary = VersionStatsSerializer(allow_null=True)
-    own = VersionStatsSerializer(allow_null=True)
+    canary = VersionStatsSerializer(allow_null=True, help_text="Figures of the canary; null: there is no canary.")
+    own = VersionStatsSerializer(
+        allow_null=True, help_text="Figures of the alias's regular version; null: there is no canary."
+    )
     least_requests = serializers.IntegerField(help_text="Number of requests of each version that a comparison needs.")

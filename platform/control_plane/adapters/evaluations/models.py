@@ -24,7 +24,13 @@ class EvaluationSet(models.Model):
     metric = models.CharField(max_length=16, choices=EvaluationMetric.choices)
     max_tokens = models.PositiveIntegerField(help_text="Maximum number of tokens of an answer.")
     items = models.JSONField(help_text="[{line, prompt or messages, expected}]")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Account that created the set; null: an API key did, or the account no longer exists.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["EvaluationSet"].as_manager()
@@ -108,7 +114,14 @@ class Evaluation(models.Model):
     score = models.JSONField(
         null=True, help_text="Result, with the fields of `ScoreSerializer`; null: the evaluation is not completed."
     )
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Account that requested the evaluation; null: an upload or an API key did, or the account "
+        "no longer exists.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(
         null=True, help_text="Time at which the evaluation was completed, failed or cancelled; null: it is open."

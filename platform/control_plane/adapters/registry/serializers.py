@@ -209,12 +209,16 @@ class AnsweredItemSerializer(serializers.Serializer[Any]):
     line = serializers.IntegerField(help_text="Line of the item in the evaluation set, from 1.")
     prompt = serializers.CharField(help_text="The prompt, or its end if it is long.")
     expected = serializers.CharField()
-    base = serializers.CharField(allow_null=True)
+    base = serializers.CharField(
+        allow_null=True, help_text="Answer of the base model; null: only probabilities were requested."
+    )
     live = serializers.CharField(
         allow_null=True,
         help_text="Answer of the live version; null: none was compared, or only probabilities were requested.",
     )
-    version = serializers.CharField(allow_null=True)
+    version = serializers.CharField(
+        allow_null=True, help_text="Answer of the version; null: only probabilities were requested."
+    )
     score = serializers.FloatField(help_text="Score of the version's answer.")
 
 
@@ -272,7 +276,13 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
         help_text="Whether a person has to confirm the base model before the version can become live."
     )
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    created_by = serializers.CharField(
+        source="created_by.email",
+        default=None,
+        allow_null=True,
+        help_text="E-mail address of the account that uploaded the version; null: an API key did, or the "
+        "account no longer exists.",
+    )
     error = ProblemSerializer(
         allow_null=True, help_text="Reason why the version failed; null: it has not failed, or is staged again."
     )
@@ -509,7 +519,13 @@ class UploadSerializer(serializers.Serializer[Any]):
     )
     reused_version = serializers.BooleanField()
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    created_by = serializers.CharField(
+        source="created_by.email",
+        default=None,
+        allow_null=True,
+        help_text="E-mail address of the account that began the upload; null: an API key did, or the account "
+        "no longer exists.",
+    )
     updated_at = serializers.DateTimeField()
 
     def get_fetched_bytes(self, upload: Upload) -> int | None:

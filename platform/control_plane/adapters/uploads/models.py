@@ -74,8 +74,20 @@ class Upload(Claimable):
         default=False, help_text="Whether an existing version has the same content, so that no new one was made."
     )
     attempts = models.PositiveIntegerField(default=0)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Account that began the upload; null: an API key did, or the account no longer exists.",
+    )
+    created_by_key = models.ForeignKey(
+        ApiKey,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="API key that began the upload; null: an account did.",
+    )
     created_at = models.DateTimeField(default=database_time, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 

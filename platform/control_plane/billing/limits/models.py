@@ -18,7 +18,13 @@ class LimitSet(models.Model):
     """The limits of a tenant, set by operators, if `api_key` is null; else of that key, set by the tenant's members."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="limit_sets")
-    api_key = models.OneToOneField(ApiKey, null=True, on_delete=models.CASCADE, related_name="limit_set")
+    api_key = models.OneToOneField(
+        ApiKey,
+        null=True,
+        on_delete=models.CASCADE,
+        related_name="limit_set",
+        help_text="API key that the limits are for; null: they are for the whole tenant.",
+    )
     requests_per_minute = _limit("Maximum number of requests within any 60 seconds.")
     tokens_per_minute = _limit("Maximum number of prompt and output tokens within any 60 seconds.")
     tokens_per_day = _limit("Maximum number of prompt and output tokens in a UTC day.")

@@ -53,7 +53,13 @@ class PriceVersion(AppendOnlyModel):
         null=True,
         help_text="Millionths of the currency for a million output tokens in batches; null: as outside batches.",
     )
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Account that published the prices; null: the account no longer exists.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = AppendOnlyQuerySet["PriceVersion"].as_manager()

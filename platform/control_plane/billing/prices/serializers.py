@@ -108,7 +108,12 @@ class PriceVersionSerializer(_BatchAmountsSerializer):
         help_text="Millionths of the currency for 10^9 bytes of adapters a month; null: a base model's list."
     )
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    created_by = serializers.CharField(
+        source="created_by.email",
+        default=None,
+        allow_null=True,
+        help_text="E-mail address of the operator who published the prices; null: the account no longer exists.",
+    )
 
     def get_storage_per_gb_month(self, version: Any) -> int | None:
         return None if version.base_model_id else version.storage_per_gb_month

@@ -28,8 +28,8 @@ class BudgetSerializer(serializers.Serializer[Any]):
 class BudgetsSerializer(serializers.Serializer[Any]):
     """The budgets of a day and a month. One that is left out or null is lifted."""
 
-    day = BudgetSerializer(allow_null=True, default=None)
-    month = BudgetSerializer(allow_null=True, default=None)
+    day = BudgetSerializer(allow_null=True, default=None, help_text="Budget of a UTC day; null: no budget.")
+    month = BudgetSerializer(allow_null=True, default=None, help_text="Budget of a UTC month; null: no budget.")
 
 
 class BudgetStateSerializer(BudgetSerializer):

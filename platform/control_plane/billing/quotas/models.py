@@ -28,7 +28,13 @@ class Budget(models.Model):
     """A cap on spending in a day or month: of a tenant, granted by an operator or set by its admins; or of a key."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="budgets")
-    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="budgets")
+    api_key = models.ForeignKey(
+        ApiKey,
+        null=True,
+        on_delete=models.CASCADE,
+        related_name="budgets",
+        help_text="API key that the budget is for; null: it is for the whole tenant.",
+    )
     by_operator = models.BooleanField(default=False)
     span = models.CharField(max_length=8, choices=BudgetSpan.choices)
     amount_micros = models.PositiveBigIntegerField(

@@ -38,14 +38,16 @@ class TenantLimitsSerializer(KeyLimitsSerializer):
 class KeyLimitUsageSerializer(serializers.Serializer[Any]):
     """The current usage. Null means not counted: nothing limits it, or the counters cannot be reached."""
 
-    requests_per_minute = serializers.IntegerField(allow_null=True)
+    requests_per_minute = serializers.IntegerField(
+        allow_null=True, help_text="Requests in the last 60 seconds; null: not counted."
+    )
     tokens_per_minute = serializers.IntegerField(
         allow_null=True,
         help_text="Tokens in the last 60 seconds; running requests count with all they may use; null: not counted.",
     )
     tokens_per_day = serializers.IntegerField()
     tokens_per_month = serializers.IntegerField()
-    concurrency = serializers.IntegerField(allow_null=True)
+    concurrency = serializers.IntegerField(allow_null=True, help_text="Choices that run now; null: not counted.")
 
 
 class TenantLimitUsageSerializer(KeyLimitUsageSerializer):

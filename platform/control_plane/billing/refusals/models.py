@@ -15,7 +15,13 @@ from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 class Refusal(models.Model):
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
-    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="+")
+    api_key = models.ForeignKey(
+        ApiKey,
+        null=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        help_text="API key of the refused requests; null: members sent them in the console.",
+    )
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     status = models.PositiveSmallIntegerField()
     code = models.CharField(max_length=64)

@@ -37,7 +37,13 @@ class ExportSchedule(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="export_schedules")
     cadence = models.CharField(max_length=8, choices=Cadence.choices)
     grain = models.CharField(max_length=8, choices=Grain.choices)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Account that created the schedule; null: the account no longer exists.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["ExportSchedule"].as_manager()
@@ -53,7 +59,13 @@ class ExportSchedule(models.Model):
 class Export(Claimable):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
-    schedule = models.ForeignKey(ExportSchedule, null=True, on_delete=models.SET_NULL, related_name="exports")
+    schedule = models.ForeignKey(
+        ExportSchedule,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="exports",
+        help_text="Schedule that began the export; null: a request did, or the schedule was deleted.",
+    )
     first = models.DateField()
     last = models.DateField()
     grain = models.CharField(max_length=8, choices=Grain.choices)
@@ -61,10 +73,23 @@ class Export(Claimable):
     attempts = models.PositiveSmallIntegerField(default=0)
     lines = models.BigIntegerField(default=0, help_text="Number of lines in the file, without the heading.")
     bytes = models.BigIntegerField(default=0, help_text="Size of the compressed file in bytes.")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Account that requested the export; null: an API key or a schedule did, or the account no "
+        "longer exists.",
+    )
+    created_by_key = models.ForeignKey(
+        ApiKey,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="API key that requested the export; null: an account or a schedule did.",
+    )
     created_at = models.DateTimeField(default=database_time, editable=False)
-    ready_at = models.DateTimeField(null=True)
+    ready_at = models.DateTimeField(null=True, help_text="Time at which the file was complete; null: it is not.")
 
     objects = TenantQuerySet["Export"].as_manager()
 

@@ -138,4 +138,9 @@ class ExportScheduleSerializer(serializers.Serializer[Any]):
     cadence = serializers.ChoiceField(choices=Cadence.choices)
     grain = serializers.ChoiceField(choices=Grain.choices)
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    created_by = serializers.CharField(
+        source="created_by.email",
+        default=None,
+        allow_null=True,
+        help_text="E-mail address of the account that created the schedule; null: the account no longer exists.",
+    )

@@ -123,7 +123,9 @@ class ServiceGapPointSerializer(serializers.Serializer[Any]):
 
 class HostFairnessSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
-    now = ServiceGapSerializer(allow_null=True)
+    now = ServiceGapSerializer(
+        allow_null=True, help_text="Gap in the host's latest status; null: no two tenants wait, or the host is offline."
+    )
     points = ServiceGapPointSerializer(many=True)
 
 

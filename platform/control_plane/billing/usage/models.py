@@ -36,10 +36,34 @@ class UsageEvent(AppendOnlyModel):
     id = models.BigAutoField(primary_key=True)
     request_id = models.CharField(max_length=64)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="usage_events")
-    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
-    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
+    api_key = models.ForeignKey(
+        ApiKey,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="API key that sent the request; null: a member did in the console.",
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Member who sent the request in the console; null: an API key did, or the account no longer exists.",
+    )
+    adapter = models.ForeignKey(
+        Adapter,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Adapter that the request used; null: the base model alone.",
+    )
+    version = models.ForeignKey(
+        AdapterVersion,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Version of the adapter that the request used; null: the base model alone.",
+    )
     # Base models are never deleted and no query filters by this column, so it needs neither an index nor a constraint.
     base_model = models.ForeignKey(
         BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False,
@@ -119,11 +143,35 @@ class Series(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
-    adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
-    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
-    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
+    adapter = models.ForeignKey(
+        Adapter,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Adapter of the requests; null: the base model alone.",
+    )
+    version = models.ForeignKey(
+        AdapterVersion,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Version of the adapter of the requests; null: the base model alone.",
+    )
+    api_key = models.ForeignKey(
+        ApiKey,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="API key that sent the requests; null: members in the console.",
+    )
     base_model = models.ForeignKey(
-        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+        BaseModel,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
+        help_text="Base model that ran the requests; null: unknown.",
     )
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
@@ -344,13 +392,43 @@ class TimeSeries(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(max_length=16, choices=SeriesKind.choices)
-    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="+")
-    adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
-    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
-    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
+    tenant = models.ForeignKey(
+        Tenant,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Tenant whose requests are counted; null: all tenants.",
+    )
+    adapter = models.ForeignKey(
+        Adapter,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Adapter of a series of an adapter version; null: the base model alone, or a series of another kind.",
+    )
+    version = models.ForeignKey(
+        AdapterVersion,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Version of a series of an adapter version; null: the base model alone, or a series of another kind.",
+    )
+    api_key = models.ForeignKey(
+        ApiKey,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="API key of a series of a key; null: members in the console, or a series of another kind.",
+    )
     host = models.CharField(max_length=64, blank=True, default="", db_default="")
     base_model = models.ForeignKey(
-        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+        BaseModel,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
+        help_text="Base model that ran the requests; null: unknown.",
     )
     # A unique constraint over the columns would treat two rows without a key as different.
     identity = models.CharField(max_length=200, unique=True)
@@ -382,7 +460,11 @@ class SeriesSums(Sums):
     start = models.PositiveIntegerField(help_text="Start of the minute, hour or day, in minutes since 1970-01-01 UTC.")
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
-    latencies = models.JSONField(null=True)
+    latencies = models.JSONField(
+        null=True,
+        help_text="Number of requests by metric and bucket of latency; null: none was measured, or the series "
+        "is of a key.",
+    )
 
     class Meta:
         abstract = True

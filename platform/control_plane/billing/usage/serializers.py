@@ -178,9 +178,9 @@ class UsageTotalsSerializer(serializers.Serializer[Any]):
 class PercentilesSerializer(serializers.Serializer[Any]):
     """The percentiles of a latency in milliseconds; null if nothing was measured."""
 
-    p50_ms = serializers.FloatField(allow_null=True)
-    p95_ms = serializers.FloatField(allow_null=True)
-    p99_ms = serializers.FloatField(allow_null=True)
+    p50_ms = serializers.FloatField(allow_null=True, help_text="Median; null: nothing was measured.")
+    p95_ms = serializers.FloatField(allow_null=True, help_text="95th percentile; null: nothing was measured.")
+    p99_ms = serializers.FloatField(allow_null=True, help_text="99th percentile; null: nothing was measured.")
 
 
 class LatencySerializer(serializers.Serializer[Any]):
@@ -206,7 +206,7 @@ class BaseModelUsageSerializer(UsageTotalsSerializer):
 
 class KeyUsageSerializer(UsageTotalsSerializer):
     key = serializers.CharField(allow_null=True, help_text="Name of the API key; null: members in the console.")
-    prefix = serializers.CharField(allow_null=True)
+    prefix = serializers.CharField(allow_null=True, help_text="Prefix of the API key; null: members in the console.")
 
 
 class UsageReportSerializer(serializers.Serializer[Any]):
@@ -268,8 +268,16 @@ class SeriesPartSerializer(SeriesTotalsSerializer):
         allow_null=True,
         help_text="Prefix of the API key; null or absent: the row is not of an API key.",
     )
-    version = serializers.IntegerField(required=False, allow_null=True)
-    tenant = serializers.CharField(required=False, allow_null=True)
+    version = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        help_text="Number of the version; null: the base model itself; absent: the row is not of a version.",
+    )
+    tenant = serializers.CharField(
+        required=False,
+        allow_null=True,
+        help_text="Short name of the tenant; null or absent: the row is not of a tenant.",
+    )
     weight = serializers.FloatField(
         required=False,
         help_text="Current weight of the tenant, its relative share of full hosts; absent: not of a tenant.",

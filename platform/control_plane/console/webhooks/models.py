@@ -51,7 +51,13 @@ class Endpoint(models.Model):
     tried_at = models.DateTimeField(
         null=True, help_text="Time of the last attempt, whatever its result; null: there was none."
     )
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Account that added the endpoint; null: the account no longer exists.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["Endpoint"].as_manager()

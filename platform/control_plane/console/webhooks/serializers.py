@@ -26,7 +26,12 @@ class WebhookSerializer(WebhookSettingsSerializer):
         help_text="Time before which nothing is sent, after a failure or a slow answer; null: no pause.",
     )
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    created_by = serializers.CharField(
+        source="created_by.email",
+        default=None,
+        allow_null=True,
+        help_text="E-mail address of the account that added the webhook; null: the account no longer exists.",
+    )
 
 
 class WebhookWithSecretSerializer(WebhookSerializer):

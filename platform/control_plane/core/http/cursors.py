@@ -29,7 +29,13 @@ def days_parameter(most: int) -> OpenApiParameter:
 
 class PageQuery(serializers.Serializer[dict[str, object]]):
     limit = serializers.IntegerField(min_value=1, max_value=MAX_ROWS, default=50)
-    cursor = serializers.CharField(max_length=LONGEST_CURSOR, required=False, default=None, allow_null=True)
+    cursor = serializers.CharField(
+        max_length=LONGEST_CURSOR,
+        required=False,
+        default=None,
+        allow_null=True,
+        help_text="`next_cursor` of the page before; null: the first page.",
+    )
 
 
 @dataclass(frozen=True)

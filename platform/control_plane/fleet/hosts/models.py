@@ -40,7 +40,9 @@ class EngineHost(models.Model):
         db_default="",
         help_text="Boot id of the engine that reported the rows of `adapters`; empty: none did yet.",
     )
-    last_seen = models.DateTimeField(null=True, blank=True)
+    last_seen = models.DateTimeField(
+        null=True, blank=True, help_text="Time of the latest status; null: the host was never seen."
+    )
     state = models.CharField(max_length=16, choices=HostState.choices, default=HostState.UNKNOWN)
     active = models.BooleanField(
         default=True,
@@ -63,7 +65,9 @@ class EngineHost(models.Model):
         db_default="",
         help_text="Boot id of the engine for which a restart was last requested; empty: none was.",
     )
-    restart_asked_at = models.DateTimeField(null=True, blank=True)
+    restart_asked_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which a restart was last requested; null: none was."
+    )
     restart_wait_s = models.PositiveIntegerField(
         default=0, db_default=0, help_text="Seconds that running requests have to end before the requested restart."
     )
@@ -82,8 +86,14 @@ class EngineHost(models.Model):
         help_text="Ids of the accepted certificate authorities, first the one that issued the host's "
         "certificate; empty: none.",
     )
-    joined_at = models.DateTimeField(null=True, blank=True)
-    certificate_expires_at = models.DateTimeField(null=True, blank=True)
+    joined_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which the host last joined with a token; null: it never did."
+    )
+    certificate_expires_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="Time at which the host's certificate expires; null: the host has none, or it was revoked.",
+    )
     revoked_at = models.DateTimeField(
         null=True, blank=True, help_text="Time at which the host's credential was revoked; null: it was not."
     )

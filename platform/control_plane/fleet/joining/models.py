@@ -18,14 +18,24 @@ class JoinToken(models.Model):
     created_by = models.CharField(max_length=300)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
-    used_at = models.DateTimeField(null=True, blank=True)
-    used_by = models.ForeignKey(EngineHost, on_delete=models.SET_NULL, null=True, related_name="+")
+    used_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which a host joined with the token; null: the token is unused."
+    )
+    used_by = models.ForeignKey(
+        EngineHost,
+        on_delete=models.SET_NULL,
+        null=True,
+        related_name="+",
+        help_text="Host that joined with the token; null: the token is unused, or the host was removed.",
+    )
     used_key = models.CharField(
         max_length=64,
         blank=True,
         help_text="Fingerprint of the key that joined with the token; empty: the token is unused.",
     )
-    withdrawn_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time at which an operator withdrew the token; null: nobody did."
+    )
 
     class Meta:
         ordering = ["-created_at"]

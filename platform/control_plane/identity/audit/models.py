@@ -11,7 +11,13 @@ class AuditEvent(AppendOnlyModel):
     """A write. Labels are copied, so that the row stays readable when its subject is deleted."""
 
     id = models.BigAutoField(primary_key=True)
-    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="audit_events")
+    tenant = models.ForeignKey(
+        Tenant,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="audit_events",
+        help_text="Tenant that the write concerns; null: none, such as for a sign-in.",
+    )
     actor_kind = models.CharField(max_length=8, choices=ActorKind.choices)
     actor_id = models.CharField(max_length=64, blank=True)
     actor_label = models.CharField(max_length=254)

@@ -37,7 +37,12 @@ class ApiKeySerializer(serializers.Serializer[Any]):
     prefix = serializers.CharField(help_text="Public part of the key: `lk_<prefix>_...`.")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES))
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    created_by = serializers.CharField(
+        source="created_by.email",
+        default=None,
+        allow_null=True,
+        help_text="E-mail address of the account that created the key; null: the account no longer exists.",
+    )
     last_used_at = serializers.DateTimeField(
         allow_null=True, help_text="Time of the last request, up to a minute late; null: the key was never used."
     )

@@ -43,7 +43,12 @@ class InvitationSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     email = serializers.EmailField()
     role = serializers.ChoiceField(choices=Role.choices)
-    invited_by = serializers.CharField(source="invited_by.email", default=None, allow_null=True)
+    invited_by = serializers.CharField(
+        source="invited_by.email",
+        default=None,
+        allow_null=True,
+        help_text="E-mail address of the account that invited the person; null: the account no longer exists.",
+    )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
 
@@ -76,7 +81,12 @@ class InvitationDetailsSerializer(serializers.Serializer[Any]):
     tenant_name = serializers.CharField(source="tenant.name")
     email = serializers.EmailField()
     role = serializers.ChoiceField(choices=Role.choices)
-    invited_by = serializers.CharField(source="invited_by.email", default=None, allow_null=True)
+    invited_by = serializers.CharField(
+        source="invited_by.email",
+        default=None,
+        allow_null=True,
+        help_text="E-mail address of the account that invited the person; null: the account no longer exists.",
+    )
     expires_at = serializers.DateTimeField()
     has_account = serializers.BooleanField(
         help_text="Whether the person has an account and signs in, instead of choosing a password."

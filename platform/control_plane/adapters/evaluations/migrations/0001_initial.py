@@ -53,6 +53,8 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that created the set; null: an API key did, or the account no "
+                        "longer exists.",
                     ),
                 ),
                 (
@@ -136,6 +138,8 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that requested the evaluation; null: an upload or an API key did, "
+                        "or the account no longer exists.",
                     ),
                 ),
                 (

@@ -52,6 +52,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that stored the token; null: the account no longer exists.",
                     ),
                 ),
                 (
@@ -88,6 +89,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that stored the credentials; null: the account no longer exists.",
                     ),
                 ),
                 (
@@ -156,6 +158,8 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that had the adapter follow the branch; null: an API key did, or "
+                        "the account no longer exists.",
                     ),
                 ),
                 (

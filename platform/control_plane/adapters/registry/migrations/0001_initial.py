@@ -76,6 +76,8 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that uploaded the first version; null: an API key did, or the "
+                        "account no longer exists.",
                     ),
                 ),
                 (
@@ -238,6 +240,8 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that uploaded the version; null: an API key did, or the account no "
+                        "longer exists.",
                     ),
                 ),
                 (

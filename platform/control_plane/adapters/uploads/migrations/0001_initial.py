@@ -143,12 +143,18 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that began the upload; null: an API key did, or the account no "
+                        "longer exists.",
                     ),
                 ),
                 (
                     "created_by_key",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to="keys.apikey"
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="keys.apikey",
+                        help_text="API key that began the upload; null: an account did.",
                     ),
                 ),
                 (

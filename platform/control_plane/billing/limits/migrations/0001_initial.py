@@ -103,6 +103,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="limit_set",
                         to="keys.apikey",
+                        help_text="API key that the limits are for; null: they are for the whole tenant.",
                     ),
                 ),
                 (

@@ -40,7 +40,11 @@ class Migration(migrations.Migration):
                 (
                     "api_key",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="budgets", to="keys.apikey"
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="budgets",
+                        to="keys.apikey",
+                        help_text="API key that the budget is for; null: it is for the whole tenant.",
                     ),
                 ),
                 (

@@ -109,7 +109,11 @@ class Migration(migrations.Migration):
                 (
                     "api_key",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, related_name="+", to="keys.apikey"
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="keys.apikey",
+                        help_text="API key of the refused requests; null: members sent them in the console.",
                     ),
                 ),
                 (

@@ -33,6 +33,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that created the schedule; null: the account no longer exists.",
                     ),
                 ),
                 (
@@ -94,7 +95,10 @@ class Migration(migrations.Migration):
                     "created_at",
                     models.DateTimeField(default=control_plane.core.jobs.clocks.database_time, editable=False),
                 ),
-                ("ready_at", models.DateTimeField(null=True)),
+                (
+                    "ready_at",
+                    models.DateTimeField(null=True, help_text="Time at which the file was complete; null: it is not."),
+                ),
                 (
                     "created_by",
                     models.ForeignKey(
@@ -102,12 +106,18 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that requested the export; null: an API key or a schedule did, or "
+                        "the account no longer exists.",
                     ),
                 ),
                 (
                     "created_by_key",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to="keys.apikey"
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="keys.apikey",
+                        help_text="API key that requested the export; null: an account or a schedule did.",
                     ),
                 ),
                 (
@@ -123,6 +133,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="exports",
                         to="reports.exportschedule",
+                        help_text="Schedule that began the export; null: a request did, or the schedule was deleted.",
                     ),
                 ),
             ],

@@ -153,13 +153,21 @@ class Migration(migrations.Migration):
                 (
                     "adapter",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="registry.adapter"
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="registry.adapter",
+                        help_text="Adapter of the requests; null: the base model alone.",
                     ),
                 ),
                 (
                     "api_key",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="keys.apikey"
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="keys.apikey",
+                        help_text="API key that sent the requests; null: members in the console.",
                     ),
                 ),
                 (
@@ -171,6 +179,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
                         to="base_models.basemodel",
+                        help_text="Base model that ran the requests; null: unknown.",
                     ),
                 ),
                 (
@@ -186,6 +195,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
                         to="registry.adapterversion",
+                        help_text="Version of the adapter of the requests; null: the base model alone.",
                     ),
                 ),
             ],
@@ -213,13 +223,23 @@ class Migration(migrations.Migration):
                 (
                     "adapter",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="registry.adapter"
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="registry.adapter",
+                        help_text="Adapter of a series of an adapter version; null: the base model alone, or "
+                        "a series of another kind.",
                     ),
                 ),
                 (
                     "api_key",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="keys.apikey"
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="keys.apikey",
+                        help_text="API key of a series of a key; null: members in the console, or a series of "
+                        "another kind.",
                     ),
                 ),
                 (
@@ -231,12 +251,17 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
                         to="base_models.basemodel",
+                        help_text="Base model that ran the requests; null: unknown.",
                     ),
                 ),
                 (
                     "tenant",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="tenants.tenant",
+                        help_text="Tenant whose requests are counted; null: all tenants.",
                     ),
                 ),
                 (
@@ -246,6 +271,8 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
                         to="registry.adapterversion",
+                        help_text="Version of a series of an adapter version; null: the base model alone, or "
+                        "a series of another kind.",
                     ),
                 ),
             ],
@@ -282,7 +309,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("batch", models.BooleanField(db_default=False, default=False)),
-                ("latencies", models.JSONField(null=True)),
+                (
+                    "latencies",
+                    models.JSONField(
+                        null=True,
+                        help_text="Number of requests by metric and bucket of latency; null: none was "
+                        "measured, or the series is of a key.",
+                    ),
+                ),
                 (
                     "series",
                     models.ForeignKey(
@@ -327,7 +361,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("batch", models.BooleanField(db_default=False, default=False)),
-                ("latencies", models.JSONField(null=True)),
+                (
+                    "latencies",
+                    models.JSONField(
+                        null=True,
+                        help_text="Number of requests by metric and bucket of latency; null: none was "
+                        "measured, or the series is of a key.",
+                    ),
+                ),
                 (
                     "series",
                     models.ForeignKey(
@@ -372,7 +413,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("batch", models.BooleanField(db_default=False, default=False)),
-                ("latencies", models.JSONField(null=True)),
+                (
+                    "latencies",
+                    models.JSONField(
+                        null=True,
+                        help_text="Number of requests by metric and bucket of latency; null: none was "
+                        "measured, or the series is of a key.",
+                    ),
+                ),
                 (
                     "series",
                     models.ForeignKey(
@@ -483,13 +531,21 @@ class Migration(migrations.Migration):
                 (
                     "adapter",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="registry.adapter"
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="registry.adapter",
+                        help_text="Adapter that the request used; null: the base model alone.",
                     ),
                 ),
                 (
                     "api_key",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="keys.apikey"
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="keys.apikey",
+                        help_text="API key that sent the request; null: a member did in the console.",
                     ),
                 ),
                 (
@@ -517,6 +573,8 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Member who sent the request in the console; null: an API key did, or the "
+                        "account no longer exists.",
                     ),
                 ),
                 (
@@ -526,6 +584,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
                         to="registry.adapterversion",
+                        help_text="Version of the adapter that the request used; null: the base model alone.",
                     ),
                 ),
             ],

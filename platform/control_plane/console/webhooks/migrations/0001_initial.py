@@ -140,6 +140,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that added the endpoint; null: the account no longer exists.",
                     ),
                 ),
                 (

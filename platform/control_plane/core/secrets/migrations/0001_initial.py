@@ -23,8 +23,23 @@ class Migration(migrations.Migration):
                         max_length=8,
                     ),
                 ),
-                ("begun_at", models.DateTimeField(blank=True, null=True)),
-                ("switched_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "begun_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which the rotation began; null: no rotation is under way.",
+                    ),
+                ),
+                (
+                    "switched_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which the new value came into use; null: no rotation is under way, "
+                        "or the old value is in use.",
+                    ),
+                ),
             ],
         ),
     ]

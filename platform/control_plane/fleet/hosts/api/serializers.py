@@ -32,7 +32,9 @@ _FIELDS: dict[int, type[serializers.Field[Any, Any, Any, Any]]] = {
 def fields_of(fields: Iterable[Any]) -> dict[str, Any]:
     """Return serializer fields for fields of a message. Messages in it may be null."""
     return {
-        field.name: _message_serializer(field.message_type)(allow_null=True)
+        field.name: _message_serializer(field.message_type)(
+            allow_null=True, help_text="Part of the host's status; null: the engine does not report it."
+        )
         if field.message_type
         else _FIELDS[field.cpp_type]()
         for field in fields
@@ -214,10 +216,18 @@ class LoadTimeSerializer(serializers.Serializer[Any]):
 class ColdStartsSerializer(serializers.Serializer[Any]):
     """Milliseconds that a request would wait for an adapter from each tier; null while the host has not measured it."""
 
-    device = serializers.FloatField(allow_null=True)
-    host = serializers.FloatField(allow_null=True)
-    disk = serializers.FloatField(allow_null=True)
-    store = serializers.FloatField(allow_null=True)
+    device = serializers.FloatField(
+        allow_null=True, help_text="Milliseconds for an adapter in device memory; null: not measured."
+    )
+    host = serializers.FloatField(
+        allow_null=True, help_text="Milliseconds for an adapter in host memory; null: not measured."
+    )
+    disk = serializers.FloatField(
+        allow_null=True, help_text="Milliseconds for an adapter on the host's disk; null: not measured."
+    )
+    store = serializers.FloatField(
+        allow_null=True, help_text="Milliseconds for an adapter in the artifact store; null: not measured."
+    )
 
 
 class VersionTierSerializer(serializers.Serializer[Any]):

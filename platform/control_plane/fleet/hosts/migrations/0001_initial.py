@@ -48,7 +48,12 @@ class Migration(migrations.Migration):
                         max_length=64,
                     ),
                 ),
-                ("last_seen", models.DateTimeField(blank=True, null=True)),
+                (
+                    "last_seen",
+                    models.DateTimeField(
+                        blank=True, null=True, help_text="Time of the latest status; null: the host was never seen."
+                    ),
+                ),
                 (
                     "state",
                     models.CharField(
@@ -99,7 +104,12 @@ class Migration(migrations.Migration):
                         max_length=64,
                     ),
                 ),
-                ("restart_asked_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "restart_asked_at",
+                    models.DateTimeField(
+                        blank=True, null=True, help_text="Time at which a restart was last requested; null: none was."
+                    ),
+                ),
                 (
                     "restart_wait_s",
                     models.PositiveIntegerField(
@@ -130,8 +140,23 @@ class Migration(migrations.Migration):
                         max_length=80,
                     ),
                 ),
-                ("joined_at", models.DateTimeField(blank=True, null=True)),
-                ("certificate_expires_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "joined_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which the host last joined with a token; null: it never did.",
+                    ),
+                ),
+                (
+                    "certificate_expires_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which the host's certificate expires; null: the host has none, or "
+                        "it was revoked.",
+                    ),
+                ),
                 (
                     "revoked_at",
                     models.DateTimeField(

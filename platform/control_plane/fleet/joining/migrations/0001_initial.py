@@ -30,7 +30,14 @@ class Migration(migrations.Migration):
                 ("created_by", models.CharField(max_length=300)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("expires_at", models.DateTimeField()),
-                ("used_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "used_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which a host joined with the token; null: the token is unused.",
+                    ),
+                ),
                 (
                     "used_key",
                     models.CharField(
@@ -39,11 +46,23 @@ class Migration(migrations.Migration):
                         max_length=64,
                     ),
                 ),
-                ("withdrawn_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "withdrawn_at",
+                    models.DateTimeField(
+                        blank=True,
+                        null=True,
+                        help_text="Time at which an operator withdrew the token; null: nobody did.",
+                    ),
+                ),
                 (
                     "used_by",
                     models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.SET_NULL, related_name="+", to="hosts.enginehost"
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="hosts.enginehost",
+                        help_text="Host that joined with the token; null: the token is unused, or the host "
+                        "was removed.",
                     ),
                 ),
             ],

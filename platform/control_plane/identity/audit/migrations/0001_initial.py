@@ -38,6 +38,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="audit_events",
                         to="tenants.tenant",
+                        help_text="Tenant that the write concerns; null: none, such as for a sign-in.",
                     ),
                 ),
             ],

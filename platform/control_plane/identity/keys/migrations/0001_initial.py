@@ -78,6 +78,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that created the key; null: the account no longer exists.",
                     ),
                 ),
                 (

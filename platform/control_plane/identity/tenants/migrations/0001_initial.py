@@ -176,6 +176,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
                         to=settings.AUTH_USER_MODEL,
+                        help_text="Account that invited the person; null: the account no longer exists.",
                     ),
                 ),
                 (
