@@ -146,10 +146,24 @@ def test_a_provider_that_did_not_verify_the_address_links_nothing(acme: Any) -> 
 LOOKALIKES = ["v\u0131ctim@corp.example", "\u017fam@corp.example", "V\u0130CTIM@corp.example"]
 
 
-@pytest.mark.parametrize("email", [*LOOKALIKES, "none", "a@b", "", "two@at@corp.example", "a@corp.example\n.x"])
+# Mail to them goes to strasse.example, example.org, ex.ample.org.
+OTHER_DOMAINS = ["ada@stra\u00dfe.example", "ada@\uff45xample.org", "ada@ex\u3002ample.org"]
+
+
+@pytest.mark.parametrize(
+    "email", [*LOOKALIKES, *OTHER_DOMAINS, "none", "a@b", "", "two@at@corp.example", "a@corp.example\n.x"]
+)
 def test_addresses_that_no_new_account_can_have(email: str) -> None:
     with pytest.raises(InvalidAddressError):
         new_address(email)
+
+
+def test_a_domain_is_one_in_letters_and_in_its_ascii_form() -> None:
+    for email in ("ada@b\u00fccher.example", "Ada@B\u00dcCHER.example", "ada@XN--BCHER-KVA.example"):
+        assert new_address(email) == "ada@b\u00fccher.example"
+    assert new_address("ada@xn--strae-oqa.example") == "ada@xn--strae-oqa.example"
+    for label in ("xn--", "xn--a", "xn--\u00fc", "xn--" + "a" * 60):
+        assert normalise_email(f"ada@{label}.example") == f"ada@{label}.example"
 
 
 @needs_database

@@ -17,6 +17,7 @@ from control_plane.core.events.recheck import recheck_user
 from control_plane.core.jobs import clocks
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.actions import create_user
+from control_plane.identity.accounts.addresses import normalise_domain
 from control_plane.identity.accounts.models import Identity, User
 from control_plane.identity.accounts.oidc import Claims
 from control_plane.identity.accounts.sign_ins import end_all
@@ -98,6 +99,6 @@ def _new_user(claims: Claims) -> User:
     invited = Invitation.objects.filter(
         email=claims.email, accepted_at=None, revoked_at=None, expires_at__gt=clocks.database_time()
     ).exists()
-    if not invited and domain not in split_list(current().oidc_domains.lower()):
+    if not invited and domain not in map(normalise_domain, split_list(current().oidc_domains)):
         raise NoAccountError(claims.email)
     return create_user(actor=None, email=claims.email, password=None, name=claims.name)
