@@ -206,11 +206,10 @@ def start_evaluation(
     """
     key = _key(acting, key_id)
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # makes the count exact
-        evaluation_set = _usable_set(tenant, name=set_name)
+        evaluation_set = _usable_set(acting.tenant, name=set_name)
         if evaluation_set is None:
             raise SetNotFoundError(set_name)
-        made = _start(tenant, evaluation_set, key, of, acting)
+        made = _start(acting.tenant, evaluation_set, key, of, acting)
         audit.record(acting.actor, "evaluation.start", made, tenant=acting.tenant, label=_label(made), set=set_name)
     return made
 
