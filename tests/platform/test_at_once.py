@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import IntegrityError
+from django.utils import timezone
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.peft_files import adapter_files
 
@@ -16,10 +17,13 @@ from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.core.db import is_duplicate
 from control_plane.core.http.errors import exception_handler
+from control_plane.identity.accounts import sign_ins
 from control_plane.identity.accounts.identities import user_of
-from control_plane.identity.accounts.models import Identity, User
+from control_plane.identity.accounts.models import Identity, SignIn, User
 from control_plane.identity.accounts.oidc import Claims
+from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.roles import Role
 
 
 def received(org: Any, seed: int) -> str:
@@ -58,6 +62,21 @@ def test_two_tabs_sign_in_for_the_first_time(settings: Any) -> None:
     claims = Claims("https://id.example", "1", "ada@acme.example", True, "Ada")
     while_another_commits(lambda: user_of(claims), lambda: user_of(claims))
     assert User.objects.get().identities.count() == Identity.objects.count() == 1
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_a_session_ends_once(acme: Any) -> None:
+    """Signed out in its browser while it is signed out elsewhere."""
+    client, owner = acme.client(), acme.users[Role.OWNER]
+    key = client.cookies["lorikeet_session"].value
+    SignIn.objects.create(user=owner, session_key=key, last_seen_at=timezone.now())
+    answer = while_another_commits(
+        lambda: sign_ins.end_others(owner, None), lambda: client.delete("/api/session").status_code
+    )
+    assert answer == 200 and not client.get("/api/session").json()["authenticated"]
+    rows = AuditEvent.objects.filter(action__startswith="session.").values_list("action", flat=True)
+    assert list(rows) == ["session.end_others"]
 
 
 @pytest.mark.django_db

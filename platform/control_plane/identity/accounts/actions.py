@@ -13,11 +13,12 @@ from control_plane.core.events.recheck import recheck_user
 from control_plane.core.http.metrics import SIGN_INS
 from control_plane.core.names import require_name
 from control_plane.identity.access.actor import Actor
+from control_plane.identity.access.tenant_access import NotAuthenticatedError
 from control_plane.identity.accounts import confirmation
 from control_plane.identity.accounts.addresses import new_address, normalise_email
 from control_plane.identity.accounts.models import User
 from control_plane.identity.accounts.passwords import hashed, require_passwords
-from control_plane.identity.accounts.sign_ins import begin, forget
+from control_plane.identity.accounts.sign_ins import begin, forget, lock_session
 from control_plane.identity.audit import actions as audit
 
 
@@ -135,9 +136,14 @@ def start_session(request: HttpRequest, user: User, *, second_factor: str = "", 
 
 
 def log_out(request: HttpRequest, user: User) -> None:
+    """End the session of this browser. Of two requests at once, one is recorded."""
     with transaction.atomic():
-        ended = request.session.session_key
-        logout(request)  # first: whoever ends a session locks it before its record
+        try:
+            ended = lock_session(request)
+        except NotAuthenticatedError:
+            logout(request)
+            return
+        logout(request)
         forget(user, ended)
         audit.record(Actor.of(user), "session.delete", user, tenant=None)
         recheck_user(user.pk)
