@@ -72,7 +72,7 @@ _MASK_PATIENCE_S = 0.002
 _MASK_POLL_S = 0.00005
 # Seconds that a step without a row to run waits for a mask of the deferred sequences.
 _DEFERRED_WAIT_S = 0.005
-# Numbers in all vectors of one request: 32 MiB.
+# Maximum count of numbers in all vectors of one request: 32 MiB.
 _MAX_NUMBERS = 1 << 23
 # Tenants in one status; the waiting requests of others are available by query.
 _REPORTED_TENANTS = 100

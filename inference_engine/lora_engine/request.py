@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Most likely tokens whose log-probabilities are returned for each token, as in OpenAI's API.
 MAX_TOP_LOGPROBS = 20
-# Choices of one request, as in OpenAI's API.
+# Maximum number of choices of one request, as in OpenAI's API.
 MAX_CHOICES = 128
 
 

@@ -21,7 +21,8 @@ GRACEFUL_S = 20  # for answers in progress at a stop
 KEEP_ALIVE_S = 75
 # File descriptors that connections leave for the database, Redis, engines and files.
 SPARE_FILES = 256
-MAX_FILES = 1 << 16  # descriptors that the process requests
+# Maximum number of open file descriptors that the process requests.
+MAX_FILES = 1 << 16
 # Seconds after which a thread passes the interpreter to another that waits for it. The event loop, which sends all
 # tokens, waits so long each time that a thread works for the console and the API, and a first token needs many such
 # switches: ten of them beside two busy threads take 32 ms with Python's 5 ms, 2.9 with half a millisecond, 1.7 with

@@ -22,7 +22,7 @@ from .layout import PackedAdapter
 _READ_EVERY = 16
 # Share of an earlier reading's counts that remains in the next one.
 _KEPT = 0.75
-# Bytes of units that are copied for one adapter after a reading: 1.3 ms of the bus.
+# Maximum bytes of units that are copied for one adapter after a reading: 1.3 ms of the bus.
 _MOST_BYTES = 64 << 20
 # A unit replaces another if it was used this many times as often, and this much more. Reading it from host memory once
 # moves as many bytes as its copy.

@@ -19,7 +19,7 @@ from .schema_problems import subschemas
 
 # Judgements of one answer, after which the rest counts as valid: half a second.
 MAX_STEPS = 200_000
-# Findings that are reported of one answer.
+# Maximum number of findings that are reported of one answer.
 MAX_REPORTED = 8
 # Keywords that need what other keywords have judged, or a search through outer schemas.
 _UNJUDGED = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems"))

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 # White space between two tokens of JSON: a space, or a new line and its indentation. If more is allowed, weak models
 # continue with spaces.
 WHITESPACE = r"(?: |\n[ \t]{0,24})"
-# Bytes of a schema as llguidance gets it: without annotations, with parts repeated. The time to compile grows with the
-# square of the worst schemas of this length.
+# Maximum bytes of a schema as llguidance gets it: without annotations, with parts repeated. The time to compile grows
+# with the square of the worst schemas of this length.
 MAX_WRITTEN_BYTES = 256 * 1024
 # Strings that a list of choices may have.
 MAX_CHOICES = 10_000
-# Characters of a regular expression: the time to compile the worst ones grows with the square, to 2.5 s for so many.
+# Maximum number of characters of a regular expression: the time to compile the worst ones grows with the square, to
+# 2.5 s for so many.
 MAX_REGEX_CHARS = 20_000
 # Characters of a grammar that an ordinary stack can take, however deeply its references lead.
 _MAX_SHALLOW = 8_000
@@ -59,7 +60,7 @@ def compile_constraint(constraint: Constraint, tokenizer: LLTokenizer) -> Compil
     library = load_library()
     if len(constraint.text.encode()) > MAX_BYTES:
         raise ConstraintError(
-            f"It is {len(constraint.text.encode())} bytes long; {MAX_BYTES} is the most.",
+            f"It is {len(constraint.text.encode())} bytes long; at most {MAX_BYTES} are possible.",
             "Send a smaller one; leave out descriptions, or split the task.",
         )
     if constraint.kind in (Kind.JSON_OBJECT, Kind.JSON_SCHEMA):
@@ -109,7 +110,7 @@ def _compile_schema(library: Any, constraint: Constraint, tokenizer: LLTokenizer
         written = json.dumps(rewritten.schema)
         if len(written) > MAX_WRITTEN_BYTES:
             raise ConstraintError(
-                f"Without descriptions it is {len(written)} bytes long; {MAX_WRITTEN_BYTES} is the most.",
+                f"Without descriptions it is {len(written)} bytes long; at most {MAX_WRITTEN_BYTES} are possible.",
                 "Send a smaller one, or split the task.",
             )
         try:
@@ -152,7 +153,7 @@ def _grammar(library: Any, constraint: Constraint) -> str:
     if constraint.kind is Kind.REGEX:
         if len(text) > MAX_REGEX_CHARS:
             raise ConstraintError(
-                f"It has {len(text)} characters; {MAX_REGEX_CHARS} is the most.",
+                f"It has {len(text)} characters; at most {MAX_REGEX_CHARS} are possible.",
                 "Send a shorter one, or a grammar, or a list of choices.",
             )
         return str(matcher.grammar_from_regex(with_ascii_classes(text)))

@@ -27,9 +27,9 @@ Schema = dict[str, Any]
 _MAX_PASSES = 50
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _CONTAINERS = frozenset(("object", "array"))
-# Patterns and names of one schema. Each pattern is compiled together with the names.
+# Maximum numbers of patterns and of names of one schema. Each pattern is compiled together with the names.
 _MAX_PATTERNS, _MAX_NAMES = 200, 500
-# Conjunctions that are followed through references.
+# Maximum number of conjunctions that are followed through references.
 _MAX_CONJUNCTS = 100
 
 
@@ -161,7 +161,8 @@ def _name_patterns(nodes: list[Schema]) -> None:
     count = sum(len(node["patternProperties"]) for node in with_patterns if isinstance(node["patternProperties"], dict))
     if count > _MAX_PATTERNS:
         raise ConstraintError(
-            f"It has {count} patternProperties; {_MAX_PATTERNS} is the most.", "Use fewer patterns, or properties."
+            f"It has {count} patternProperties; at most {_MAX_PATTERNS} are possible.",
+            "Use fewer patterns, or properties.",
         )
     names = _names(nodes) if with_patterns else ()
     for node in with_patterns:

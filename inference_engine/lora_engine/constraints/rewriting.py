@@ -19,13 +19,13 @@ from .schema_problems import subschemas
 
 Schema = dict[str, Any]
 
-# Parts of the schema that is written; llguidance takes some 50,000.
+# Maximum number of parts of the schema that is written; llguidance takes some 50,000.
 MAX_PARTS = 40_000
-# Properties of one object: the time to compile them grows with their square, a second for so many.
+# Maximum number of properties of one object: the time to compile them grows with their square, a second for so many.
 MAX_PROPERTIES = 4000
-# Alternatives of the conjunction of a part's conditions, and the parts in all of these together.
+# Maximum number of alternatives of the conjunction of a part's conditions, and of the parts in all of these together.
 MAX_PRODUCT, MAX_COPIES = 64, 12_000
-# Lists of different items that are written out.
+# Maximum number of lists of different items that are written out.
 MAX_LISTS = 70
 _COUNTS = frozenset(
     ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains")
@@ -125,7 +125,7 @@ class _Rewriting:
             elif keyword in (*_NAMED, *_DEFINITIONS) and isinstance(value, dict):
                 if keyword == "properties" and len(value) > MAX_PROPERTIES:
                     raise ConstraintError(
-                        f"An object has {len(value)} properties; {MAX_PROPERTIES} is the most.",
+                        f"An object has {len(value)} properties; at most {MAX_PROPERTIES} are possible.",
                         "Put properties that belong together into an object of their own.",
                         at,
                     )

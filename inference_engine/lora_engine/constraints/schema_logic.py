@@ -18,13 +18,14 @@ from .references import References
 
 Schema = dict[str, Any]
 
-# Parts that are compared for one schema, some 10 us each, and sets of patterns that are compiled together.
+# Maximum number of parts that are compared for one schema, some 10 us each, and of sets of patterns that are compiled
+# together.
 MAX_STEPS, MAX_INTERSECTIONS = 15_000, 200
-# Levels of parts within parts that are looked at, and parts of one conjunction.
+# Maximum number of levels of parts within parts that are read, and of parts of one conjunction.
 _DEEPEST, _MAX_CONJUNCTS = 6, 40
 # Alternatives that the opposite of a schema may have.
 MAX_ALTERNATIVES = 24
-# Values that an opposite leaves out: numbers, and characters of strings.
+# Maximum number of values that an opposite leaves out: numbers, and characters of strings.
 _MAX_NUMBERS, _MAX_CHARACTERS = 12, 3000
 
 # Types of values; a number that is no integer is a fraction.

@@ -20,7 +20,7 @@ from lora_engine.model.transformer import Transformer
 from lora_engine.request import Embedding, PromptLogprobs
 from lora_engine.scheduling.sequence import Chunk, Sequence
 
-# Elements of logits computed at a time: 64 MiB in float32.
+# Maximum number of logits computed at a time: 64 MiB in float32.
 _MAX_LOGITS = 1 << 24
 
 

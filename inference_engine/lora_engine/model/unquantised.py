@@ -35,7 +35,7 @@ from .weights import LayerWeights, ModelWeights, change_by_quantisation
 
 # Maximum number of tokens in one call of `UnquantisedModel.read`.
 MAX_TOKENS = 2048
-# Elements of logits computed at a time: 64 MiB in float32.
+# Maximum number of logits computed at a time: 64 MiB in float32.
 _MAX_LOGITS = 1 << 24
 Pack = Callable[[Packer], PackedAdapter]
 

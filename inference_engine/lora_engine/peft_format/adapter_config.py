@@ -18,7 +18,7 @@ from .strict_json import StrictJsonError, load_strict
 
 # Bytes that a configuration file may have.
 MAX_CONFIG_BYTES = 1 << 20
-# Entries of one list or map of patterns.
+# Maximum number of entries of one list or map of patterns.
 MAX_PATTERNS = 4096
 # Largest number that is read as a rank; ``AdapterLimits`` bounds the ranks that are served.
 MAX_RANK_VALUE = 1 << 20

@@ -23,11 +23,11 @@ from .strict_json import StrictJsonError, load_strict
 JINJA_FILE, TOKENIZER_CONFIG_FILE, JSON_FILE = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
 # Files that may have a template; the first that has one counts.
 TEMPLATE_FILES = (JINJA_FILE, TOKENIZER_CONFIG_FILE, JSON_FILE)
-# Bytes of a file with a template: a tokenizer's config lists every added token.
+# Maximum bytes of a file with a template: a tokenizer's config lists every added token.
 MAX_TEMPLATE_FILE_BYTES = 8 << 20
 # Characters that a chat template may have.
 MAX_TEMPLATE_CHARS = 64 << 10
-# Characters of a special token.
+# Maximum number of characters of a special token.
 _MAX_TOKEN_CHARS = 256
 # Bytes that the fork may answer.
 _MAX_ANSWER_BYTES = 4096

@@ -36,7 +36,7 @@ TORCH_WEIGHTS_FILE = "adapter_model.bin"
 INITIAL_FOLDER = "initial"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 SHARD = re.compile(r"adapter_model-(\d{5})-of-(\d{5})\.safetensors", re.ASCII)
-# Bytes of an index of shards.
+# Maximum bytes of an index of shards.
 _MAX_INDEX_BYTES = 8 << 20
 
 

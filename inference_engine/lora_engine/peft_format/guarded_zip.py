@@ -6,7 +6,7 @@ import os
 import zipfile
 from typing import BinaryIO
 
-# Bytes of a table of contents.
+# Maximum bytes of a table of contents.
 MAX_DIRECTORY_BYTES = 1 << 20
 
 

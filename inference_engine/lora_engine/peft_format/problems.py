@@ -50,7 +50,7 @@ class FormatError(Exception):
         return self.problem.fix
 
 
-# Problems in a report, so that a hostile file cannot make it arbitrarily large.
+# Maximum number of problems in a report, so that a hostile file cannot make it arbitrarily large.
 MAX_PROBLEMS = 2000
 
 

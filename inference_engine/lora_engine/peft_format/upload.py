@@ -34,7 +34,7 @@ MAX_ENTRIES = 1000
 # Unpacked bytes per packed byte, beyond some free bytes: weights hardly compress, so more only costs time.
 MAX_RATIO = 50
 _RATIO_FREE_BYTES = 16 << 20
-# Bytes of ignored files in a .tar.gz, which can only be skipped by unpacking.
+# Maximum bytes of ignored files in a .tar.gz, which can only be skipped by unpacking.
 MAX_IGNORED_BYTES = 256 << 20
 _BLOCK_BYTES = 1 << 20
 # Folders above an adapter, as training programs and hubs make them.

@@ -12,7 +12,8 @@ from .admissions import AdmissionPolicy
 from .forecast import Forecast
 from .sequence import Sequence, State
 
-_MAX_RECHECKS = 8  # rechecks in one step; the others follow in the next step
+# Maximum number of rechecks in one step; the others follow in the next step.
+_MAX_RECHECKS = 8
 
 
 class AdmissionController:

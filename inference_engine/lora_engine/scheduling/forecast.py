@@ -45,7 +45,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
-    """The room in the batch now."""
+    """The sequences and tokens for which the batch has room now."""
 
     slots: int  # sequences
     tokens: int  # of KV cache, if everything idle were evicted

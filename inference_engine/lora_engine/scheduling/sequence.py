@@ -27,7 +27,7 @@ class State(Enum):
     FINISHED = "finished"
 
 
-# Number of pre-emptions of a request that its usage lists one by one.
+# Maximum number of pre-emptions of a request that its usage lists one by one.
 MAX_SPANS = 16
 
 

@@ -42,7 +42,7 @@ _TRIAL_RATE = 0.45
 # device waits while the host plans it from the tokens of the last step. Measured with 16 sequences, two drafts each
 # (benchmarks/speculation.py): by drafts that cost nothing, and by those of a head.
 _ROWS_COST, _HEAD_COST = 0.15, 0.3
-# Adapters whose share is kept, those that used it last.
+# Maximum number of adapters whose share is kept, those that used it last.
 _MOST_ADAPTERS = 4096
 
 

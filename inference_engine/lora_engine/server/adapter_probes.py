@@ -36,7 +36,7 @@ LEAST_CHANGE = 1e-4
 _FARTHEST = 1000.0
 # Seconds between two checks whether the adapter is in host memory.
 _LOAD_POLL_S = 0.005
-# Number of answers of the base model that are kept for later probes.
+# Maximum number of answers of the base model that are kept for later probes.
 _MAX_BASE_ANSWERS = 64
 QUESTIONS = ("How are you today?", "Write one short sentence about the sea.")
 TEXT = "The first thing to know is"

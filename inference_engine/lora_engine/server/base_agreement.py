@@ -134,7 +134,7 @@ class BaseAgreement:
                 self._known.popitem(last=False)
         return comparison.so_far()
 
-    # The methods below run in the thread.
+    # The methods below run in the thread that measures.
 
     def _measure(self, digest: str, pairs: Sequence[AnswerPair], effect: pb.AdapterEffect) -> pb.Agreement:
         began = time.monotonic()

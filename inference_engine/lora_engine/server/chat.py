@@ -30,7 +30,7 @@ from lora_engine.wire import engine_pb2 as pb
 Json = dict[str, Any]
 _ENFORCED = (pb.ToolChoice.REQUIRED, pb.ToolChoice.NAMED)
 _MISTRAL_ID = 9
-# Number of adapters' chat templates that are kept, each with its process.
+# Maximum number of adapters' chat templates that are kept, each with its process.
 MAX_ADAPTER_TEMPLATES = 16
 
 

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 # Reason reported when the engine left none.
 _SUDDEN = "it was killed, or its machine went down"
-# Characters of a reason that are written.
+# Maximum number of characters of a reason that are written.
 _MAX_REASON_CHARS = 1000
 
 

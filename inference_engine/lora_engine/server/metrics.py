@@ -20,7 +20,7 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 # Adapters with series of their own, those with the most requests: a page must stay small with thousands of adapters.
 _MOST_ADAPTERS = 100
-# Adapters in the list of those with waiting requests, and of those with running ones.
+# Maximum number of adapters in the list of those with waiting requests, and of those with running ones.
 _MOST_LISTED = 256
 _TENANT_METRICS = (
     ("waiting", "gauge", "Sequences of the tenant in the queue."),

@@ -107,7 +107,7 @@ class ResidentAdapters:
         return list(dict.fromkeys(self._tiers.dtypes.key(digest, setting) for digest, setting in self._pinned))
 
     async def _pin_again(self) -> list[str]:
-        """Pin the same adapters after a decision on the dtype of one, and return their keys."""
+        """Pin the pinned adapters again, since the keys of some depend on a dtype that changed; return their keys."""
         keys = self._pinned_keys()
         if keys:
             self._tiers.arena.pin(keys)

@@ -61,7 +61,7 @@ def breaker() -> Breaker:
 @contextmanager
 def _connecting(breaker: Breaker) -> Iterator[None]:
     if breaker.is_open:
-        raise ConnectionError(f"Redis is away: {breaker.reason}")
+        raise ConnectionError(f"Redis is unavailable: {breaker.reason}")
     try:
         yield
     except (ConnectionError, TimeoutError) as error:

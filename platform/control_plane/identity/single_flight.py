@@ -37,7 +37,8 @@ SLOW_S = 1.0
 # Seconds after a slow query in which callers wait for only HURRIED_S: a healthy server answers much sooner.
 HURRY_FOR_S = 5.0
 HURRIED_S = 0.2
-MAX_KEPT = 10_000  # results in one cache
+# Maximum number of results in one cache.
+MAX_KEPT = 10_000
 
 _slow_at = float("-inf")
 

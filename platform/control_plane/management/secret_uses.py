@@ -44,7 +44,7 @@ def _none(_identifier: str) -> list[str]:
 class Uses:
     """The uses of a secret."""
 
-    # Renews what is under another value than the one in use. It may be interrupted and repeated.
+    # Encrypts or signs again what was under another value than the one in use. It may be interrupted and repeated.
     renew: Callable[[], None] = _nothing
     # Returns a sentence for each kind of thing that still needs the value with an id.
     remaining: Callable[[str], list[str]] = _none

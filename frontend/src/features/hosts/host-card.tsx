@@ -131,7 +131,7 @@ function Figure({ label, value, note }: { label: string; value: string; note?: s
   );
 }
 
-/** Number of adapters of the same content that are named in one row. */
+/** Maximum number of adapters of the same content that are named in one row. */
 const MAX_NAMES = 1;
 
 function Names({ names }: { names: string[] }) {

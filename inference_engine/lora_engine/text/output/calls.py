@@ -15,7 +15,7 @@ from typing import Any, Protocol
 END = ""
 Reader = Generator[None, str, None]
 Reading = Generator[None, str, str]
-# Levels of nesting in a call's arguments.
+# Maximum number of levels of nesting in a call's arguments.
 DEEPEST = 64
 _SPACE = frozenset(" \t\r\n")
 _NAME_KEYS = frozenset({"name"})

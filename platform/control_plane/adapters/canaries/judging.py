@@ -23,7 +23,8 @@ from control_plane.identity.tenants.models import Tenant
 logger = logging.getLogger(__name__)
 
 LEAST = 20  # requests of a version before it is judged
-MOST = 2000  # newest requests that are compared
+# Maximum number of requests that are compared, the newest.
+MOST = 2000
 ERROR_MARGIN = 0.02  # difference in error rates that is tolerated
 SLOWER = 1.5  # ratio of medians that is tolerated
 FIRST_TOKEN_SLACK_MS = 100.0  # tolerated beyond the ratio

@@ -51,8 +51,9 @@ from control_plane.identity.tenants.roles import Capability
 
 logger = logging.getLogger(__name__)
 
-MAX_SETS = 50  # of a tenant
-# Evaluations of a tenant that have not ended.
+# Maximum number of evaluation sets of a tenant.
+MAX_SETS = 50
+# Maximum number of evaluations of a tenant that have not ended.
 MAX_OPEN = 50
 # Evaluations in one run of `tend`.
 AT_ONCE = 50

@@ -14,7 +14,8 @@ from control_plane.core.errors import LorikeetError
 # The models that an evaluation compares.
 BASE, LIVE, VERSION = "base", "live", "version"
 WORST = 5  # items in a score's list of the worst answers
-LONGEST_SHOWN = 400  # characters of a text in it
+# Maximum number of characters of a text among the worst answers.
+LONGEST_SHOWN = 400
 
 
 def endpoint_of(evaluation_set: EvaluationSet) -> ApiEndpoint:

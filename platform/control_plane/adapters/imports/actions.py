@@ -30,7 +30,8 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 
-MAX_BUCKETS = 50  # of one tenant
+# Maximum number of buckets with credentials of one tenant.
+MAX_BUCKETS = 50
 
 
 class EndpointRefusedError(LorikeetError):

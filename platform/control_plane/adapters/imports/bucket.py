@@ -30,8 +30,9 @@ from control_plane.adapters.imports.sources import S3Source
 from control_plane.core.config import current
 from control_plane.core.http import egress
 
-MAX_BYTES = 4 << 20  # of one listing
-# Objects of one folder, and of one page of a listing.
+# Maximum bytes of one listing.
+MAX_BYTES = 4 << 20
+# Maximum number of objects of one folder, and of one page of a listing.
 MAX_OBJECTS, PAGE_OBJECTS = 10_000, 1000
 MAX_TAGS = 100 * PAGE_OBJECTS
 LONGEST_TOKEN = 4096

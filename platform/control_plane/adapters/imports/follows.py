@@ -35,9 +35,12 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
-MAX_FOLLOWS = 50  # of one tenant
-LONGEST_REST_S = 86_400  # between two checks of a branch that fails
-MAX_BRANCHES_PER_TASK, MAX_TASK_S = 20, 20.0  # branches and seconds of one task, for which others wait
+# Maximum number of branches that adapters of one tenant follow.
+MAX_FOLLOWS = 50
+# Maximum seconds between two checks of a branch that fails.
+LONGEST_REST_S = 86_400
+# Maximum number of branches that one task checks, and maximum seconds for which it may take: other tasks wait.
+MAX_BRANCHES_PER_TASK, MAX_TASK_S = 20, 20.0
 JITTER = 0.2  # share of a rest by which it varies
 
 

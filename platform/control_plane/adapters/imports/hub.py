@@ -15,8 +15,10 @@ from control_plane.adapters.imports.problems import Origin, SourceProblemError, 
 from control_plane.core.config import current
 from control_plane.core.http import egress
 
-MAX_BYTES = 4 << 20  # of one answer
-LONGEST_FILE_NAME = 1024  # characters
+# Maximum bytes of one answer of the Hub.
+MAX_BYTES = 4 << 20
+# Maximum number of characters of a file's name.
+LONGEST_FILE_NAME = 1024
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 

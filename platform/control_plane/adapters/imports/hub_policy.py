@@ -17,8 +17,10 @@ from control_plane.adapters.registry.models import VersionState
 from control_plane.identity.tenants.models import Tenant
 
 HUB_PREFIX = "hub:"
-MAX_LISTED = 50  # models in the settings
-_MAX_NAME_CHARS = 50  # characters, of an adapter name's 64
+# Maximum number of models in the settings' list.
+MAX_LISTED = 50
+# Maximum number of characters of a repository's name in an adapter's name, which may have 64.
+_MAX_NAME_CHARS = 50
 
 
 def policy_of(tenant: Tenant) -> HubModelPolicy:

@@ -10,8 +10,10 @@ from control_plane.adapters.imports.problems import Origin, SourceProblemError
 from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
 from lora_engine.peft_format.adapter_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 
-MAX_NAMED = 5  # folders in an error message
-MAX_FILES = 200  # of one adapter; each is a request to its source
+# Maximum number of folders that an error message names.
+MAX_NAMED = 5
+# Maximum number of files of one adapter; each is a request to its source.
+MAX_FILES = 200
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ _HUB = re.compile(
 )
 BUCKET_FORM = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _S3 = re.compile(rf"s3://({BUCKET_FORM})(?:/(.*))?", re.ASCII)
-_MAX_KEY_BYTES = 900  # of an object's 1,024, so that there is room for the names of files
+# Maximum bytes of a folder's key: an object's may have 1,024, so that there is room for the names of files.
+_MAX_KEY_BYTES = 900
 # Hosts of the Hub's pages, whose URLs people copy from the browser.
 _PAGE_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 _PAGE = re.compile(rf"/({_PART}/{_PART})(?:/(tree|blob|resolve|commit)/([^/]+)(/.*)?)?/?", re.ASCII)

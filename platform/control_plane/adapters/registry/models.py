@@ -287,7 +287,7 @@ class Alias(models.Model):
     adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="aliases")
     name = models.CharField(max_length=64, validators=[NAME])
     version = models.ForeignKey(AdapterVersion, on_delete=models.PROTECT, related_name="aliases")
-    # Since when it points at its version: changes of the canary are saved without it.
+    # Time at which the alias was last given a version: changes of the canary are saved without it.
     updated_at = models.DateTimeField(auto_now=True)
     previous = models.ForeignKey(
         AdapterVersion,

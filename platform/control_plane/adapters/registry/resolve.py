@@ -28,8 +28,9 @@ from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import Part, combined_digest
 
 _VERSION = re.compile(r"^v([1-9][0-9]{0,8})$")
-LONGEST_NAME = 200  # characters
-# Names among which an error looks for the nearest ones to suggest.
+# Maximum number of characters of a model's name.
+LONGEST_NAME = 200
+# Maximum number of names among which an error looks for the nearest ones to suggest.
 MAX_COMPARED = 300
 _FLAGGED = {
     EffectFlag.OVERFLOWS: "overflows",

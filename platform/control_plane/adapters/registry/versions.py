@@ -29,7 +29,8 @@ from control_plane.identity.access.actor import SYSTEM, Actor
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
 
-MAX_SCORES = 20  # stored with a version
+# Maximum number of scores that are stored with a version.
+MAX_SCORES = 20
 _FLAGGED = {
     EffectFlag.OVERFLOWS: "The model's numbers overflowed with {}.",
     EffectFlag.CHANGES_NOTHING: "The base model's answers did not change when a host tried {}.",

@@ -43,9 +43,11 @@ from lora_engine.peft_format import adapter_digest
 
 Problem = Mapping[str, Any]
 
-MAX_ATTEMPTS = 5  # at validating one upload
-SHORTEST_REST_S, LONGEST_REST_S = 10.0, 300.0  # of an upload that waits for an unavailable server
-# Uploads of one tenant that wait for validation: their files take room on the disk.
+# Maximum number of attempts at validating one upload.
+MAX_ATTEMPTS = 5
+# Minimum and maximum seconds between attempts of an upload that waits for an unavailable server.
+SHORTEST_REST_S, LONGEST_REST_S = 10.0, 300.0
+# Maximum number of uploads of one tenant that wait for validation: their files take room on the disk.
 MAX_WAITING = 500
 GIVEN_UP = {
     "code": "validation_crashed",

@@ -38,7 +38,8 @@ from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 
-MAX_ARRIVING = 32  # uploads of a tenant
+# Maximum number of uploads of a tenant that arrive at the same time.
+MAX_ARRIVING = 32
 EXPIRED = {
     "code": "upload_expired",
     "message": "This upload was not continued in time, so the bytes that had arrived were removed.",

@@ -152,7 +152,7 @@ class Reservations:
     # -- ends ------------------------------------------------------------------
 
     def expect(self, request_id: str, reservation: Reservation) -> None:
-        """Register an engine request of the reservation before it is sent."""
+        """Add an engine request to a reservation, before the request is sent."""
         reservation.running.add(request_id)
         self._by_request[request_id] = reservation
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 # Bytes of a part of a file, before it is stored.
 PART_BYTES = 1 << 20
-# Exports of a tenant that wait or run.
+# Maximum number of exports of a tenant that wait or run.
 MAX_WAITING = 10
 # Attempts after which an export fails.
 MAX_ATTEMPTS = 5

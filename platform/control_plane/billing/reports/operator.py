@@ -44,7 +44,7 @@ from control_plane.identity.tenants.models import Tenant
 
 # Adapters that a report lists, by device time.
 TOP_ADAPTERS = 20
-# Tenants that a report lists, by device time.
+# Maximum number of tenants that a report lists, by device time.
 MAX_TENANTS = 100
 Buckets = dict[int, int]
 Parts = dict[tuple[Any, ...], UsageSums]

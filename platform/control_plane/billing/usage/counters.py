@@ -91,7 +91,7 @@ TIMES = tuple(name for name in COUNTERS if name.endswith("_ms"))
 BEFORE_ENGINE = ("auth_ms", "quota_ms")
 # Phases of a request, one after another.
 PHASES = (*BEFORE_ENGINE, "queue_ms", "adapter_load_ms", "prefill_ms", "decode_ms")
-# Characters of a finish reason, as long as its column.
+# Maximum number of characters of a finish reason, as long as its column.
 LONGEST_REASON = 32
 # Figures of a single request in lists and live events.
 SHOWN = (*(name for name in COUNTERS if name.endswith("_tokens")), *BEFORE_ENGINE, *TIMES, "preemptions")

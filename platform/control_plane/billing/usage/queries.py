@@ -65,7 +65,8 @@ def _latency(tenant: Tenant, span: Span, bases: NamedBases | None) -> dict[str, 
 # Days that filters go back by default: without a bound they would read a tenant's whole ledger.
 DEFAULT_PERIOD = timedelta(days=30)
 CONSOLE = "console"
-# Rows that one page reads: a filter that matches nothing would read a month's rows with each request.
+# Maximum number of rows that one page reads: a filter that matches nothing would read a month's rows with each
+# request.
 MAX_SCANNED = 20_000
 # Adapters that a query lists by their ids. More are a subquery, because SQLite bounds the parameters of a query.
 MAX_LISTED_ADAPTERS = 1000

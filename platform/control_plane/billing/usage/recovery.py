@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 # Records that one call returns.
 PAGE = 500
-# Seconds spent on one host: others wait behind it.
+# Maximum seconds spent on one host: others wait behind it.
 LONGEST_S = 60.0
 # Seconds that a request may lie in the past or future: a journal may have been away for long, and its host's clock may
 # be wrong. A request from the future is counted as of now.

@@ -49,7 +49,7 @@ def make(principal: Principal, endpoint: ApiEndpoint, *, streamed: bool, batch: 
 
 
 def is_of(request_id: str, tenant: str) -> bool:
-    """Return whether this installation made the id, for a request of that tenant (by the id that engines get)."""
+    """Return whether this installation made the id for a request of the tenant, which is given by its id in engines."""
     if _FORM.fullmatch(request_id) is None:
         return False
     first, rest = request_id[4:26], of_request(request_id)[26:]

@@ -22,7 +22,7 @@ from control_plane.identity.tenants.models import Membership, Tenant
 
 # UTC days of usage that a tenant's row sums.
 USAGE_DAYS = 30
-# Open invitations that a tenant's page lists.
+# Maximum number of open invitations that a tenant's page lists.
 MAX_INVITATIONS = 50
 STATES = ["active", "suspended", "deleted"]
 _IN_STATE = {

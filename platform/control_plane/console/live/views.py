@@ -25,7 +25,7 @@ class TicketView(TenantView):
 
     @extend_schema("make_socket_ticket", request=None, responses={201: SocketTicketSerializer}, tags=["session"])
     def post(self, request: Request, tenant: str) -> Response:
-        """A ticket to send as the first message of one websocket, from a page of ours."""
+        """Make a ticket, which a page of the console sends as the first message of one websocket."""
         user, key = self.principal.user, request._request.session.session_key
         assert user is not None and key is not None  # no key has this capability
         ticket = issue(SessionCaller(user.pk, key, tenant))

@@ -18,7 +18,8 @@ from control_plane.core import config
 from control_plane.core.redis_client import client
 
 LENGTH = 256  # events for each tenant
-MAX_TENANTS = 1000  # rings in one process's memory
+# Maximum number of tenants whose events one process keeps in memory.
+MAX_TENANTS = 1000
 EXPIRY_S = 3600  # after a tenant's last event
 
 # Appends an event in one atomic step: the next number, the entry under that number, and an expiry of both after an hour

@@ -76,7 +76,7 @@ PREFIXES = UploadAddress(
 )
 UPLOADS = (ADAPTERS, BATCHES, EVALUATION_SETS, PREFIXES)
 MULTIPART_OVERHEAD = 1 << 20  # bytes of headers and boundaries around an upload's files
-# Bytes of a body at every other address: no form or call of the API needs nearly as many.
+# Maximum bytes of a body at every other address: no form or call of the API needs nearly as many.
 BODY_MAX_BYTES = 64 << 10
 # Bytes of a refused body that are read and dropped, so that the client sees the answer. A longer body is cut off.
 DRAIN_BYTES = 64 << 20

@@ -178,7 +178,7 @@ def tenant_holder(tenant_id: object) -> Hashable:
 
 
 def user_holder(user_id: object) -> Hashable:
-    """Return the holder of connections with a person's session."""
+    """Return the holder under which the connections of an account's sessions are counted."""
     return ("user", user_id)
 
 

@@ -15,8 +15,10 @@ from rest_framework import serializers
 from control_plane.core.errors import LorikeetError
 
 M = TypeVar("M", bound=models.Model)
-MAX_ROWS = 200  # per page
-LONGEST_CURSOR = 64  # characters
+# Maximum number of rows of a page.
+MAX_ROWS = 200
+# Maximum number of characters of a cursor.
+LONGEST_CURSOR = 64
 PAGE_PARAMETERS = [
     OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": 50}),
     OpenApiParameter("cursor", {"type": "string", "minLength": 1, "maxLength": LONGEST_CURSOR}),

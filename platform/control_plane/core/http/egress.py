@@ -38,10 +38,13 @@ READ_S = 20.0
 # Seconds until a GET's answer begins, redirects included: a server may send its head one byte at a time.
 HEAD_S = 30.0
 DOCUMENT_S = 30.0
-MAX_REDIRECTS = 5  # per request
+# Maximum number of redirects that one request follows.
+MAX_REDIRECTS = 5
 CUT_OFF = "The server closed the connection before the answer was complete."
-MAX_LOOKUPS = 100  # names that one process resolves at once
-MAX_ADDRESSES = 3  # tried for one name
+# Maximum number of names that one process resolves at once.
+MAX_LOOKUPS = 100
+# Maximum number of addresses that are tried for one name.
+MAX_ADDRESSES = 3
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

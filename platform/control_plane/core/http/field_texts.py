@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rest_framework import serializers
 
-# Values of a choice that a fix lists.
+# Maximum number of values of a choice that a fix lists.
 MAX_CHOICES = 16
 GUIDE = "/api/docs describes it."
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from control_plane.core.errors import LorikeetError
 
-# Unknown names that one error lists, and characters of each.
+# Maximum number of unknown names that one error lists, and of the characters of each.
 MAX_NAMES, LONGEST_NAME = 5, 64
 
 

@@ -10,7 +10,8 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.response import Response
 
-MAX_ROWS = 200  # per request
+# Maximum number of rows that one request returns.
+MAX_ROWS = 200
 TOTAL_HEADER = "X-Total-Count"
 TOTAL = OpenApiParameter(
     TOTAL_HEADER,

@@ -21,7 +21,7 @@ logger = logging.getLogger("lorikeet.requests")
 
 # Addresses that balancers and Prometheus call every few seconds.
 QUIET = frozenset({"/livez", "/readyz", "/readyz/inference", "/metrics", "/health", "/ping"})
-# Ids of requests that were sent to an engine; their line is written when they are settled.
+# Maximum number of ids of requests that were sent to an engine; their line is written when they are settled.
 _MAX_DISPATCHED = 10_000
 ROUTE, TENANT = "lorikeet.route", "lorikeet.tenant"
 _dispatched: OrderedDict[str, None] = OrderedDict()

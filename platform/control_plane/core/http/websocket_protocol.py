@@ -21,10 +21,11 @@ from control_plane.core.http.connections import SLOT
 from control_plane.core.http.write_watch import WriteWatch
 
 PIECE = 4096  # bytes that are parsed at once
-# Frames of one websocket. A frame of any kind counts one, and one more for every `FRAME_BYTES` that arrive.
+# Frames of one websocket that are served a second, and at once. A frame of any kind counts one, and one more for every
+# `FRAME_BYTES` that arrive.
 FRAMES_PER_S, FRAMES_AT_ONCE = 200.0, 1000.0
 FRAME_BYTES = 16 << 10
-# Frames of all websockets of a tenant in this process. A frame with data counts one, and one more for every
+# The same of all websockets of a tenant in this process. A frame with data counts one, and one more for every
 # `FRAME_CPU_S` that it takes to parse: 650 KB of JSON with 60,000 names take 20 ms, in which the event loop serves
 # nothing else. Before that is measured it counts one for every `DEPOSIT_BYTES`, or many sockets would each send such a
 # message at once.

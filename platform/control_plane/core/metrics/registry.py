@@ -15,7 +15,8 @@ INSTALLATION = CollectorRegistry()
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-# Different values of one label whose values other machines choose, such as the error codes of engine hosts.
+# Maximum number of different values of one label whose values other machines choose, such as the error codes of
+# engine hosts.
 MAX_VALUES = 100
 
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 # Seconds after which a file is looked at again, and in which every process follows a change.
 FOLLOW_S = 1.0
-# Values in one file. A rotation needs two.
+# Maximum number of values in one file. A rotation needs two.
 MAX_VALUES = 4
 _MAX_BYTES = 1 << 16
 

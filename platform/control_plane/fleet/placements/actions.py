@@ -48,9 +48,9 @@ from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
 from lora_engine.wire import engine_pb2 as pb
 
-# Failed placements that one reconciliation stages again on a host.
+# Maximum number of failed placements that one reconciliation stages again on a host.
 MAX_RETRIED = 50
-# Leftover adapters that one reconciliation drops from a host.
+# Maximum number of leftover adapters that one reconciliation drops from a host.
 MAX_DROPPED = 100
 MAX_RETRY_PAUSE = timedelta(hours=1)
 PLACED_STATES = (VersionState.VALIDATED, VersionState.STAGING, VersionState.READY)
@@ -71,7 +71,8 @@ REPORTED = (
     "boot_id",
     "updated_at",
 )
-# Staging tasks that one change enqueues. Each task enqueues the next one after it has staged something.
+# Maximum number of staging tasks that one change enqueues. Each task enqueues the next one after it has staged
+# something.
 MAX_SLOTS = 100
 
 

@@ -11,7 +11,7 @@ from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
-# Peers that a host is offered for one adapter.
+# Maximum number of peers that a host is offered for one adapter.
 MAX_PEERS = 3
 
 

@@ -42,7 +42,7 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 from lora_engine.wire import engine_pb2 as pb
 
-# Prefixes of a tenant, whatever its quota: a host is sent all of them in one call.
+# Maximum number of prefixes of a tenant, whatever its quota: a host is sent all of them in one call.
 MAX_PREFIXES = 100
 # Calls to a host whose prefixes are being computed, before the reconciler checks it again.
 MAX_PIN_CALLS = 3

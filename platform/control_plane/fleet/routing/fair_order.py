@@ -18,7 +18,7 @@ INPUT_PRICE, OUTPUT_PRICE = 1.0, 2.0
 # Priced tokens that a tenant below its guaranteed share may be ahead of the least served one that waits for the same
 # hosts. About one long prompt, so that a tenant's second request does not wait until a flood has had as much.
 GUARANTEE_SLACK = 16_384.0
-# Tenants whose counters are kept.
+# Maximum number of tenants whose counters are kept.
 _MAX_COUNTERS = 10_000
 Hosts = frozenset[str]
 

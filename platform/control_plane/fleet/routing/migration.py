@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PAGE_TOKENS = 16
 # Moves that one request may have.
 MAX_MOVES = 2
-# Requests in one program; the solver's time grows faster than their number.
+# Maximum number of requests in one program; the solver's time grows faster than their number.
 _MAX_REQUESTS = 500
 # Requests above the mean at which a host counts as overloaded: dLoRA's batch.
 _BATCH = 16

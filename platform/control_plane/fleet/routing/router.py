@@ -12,7 +12,7 @@ from control_plane.fleet.transport.errors import HostError
 
 # Predictions that differ by less than this factor and these seconds count as equal: their error is about as large.
 _AS_SOON, _AS_SOON_S = 1.25, 0.005
-# Hosts that one request is compared over.
+# Maximum number of hosts that one request is compared over.
 MAX_COMPARED = 32
 
 

@@ -14,7 +14,8 @@ from control_plane.fleet.joining import authority
 from control_plane.fleet.transport.errors import HostError
 from lora_engine.wire import engine_pb2 as pb
 
-# A host's status lists every resident adapter, a usage page thousands of records: far over gRPC's 4 MiB default.
+# Maximum bytes of a message: a host's status lists every resident adapter, a usage page thousands of records, far
+# over gRPC's 4 MiB default.
 MAX_MESSAGE_BYTES = 64 << 20
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

@@ -49,7 +49,7 @@ STANDS_STILL = frozenset({HUNG, SILENT})
 # Errors after which the request itself may have broken the host.
 BROKEN = frozenset({"device_error", "engine_disconnected", "engine_error", "engine_implausible", HUNG})
 
-# Characters of a host's texts, and of its codes and field names, that an error keeps.
+# Maximum number of characters of a host's texts, and of its codes and field names, that an error keeps.
 MAX_TEXT, MAX_NAME = 10_000, 64
 
 

@@ -35,10 +35,10 @@ _MAX_TOKENS = 1 << 17
 _BYTES_PER_TOKEN, _BYTES_PER_LOGPROB = 256, 128
 # Tokens that a chat template adds to a prompt at most.
 _MAX_TEMPLATE_TOKENS = 1 << 16
-# Bytes of an answer besides its tokens, such as an embedding.
+# Maximum bytes of an answer besides its tokens, such as an embedding.
 _MAX_OTHER_BYTES = 1 << 20
 IMPLAUSIBLE = "engine_implausible"
-# Characters of texts, as long as their database columns.
+# Maximum number of characters of texts, as long as their database columns.
 _MAX_LENGTHS = {
     "boot_id": 64,
     "base_digest": 71,

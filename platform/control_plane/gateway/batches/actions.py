@@ -41,7 +41,7 @@ TENANT_BATCHES = 2
 MAX_ERRORS = 100
 # Lines that one query inserts or reads: bounds the memory of a batch of any length.
 PORTION = 200
-# Bytes of one line of an input file.
+# Maximum bytes of one line of an input file.
 LONGEST_LINE = 1 << 20
 # Time after which a batch that is over is deleted.
 KEPT = timedelta(days=90)

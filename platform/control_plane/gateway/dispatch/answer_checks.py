@@ -9,7 +9,7 @@ from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.gateway.dispatch.constraint_checks import ConstraintChecks
 from lora_engine.constraints import Violation
 
-# Violations that a row of the ledger names, and the characters of each.
+# Maximum number of violations that a row of the ledger names, and of the characters of each.
 MAX_RECORDED, LONGEST_RECORDED = 8, 128
 
 

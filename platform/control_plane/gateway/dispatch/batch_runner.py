@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 # Seconds between two polls: for a batch to claim, for a cancellation, and before a retry after an internal error.
 POLL_S = 2.0
-# Batches that one process runs at the same time.
+# Maximum number of batches that one process runs at the same time.
 MAX_BATCHES = 4
 # Seconds: upper bound of the pause before a line is retried, whatever Retry-After says.
 LONGEST_PAUSE_S = 60.0

@@ -44,7 +44,7 @@ from lora_engine.wire import engine_pb2 as pb
 IGNORED_HEADER = "X-Lorikeet-Ignored"
 # Names the keywords of schemas that are checked when an answer is finished.
 CHECKED_HEADER = "X-Lorikeet-Checked-At-End"
-# Names in one header, and characters of each.
+# Maximum number of names in one header, and of the characters of each.
 MAX_NAMES, LONGEST_NAME = 16, 64
 _NOT_PLAIN = re.compile(r"[^\w.\[\]-]", re.ASCII)
 

@@ -19,7 +19,7 @@ from lora_engine.wire import engine_pb2 as pb
 logger = logging.getLogger(__name__)
 # Seconds between two plans, on average.
 EVERY_S = 1.0
-# Models whose hosts are queried for one plan.
+# Maximum number of models whose hosts are queried for one plan.
 MAX_REFRESHES = 32
 
 

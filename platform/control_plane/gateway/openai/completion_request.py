@@ -13,7 +13,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 # Output tokens of a request without `max_tokens`, as in OpenAI's API.
 DEFAULT_MAX_TOKENS = 16
-# Prompts of one request; each is a separate engine request.
+# Maximum number of prompts of one request; each is a separate engine request.
 MAX_PROMPTS = 64
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]

@@ -31,7 +31,7 @@ from control_plane.gateway.openai.unknown_fields import RequestBody
 from control_plane.gateway.recording.refusals import Undispatched
 from lora_engine.wire import engine_pb2 as pb
 
-# Inputs of one request, as in OpenAI's API.
+# Maximum number of inputs of one request, as in OpenAI's API.
 MAX_INPUTS = 2048
 _POOLING = {"last": pb.Pooling.LAST, "mean": pb.Pooling.MEAN}
 # Parameters in engine errors that stand for the input.

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 
-# Entries in one page of a list, as in OpenAI's API.
+# Maximum number of entries in one page of a list, as in OpenAI's API.
 MAX_LISTED = 100
 DEFAULT_LISTED = 20
 # Query parameters of a list.

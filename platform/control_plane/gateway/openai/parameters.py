@@ -98,9 +98,9 @@ MAX_STOPS = 16
 # Largest `top_logprobs`, as in OpenAI's API.
 MAX_LOGPROBS = 20
 
-# Characters of a parameter's path in an error.
+# Maximum number of characters of a parameter's path in an error.
 LONGEST_PARAM = 100
-# Problems that one error lists.
+# Maximum number of problems that one error lists.
 MAX_PROBLEMS = 16
 
 CacheSalt = Annotated[str, Field(min_length=1, max_length=256)]

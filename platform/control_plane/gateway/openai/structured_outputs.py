@@ -13,7 +13,7 @@ from control_plane.gateway.openai.unknown_fields import RequestBody
 from control_plane.gateway.openai.validation_texts import NAME_PATTERN
 from lora_engine.constraints import Constraint, Kind
 
-# Texts to choose from in one constraint.
+# Maximum number of texts to choose from in one constraint.
 MAX_CHOICES = 1000
 JsonSchema = dict[str, Any]
 Choices = Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Field(fail_fast=True)]

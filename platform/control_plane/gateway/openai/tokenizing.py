@@ -29,7 +29,7 @@ from control_plane.gateway.openai.unknown_fields import RequestBody
 from control_plane.gateway.recording.refusals import Undispatched
 from lora_engine.wire import engine_pb2 as pb
 
-# Token ids of one request to /detokenize.
+# Maximum number of token ids of one request to /detokenize.
 MAX_TOKENS = 1_000_000
 
 R = TypeVar("R", bound="_OfModel")

@@ -116,7 +116,7 @@ STRICT_INSIDE = frozenset({"output_format", "response_format", "structured_outpu
 CLOSE = 0.84
 # Shortest name that may be a misspelling.
 SHORTEST_CLOSE = 4
-# Names that one answer reports, and characters of each.
+# Maximum number of names that one answer reports, and of the characters of each.
 MAX_IGNORED, LONGEST_IGNORED = 16, 64
 _PLAIN_NAME = re.compile(r"[\w.\[\]-]+", re.ASCII)
 

@@ -13,7 +13,7 @@ from control_plane.core.chats import FUNCTION_NAME
 
 # Tags of union members that have an alternative of another type: see `unions.py`.
 TEXT, WORD = "<text>", "<word>"
-# Characters of a string that an error repeats.
+# Maximum number of characters of a string that an error repeats.
 MAX_SHOWN = 40
 GUIDE = "The API guide lists the allowed values."
 NAME_PATTERN = "^[a-zA-Z0-9_-]+$"

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 # Seconds for which entries are gathered, and the entries of one transaction.
 GATHER_S = 0.5
 LARGEST_BATCH = 64
-# Characters that are kept of a prompt, and of all its answers together.
+# Maximum number of characters that are kept of a prompt, and of all its answers together.
 MAX_KEPT = 32_768
 # Characters that are kept of the settings, as JSON: a schema and definitions of tools may be long.
 MAX_SETTINGS = 32_768

@@ -68,7 +68,7 @@ def _resolved(tenant: Tenant, items: Sequence[InputItem], before: set[str]) -> l
     places = [(index, item) for index, item in enumerate(items) if isinstance(item, ItemReference)]
     if len(places) > MAX_REFERENCES:
         raise invalid(
-            f"The input has {len(places)} item references; {MAX_REFERENCES} is the most.",
+            f"The input has {len(places)} item references; at most {MAX_REFERENCES} are possible.",
             "Send the items themselves, or continue with previous_response_id.",
             "input",
         )

@@ -15,7 +15,7 @@ from control_plane.gateway.openai.unions import by_type, chosen, known_types, ta
 from control_plane.gateway.responses.tools import custom_arguments, function_name
 
 Json = dict[str, Any]
-# Characters of an item's id.
+# Maximum number of characters of an item's id.
 LONGEST_ID = 128
 # Beginning of the content of compaction items that this API makes.
 _COMPACTED = "lorikeet1."

@@ -29,7 +29,8 @@ _INPUT_SCHEMA: Json = {
     "required": [INPUT],
     "additionalProperties": False,
 }
-# Characters of a function's name, and of the digest that keeps shortened names apart.
+# Maximum number of characters of a function's name, and number of those of the digest that keeps shortened names
+# apart.
 LONGEST_NAME, DIGEST = 64, 8
 
 

@@ -55,7 +55,7 @@ STALL_S = 10.0
 POLL_S = 0.05
 # Bytes of frames in memory at which a generation waits for the writer.
 MAX_BUFFERED_BYTES = 256 << 10
-# Connections to Redis: each resumed session blocks one while it waits for a frame.
+# Maximum number of connections to Redis: each resumed session blocks one while it waits for a frame.
 MAX_CONNECTIONS = 512
 # Seconds that the relay may take to stop.
 STOP_S = 1.0

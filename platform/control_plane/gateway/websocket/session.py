@@ -21,9 +21,9 @@ from control_plane.gateway.websocket.generation import Send, SocketGeneration
 RESUME_S = 30.0
 # Ids that one `resume` may name.
 MAX_RESUMED = 256
-# Characters of an id, and of a session's name.
+# Maximum number of characters of an id, and of a session's name.
 LONGEST_ID = LONGEST_SESSION = 64
-# Per session: generations that ended and can still be resumed, and the bytes of their frames.
+# Maximum number of a session's generations that ended and can still be resumed, and maximum bytes of their frames.
 MAX_ENDED, MAX_ENDED_BYTES = 64, 8 << 20
 # The caller (a key or a user) and its tenant. Only the same caller may resume a session.
 Owner = tuple[str, UUID]

@@ -26,7 +26,8 @@ from control_plane.core.redis_client import client
 from control_plane.core.unavailable import UnavailableError
 from control_plane.identity.accounts.addresses import normalise_email
 
-MAX_NAMES = 100_000  # counters in one process's memory
+# Maximum number of counters in one process's memory.
+MAX_NAMES = 100_000
 # Mails that one address may be sent.
 MAILS = Rate(5, 3600)
 # Redirects to the provider and back, by client address: a whole office may share one.

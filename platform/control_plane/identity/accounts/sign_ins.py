@@ -24,7 +24,8 @@ from control_plane.identity.accounts.models import SignIn, User
 from control_plane.identity.audit import actions as audit
 
 NOTED_EVERY_S = 300.0  # between two updates of a session's last use
-MAX_REMEMBERED = 20_000  # sessions in one process's memory
+# Maximum number of sessions that one process remembers.
+MAX_REMEMBERED = 20_000
 LONGEST_AGENT = 300
 MAX_LISTED = 100
 

@@ -18,7 +18,8 @@ from control_plane.identity.keys import secret as key_secret
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.roles import KEY_SCOPES, Capability
 
-LONGEST_GRACE = timedelta(days=30)  # of the old secret after a rotation
+# Maximum time for which the old secret is accepted after a rotation.
+LONGEST_GRACE = timedelta(days=30)
 
 
 def create_key(

@@ -33,7 +33,8 @@ from control_plane.identity.tenants.roles import Role
 
 LIFETIME = timedelta(days=7)
 _PURPOSE = b"invitation"
-MAX_OPEN = 200  # invitations of a tenant
+# Maximum number of open invitations of a tenant.
+MAX_OPEN = 200
 
 
 class InvitationError(NotFoundError):

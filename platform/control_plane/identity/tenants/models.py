@@ -130,6 +130,6 @@ class Invitation(models.Model):
         return f"{self.email} as {self.role} of {self.tenant_id}"
 
     def is_open_at(self, moment: datetime) -> bool:
-        """Return True if the person may accept: a deleted tenant may have one that was made during the deletion."""
+        """Return True if the invitation can be accepted. That of a deleted tenant, made during the deletion, cannot."""
         is_open = self.accepted_at is None and self.revoked_at is None and self.expires_at > moment
         return is_open and self.tenant.deleted_at is None
