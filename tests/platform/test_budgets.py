@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,8 +28,10 @@ from control_plane.billing.quotas.models import AtLimit, Budget, BudgetSpan
 from control_plane.billing.quotas.queries import OF_TENANT, Limits
 from control_plane.billing.usage.aggregation import aggregate
 from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.sums import midnight
 from control_plane.console.webhooks.actions import WebhookSettings, create_endpoint
 from control_plane.console.webhooks.models import Event
+from control_plane.core.jobs import clocks
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
@@ -181,6 +183,28 @@ def test_each_threshold_is_told_once(acme: Any, priced: None, queue: Any) -> Non
     event = Event.objects.for_tenant(acme.tenant).latest("created_at")
     assert (event.type, event.data["spent_micros"], event.data["currency"]) == ("budget.alert", 1250, "EUR")
     assert acme.client().get(acme.path("budgets")).json()["own"]["month"]["reached"] == 100
+
+
+@pytest.mark.parametrize(
+    ("day", "late", "told"),
+    [("2028-02-29", [], ["2028-02", "2028-02-29"]), ("2027-12-30", ["2027-12"], ["2027-12", "2027-12-30"])],
+)
+def test_thresholds_of_a_days_last_minute_are_told(
+    acme: Any, queue: Any, monkeypatch: pytest.MonkeyPatch, day: str, late: list[str], told: list[str]
+) -> None:
+    publish_prices(actor=SYSTEM, prices=PriceList("EUR", EURO, EURO, EURO, 0), effective_on=date(2026, 1, 1))
+    create_endpoint(acting=acme.principal(), settings=WebhookSettings("https://hooks.example.org/x", "", [], True))
+    terms = dict.fromkeys(BudgetSpan, BudgetTerms(1000, AtLimit.WARN, (100,)))
+    set_tenant_budgets(acting=acme.principal(), terms=terms)
+    end = midnight(date.fromisoformat(day)) + timedelta(days=1)
+    use(acme, 1250, at=end - timedelta(seconds=20))
+    for minutes, periods in ((11, late), (1, told)):
+        moment = end + timedelta(minutes=minutes)
+        period = period_of(int(moment.timestamp() * 1000))
+        monkeypatch.setattr(reconciliation, "current_period", lambda period=period: period)
+        monkeypatch.setattr(clocks, "database_time", lambda moment=moment: moment)
+        reconciliation.reconcile()
+        assert sorted(event.data["period"] for event in Event.objects.for_tenant(acme.tenant)) == periods
 
 
 def test_counters_are_lifted_to_the_ledger(acme: Any, priced: None, fresh_counters: MemoryLimiter) -> None:

@@ -128,6 +128,7 @@ CLOCK_READERS = {
     "identity/keys/models.py": DATABASE,
     "identity/keys/queries.py": DATABASE + "; which keys a list shows as usable",
     "console/live/presence.py": REDIS,
+    "billing/quotas/reconciliation.py": DATABASE + "; which notices of the day before are sent",
     "identity/members/invitations.py": DATABASE + "; when one ended is only recorded",
     "identity/members/memberships.py": "when an invitation was revoked is only recorded",
     "identity/members/tasks.py": DATABASE,
