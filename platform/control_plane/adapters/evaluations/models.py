@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
 from control_plane.adapters.registry.models import NAME, AdapterVersion, EvaluationMetric
 from control_plane.adapters.uploads.models import Upload
+from control_plane.core.columns import account_column
 from control_plane.gateway.batches.models import Batch
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant, TenantQuerySet
@@ -24,13 +24,7 @@ class EvaluationSet(models.Model):
     metric = models.CharField(max_length=16, choices=EvaluationMetric.choices)
     max_tokens = models.PositiveIntegerField(help_text="Maximum number of tokens of an answer.")
     items = models.JSONField(help_text="[{line, prompt or messages, expected}]")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that created the set; null: an API key did, or the account no longer exists.",
-    )
+    created_by = account_column("created the set", otherwise="an API key did")
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["EvaluationSet"].as_manager()
@@ -114,14 +108,7 @@ class Evaluation(models.Model):
     score = models.JSONField(
         null=True, help_text="Result, with the fields of `ScoreSerializer`; null: the evaluation is not completed."
     )
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that requested the evaluation; null: an upload or an API key did, or the account "
-        "no longer exists.",
-    )
+    created_by = account_column("requested the evaluation", otherwise="an upload or an API key did")
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(
         null=True, help_text="Time at which the evaluation was completed, failed or cancelled; null: it is open."

@@ -2,11 +2,11 @@
 
 import uuid
 
-from django.conf import settings
 from django.db import models
 
 from control_plane.adapters.registry.models import NAME
 from control_plane.adapters.uploads.models import Upload
+from control_plane.core.columns import account_column
 from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
@@ -15,13 +15,7 @@ class HubToken(models.Model):
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="+")
     sealed = models.TextField(help_text="Token, encrypted under the sealing key.")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that stored the token; null: the account no longer exists.",
-    )
+    created_by = account_column("stored the token")
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["HubToken"].as_manager()
@@ -40,13 +34,7 @@ class BucketCredentials(models.Model):
     )
     region = models.CharField(max_length=64)
     sealed = models.TextField(help_text="{access_key_id, secret_access_key}, encrypted under the sealing key.")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that stored the credentials; null: the account no longer exists.",
-    )
+    created_by = account_column("stored the credentials")
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["BucketCredentials"].as_manager()
@@ -112,14 +100,7 @@ class HubFollow(models.Model):
         null=True,
         help_text="{code, message, fix}: the reason why the last check failed; null: it succeeded, or none was made.",
     )
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that had the adapter follow the branch; null: an API key did, or the account no "
-        "longer exists.",
-    )
+    created_by = account_column("had the adapter follow the branch", otherwise="an API key did")
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["HubFollow"].as_manager()

@@ -4,11 +4,11 @@ import re
 import uuid
 from typing import Any
 
-from django.conf import settings
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 
+from control_plane.core.columns import account_column
 from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 NAME_FORM = re.compile(r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
@@ -24,13 +24,7 @@ class Adapter(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapters")
     name = models.CharField(max_length=64, validators=[NAME])
     description = models.CharField(max_length=500, blank=True)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that uploaded the first version; null: an API key did, or the account no longer exists.",
-    )
+    created_by = account_column("uploaded the first version", otherwise="an API key did")
     created_at = models.DateTimeField(auto_now_add=True)
     archived_at = models.DateTimeField(
         null=True, blank=True, help_text="Time at which the adapter was archived; null: it is not archived."
@@ -179,13 +173,7 @@ class AdapterVersion(models.Model):
         help_text="Chat template of the version, with the fields of `ChatTemplateSerializer`; null: the base model's.",
     )
     chat_template_digest = models.CharField(max_length=71, blank=True, db_default="", default="")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that uploaded the version; null: an API key did, or the account no longer exists.",
-    )
+    created_by = account_column("uploaded the version", otherwise="an API key did")
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(
         null=True, blank=True, help_text="Time at which the version last became ready; null: it never did."

@@ -2,11 +2,11 @@
 
 import uuid
 
-from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
 from control_plane.adapters.registry.models import NAME, AdapterVersion
+from control_plane.core.columns import account_column
 from control_plane.core.jobs.clocks import database_time
 from control_plane.core.jobs.models import Claimable
 from control_plane.identity.keys.models import ApiKey
@@ -74,13 +74,7 @@ class Upload(Claimable):
         default=False, help_text="Whether an existing version has the same content, so that no new one was made."
     )
     attempts = models.PositiveIntegerField(default=0)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that began the upload; null: an API key did, or the account no longer exists.",
-    )
+    created_by = account_column("began the upload", otherwise="an API key did")
     created_by_key = models.ForeignKey(
         ApiKey,
         null=True,

@@ -1,11 +1,11 @@
 """Price lists of the installation, and of base models that have their own. A version is never changed: a new one
 replaces it from its first day on."""
 
-from django.conf import settings
 from django.core.validators import MinLengthValidator
 from django.db import models
 from django.db.models import Q
 
+from control_plane.core.columns import account_column
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.tenants.append_only import AppendOnlyModel, AppendOnlyQuerySet
 
@@ -53,13 +53,7 @@ class PriceVersion(AppendOnlyModel):
         null=True,
         help_text="Millionths of the currency for a million output tokens in batches; null: as outside batches.",
     )
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that published the prices; null: the account no longer exists.",
-    )
+    created_by = account_column("published the prices")
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = AppendOnlyQuerySet["PriceVersion"].as_manager()

@@ -2,9 +2,9 @@
 
 import uuid
 
-from django.conf import settings
 from django.db import models
 
+from control_plane.core.columns import account_column
 from control_plane.core.jobs.clocks import database_time
 from control_plane.core.jobs.models import Claimable
 from control_plane.identity.keys.models import ApiKey
@@ -37,13 +37,7 @@ class ExportSchedule(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="export_schedules")
     cadence = models.CharField(max_length=8, choices=Cadence.choices)
     grain = models.CharField(max_length=8, choices=Grain.choices)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that created the schedule; null: the account no longer exists.",
-    )
+    created_by = account_column("created the schedule")
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["ExportSchedule"].as_manager()
@@ -73,14 +67,7 @@ class Export(Claimable):
     attempts = models.PositiveSmallIntegerField(default=0)
     lines = models.BigIntegerField(default=0, help_text="Number of lines in the file, without the heading.")
     bytes = models.BigIntegerField(default=0, help_text="Size of the compressed file in bytes.")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that requested the export; null: an API key or a schedule did, or the account no "
-        "longer exists.",
-    )
+    created_by = account_column("requested the export", otherwise="an API key or a schedule did")
     created_by_key = models.ForeignKey(
         ApiKey,
         null=True,

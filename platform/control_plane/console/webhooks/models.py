@@ -2,10 +2,10 @@
 
 import uuid
 
-from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from control_plane.core.columns import account_column
 from control_plane.core.jobs.clocks import database_time
 from control_plane.core.jobs.models import Claimable
 from control_plane.identity.tenants.models import Tenant, TenantQuerySet
@@ -51,13 +51,7 @@ class Endpoint(models.Model):
     tried_at = models.DateTimeField(
         null=True, help_text="Time of the last attempt, whatever its result; null: there was none."
     )
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that added the endpoint; null: the account no longer exists.",
-    )
+    created_by = account_column("added the endpoint")
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = TenantQuerySet["Endpoint"].as_manager()

@@ -3,9 +3,9 @@
 import uuid
 from datetime import datetime
 
-from django.conf import settings
 from django.db import models
 
+from control_plane.core.columns import account_column
 from control_plane.core.jobs import clocks
 from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
@@ -31,13 +31,7 @@ class ApiKey(models.Model):
         null=True, blank=True, help_text="Time of the last rotation; null: the key was never rotated."
     )
     scopes = models.JSONField(default=list)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that created the key; null: the account no longer exists.",
-    )
+    created_by = account_column("created the key")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(
         null=True, blank=True, help_text="Time from which the key is refused; null: it does not expire."

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.validators import RegexValidator
 from django.db import models
 
+from control_plane.core.columns import account_column
 from control_plane.identity.tenants.roles import CAPABILITIES, Capability, Role
 
 SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$", "Use 1-48 lower-case letters, digits and hyphens.")
@@ -97,13 +98,7 @@ class Invitation(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
     email = models.EmailField(max_length=254, help_text="Address of the invited person, in lower case as in accounts.")
     role = models.CharField(max_length=16, choices=Role.choices)
-    invited_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-        help_text="Account that invited the person; null: the account no longer exists.",
-    )
+    invited_by = account_column("invited the person")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     accepted_at = models.DateTimeField(
