@@ -22,6 +22,7 @@ from control_plane.gateway.batches import actions, files
 from control_plane.gateway.batches.models import Batch, BatchLine, BatchState, StoredFile
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.keys.actions import revoke_key
+from control_plane.identity.tenants.models import Tenant
 
 BODY = {"model": "m", "messages": []}
 
@@ -172,6 +173,20 @@ def test_a_suspended_tenants_batch_rests(acme: Any) -> None:
     assert actions.state_of(batch) == actions.SUSPENDED
     actions.release(batch)
     assert actions.claim_next() is None
+
+
+@pytest.mark.django_db
+def test_a_tenant_that_is_suspended_as_its_batch_is_checked_keeps_it(acme: Any, monkeypatch: Any) -> None:
+    """A key of a suspended tenant may not infer, which is no reason to cancel its batch."""
+    batch = begun(acme)
+
+    def suspend() -> Any:
+        Tenant.objects.filter(pk=acme.tenant.pk).update(suspended_at=timezone.now())
+        return timezone.now()
+
+    monkeypatch.setattr(actions.clocks, "database_time", suspend)
+    assert actions.state_of(batch) == BatchState.IN_PROGRESS
+    assert actions.state_of(batch) == actions.SUSPENDED
 
 
 @pytest.mark.django_db

@@ -289,6 +289,20 @@ def test_a_worker_that_dies_while_it_scores(acme: Any, ready_version: Any, monke
     assert sorted(told) == ["evaluation.completed", "evaluation.run", "evaluation.start"]
 
 
+def test_a_tenant_that_is_suspended_meanwhile_keeps_its_evaluations(acme: Any, ready_version: Any) -> None:
+    version, (key, _) = ready_version(acme), acme.key()
+    new_set(acme.client(), acme)
+    made = start(acme.client(), acme, version, key).json()
+    acme.tenant.suspended_at = timezone.now()
+    acme.tenant.save()
+    actions._step(made["id"])
+    assert Evaluation.objects.get().state == "waiting"
+    acme.tenant.suspended_at = None
+    acme.tenant.save()
+    actions.tend()
+    assert Evaluation.objects.get().state == "running"
+
+
 def test_it_waits_for_room_but_not_for_ever(acme: Any, ready_version: Any, monkeypatch: Any) -> None:
     version, (key, _) = ready_version(acme), acme.key()
     client = acme.client()

@@ -322,7 +322,7 @@ def _step(pk: UUID) -> None:
     with transaction.atomic():
         locked = Evaluation.objects.select_for_update(of=("self",), skip_locked=True).filter(pk=pk)
         evaluation = locked.select_related("tenant", "set", "api_key__tenant", "upload", "batch").first()
-        if evaluation is None or evaluation.state not in OPEN:
+        if evaluation is None or evaluation.state not in OPEN or evaluation.tenant.suspended_at is not None:
             return
         try:
             _score(evaluation) if evaluation.state == EvaluationState.RUNNING else _begin(evaluation)
@@ -339,7 +339,8 @@ def _begin(evaluation: Evaluation) -> None:
         )
         return
     if version.state != VersionState.READY:
-        raise LorikeetError("version_not_ready", f"Version {version.number} is {version.state}.", "Stage it again.")
+        fix = "Restore it." if version.state == VersionState.ARCHIVED else "Evaluate one that is ready."
+        raise LorikeetError("version_not_ready", f"Version {version.number} is {version.state}.", fix)
     base, evaluation_set = served_bases().for_adapters_of(version.base_digest), evaluation.set
     if not (evaluation.api_key.usable_at() and Principal.of_key(evaluation.api_key).may(Capability.INFER)):
         raise LorikeetError(

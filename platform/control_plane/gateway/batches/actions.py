@@ -181,7 +181,8 @@ def _running() -> QuerySet[Batch]:
 def _locked(batch: Batch) -> Iterator[Batch]:
     """Lock the batch's row in a transaction, so that no other process claims it. Raises ClaimLostError if one has."""
     with transaction.atomic():
-        locked = Batch.objects.select_for_update(of=("self",)).filter(pk=batch.pk).first()
+        rows = Batch.objects.select_for_update(of=("self",)).select_related("tenant", "api_key__tenant")
+        locked = rows.filter(pk=batch.pk).first()
         if locked is None or not claims.holds(batch, locked):
             raise claims.ClaimLostError
         yield locked
