@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from lorikeet_testing.clients import keyed
+from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.platform_fixtures import error_of
 from lorikeet_testing.seed import add_version
 from rest_framework.test import APIClient
 
 from control_plane.adapters.registry.models import Adapter, AdapterVersion, VersionState
+from control_plane.adapters.uploads.models import Upload
 from control_plane.billing.refusals.actions import Count, Reason, add
 from control_plane.billing.usage.aggregation import aggregate
 from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
 from control_plane.billing.usage.sums import today
+from control_plane.console.administration import actions
 from control_plane.console.administration.actions import archive_of_deleted
 from control_plane.console.administration.tasks import clear_deleted
 from control_plane.gateway.batches import files
-from control_plane.gateway.batches.models import StoredFile
+from control_plane.gateway.batches.actions import create_batch
+from control_plane.gateway.batches.models import Batch, StoredFile
 from control_plane.gateway.conversations import actions as conversations
 from control_plane.gateway.conversations.models import StoredResponse
 from control_plane.gateway.transcripts.models import Transcript
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.access.principal import TenantSuspendedError
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.origins.actions import set_origins
@@ -139,8 +148,10 @@ def test_a_suspended_tenant_only_reads(acme: Any, operator: APIClient, committin
 def test_deletion_is_confirmed_and_leaves_the_books(
     acme: Any, operator: APIClient, furnished: Any, committing: Any, queue: Any
 ) -> None:
-    _, secret = acme.key()
-    files.upload_file(acting=acme.principal(), name="x.jsonl", content=[b"{}"], size=2)
+    key, secret = acme.key()
+    on_its_way = acme.principal()
+    file = files.upload_file(acting=on_its_way, name="x.jsonl", content=[b"{}"], size=2)
+    waiting = Upload.objects.create(tenant=acme.tenant, adapter_name="x", bytes=0, files=[], folder="/nowhere/x")
     conversations.store(acme.tenant, "resp_x", input_items="[]", body="{}")
     set_origins(acting=acme.principal(), origins=["https://app.example.org"])
     assert error_of(operator.delete("/api/operator/tenants/acme")) == (400, "not_confirmed")
@@ -154,6 +165,13 @@ def test_deletion_is_confirmed_and_leaves_the_books(
     assert not ApiKey.objects.for_tenant(acme.tenant).filter(revoked_at=None).exists()
     for texts in (Transcript, StoredFile, StoredResponse, AllowedOrigin):
         assert not texts.objects.for_tenant(acme.tenant).exists()
+    writes: list[Callable[[], object]] = [
+        lambda: files.upload_file(acting=on_its_way, name="x.jsonl", content=[b"{}"], size=2),
+        lambda: create_batch(acting=on_its_way, api_key=key, input_file=str(file), endpoint=ApiEndpoint.CHAT),
+    ]
+    for write in writes:
+        with pytest.raises(TenantSuspendedError):
+            write()
     assert not Invitation.objects.for_tenant(acme.tenant).filter(accepted_at=None, revoked_at=None).exists()
     assert last_row("tenant.delete").detail["keys"] == 2
     assert "clear_deleted" in queue.names()
@@ -161,6 +179,7 @@ def test_deletion_is_confirmed_and_leaves_the_books(
     with committing():
         clear_deleted()
     assert archive_of_deleted() == 0
+    assert Upload.objects.get(pk=waiting.pk).state == "cancelled"
     assert not Adapter.objects.for_tenant(acme.tenant).filter(archived_at=None).exists()
     assert set(AdapterVersion.objects.for_tenant(acme.tenant).values_list("state", flat=True)) == {
         VersionState.ARCHIVED
@@ -180,6 +199,24 @@ def test_deletion_is_confirmed_and_leaves_the_books(
         assert error_of(ask(operator, method, path, body)) == (409, "tenant_deleted"), path
     again = ask(operator, "post", "tenants", {"slug": "acme", "name": "A", "owner": "a@new.example"})
     assert error_of(again) == (409, "tenant_exists")
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_a_tenant_is_deleted_while_a_line_of_its_batch_ends(acme: Any) -> None:
+    """The deletion waits for the batch's row, whose worker then writes to the ledger: neither ends in a deadlock."""
+    key, _ = acme.key()
+    file = files.upload_file(acting=acme.principal(), name="x.jsonl", content=[b"{}"], size=2)
+    create_batch(acting=acme.principal(), api_key=key, input_file=str(file), endpoint=ApiEndpoint.CHAT)
+    while_another_commits(
+        lambda: Batch.objects.select_for_update().get(),
+        lambda: actions.delete_tenant(actor=SYSTEM, tenant=acme.tenant, confirm="acme"),
+        lambda: record_event(
+            request_id="late", tenant=acme.tenant, model="m", endpoint="chat.completions", outcome="finished",
+            created_at=timezone.now(), counts=Counts(),
+        ),
+    )  # fmt: skip
+    assert not Batch.objects.exists() and UsageEvent.objects.get().request_id == "late"
 
 
 # -- one tenant --------------------------------------------------------------------------------------------------------

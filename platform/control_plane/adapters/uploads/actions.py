@@ -49,6 +49,7 @@ MAX_ATTEMPTS = 5
 SHORTEST_REST_S, LONGEST_REST_S = 10.0, 300.0
 # Maximum number of uploads of one tenant that wait for validation: their files take room on the disk.
 MAX_WAITING = 500
+UNDECIDED = Q(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
 GIVEN_UP = {
     "code": "validation_crashed",
     "message": f"The check of these files was interrupted {MAX_ATTEMPTS} times.",
@@ -348,11 +349,16 @@ def cancel_upload(*, acting: Principal, upload: Upload) -> Upload:
 
     Raises UploadEndedError (410).
     """
+    return cancel_as(acting.actor, upload)
+
+
+def cancel_as(actor: Actor, upload: Upload) -> Upload:
+    """Cancel an upload, also without an acting member. Raises UploadEndedError (410)."""
     with transaction.atomic():
         locked = lock_upload(upload.pk) or upload
         if locked.state not in (UploadState.RECEIVED, UploadState.VALIDATING):
             raise UploadEndedError(locked)
-        move_upload(locked, UploadState.CANCELLED, CANCELLED, acting.actor)
+        move_upload(locked, UploadState.CANCELLED, CANCELLED, actor)
         forget_after_commit(locked)
     return locked
 

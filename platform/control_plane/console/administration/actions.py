@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from django.utils import timezone
 from control_plane.adapters.imports.actions import forget_credentials
 from control_plane.adapters.registry.archiving import archive_as
 from control_plane.adapters.registry.models import Adapter
+from control_plane.adapters.uploads.actions import UNDECIDED, UploadEndedError, cancel_as
+from control_plane.adapters.uploads.models import Upload
 from control_plane.billing.reports.models import ExportSchedule
 from control_plane.console.webhooks.models import Endpoint
 from control_plane.core.errors import LorikeetError, NotFoundError
@@ -181,6 +184,13 @@ def archive_of_deleted() -> int:
     return len(adapters)
 
 
+def cancel_uploads_of_deleted() -> None:
+    """Cancel undecided uploads of deleted tenants, so that none of their imports is fetched for days."""
+    for upload in Upload.objects.filter(UNDECIDED, tenant__deleted_at__isnull=False):
+        with suppress(UploadEndedError):
+            cancel_as(SYSTEM, upload)
+
+
 def record_visit(*, operator: User, tenant: Tenant) -> None:
     """Record for the tenant's members that an operator opened the tenant, at most once an hour."""
     actor = Actor.of(operator)
@@ -199,7 +209,8 @@ def require_open(tenant: Tenant) -> Tenant:
 
 
 def _locked(tenant: Tenant) -> Tenant:
-    return require_open(Tenant.objects.select_for_update().get(pk=tenant.pk))
+    # Without locking keys: a worker that has locked a batch, and is to write to the ledger, need not wait.
+    return require_open(Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk))
 
 
 def _recheck_everybody(tenant: Tenant) -> None:

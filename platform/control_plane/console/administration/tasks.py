@@ -8,6 +8,7 @@ from control_plane.core.writes import enqueue
 
 @shared_task(name="administration.clear_deleted")
 def clear_deleted() -> None:
-    """Archive adapters of deleted tenants, some at a time."""
+    """Cancel uploads of deleted tenants, and archive their adapters, some at a time."""
+    actions.cancel_uploads_of_deleted()
     if actions.archive_of_deleted():
         enqueue("administration.clear_deleted")

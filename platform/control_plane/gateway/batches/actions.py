@@ -72,7 +72,7 @@ def create_batch(
     LorikeetError (429).
     """
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # serializes the count below
+        tenant = files.lock_tenant(acting)  # serializes the count below
         batches = Batch.objects.for_tenant(tenant)
         if batches.filter(state__in=OPEN).count() >= MAX_OPEN:
             raise LorikeetError(

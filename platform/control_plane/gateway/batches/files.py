@@ -16,7 +16,7 @@ from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.jobs import clocks
 from control_plane.core.names import name_problem
 from control_plane.gateway.batches.models import OPEN, Batch, FilePart, Purpose, StoredFile
-from control_plane.identity.access.principal import Principal
+from control_plane.identity.access.principal import Principal, TenantSuspendedError
 from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 
@@ -45,7 +45,7 @@ def upload_file(
     if size > current().batch_file_max_bytes:
         raise too_large()
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # serializes the sum below
+        tenant = lock_tenant(acting)  # serializes the sum below
         stored = StoredFile.objects.for_tenant(tenant).aggregate(sum=Sum("bytes", default=0))["sum"]
         if stored + size > current().batch_tenant_bytes:
             raise LorikeetError(
@@ -58,6 +58,14 @@ def upload_file(
         file = store(tenant, name[-LONGEST_NAME:], Purpose.BATCH, content, keep_s)
         audit.record(acting.actor, "file.create", file, tenant=tenant, name=name, bytes=file.bytes)
     return file
+
+
+def lock_tenant(acting: Principal) -> Tenant:
+    """Return the tenant, locked. Raises TenantSuspendedError if it was deleted while the request was on its way."""
+    tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)
+    if tenant.deleted_at is not None:
+        raise TenantSuspendedError(tenant)
+    return tenant
 
 
 def too_large() -> LorikeetError:
@@ -142,7 +150,7 @@ def lines(file: StoredFile) -> Iterator[bytes]:
 def delete_file(*, acting: Principal, name: str) -> StoredFile:
     """Delete a file. Raises NoSuchFileError (404), LorikeetError (409) while a batch reads it."""
     with transaction.atomic():
-        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # no batch of the file begins meanwhile
+        lock_tenant(acting)  # no batch of the file begins meanwhile
         file = get_file(acting.tenant, name)
         if Batch.objects.for_tenant(acting.tenant).filter(input_file=file, state__in=OPEN).exists():
             raise LorikeetError(
