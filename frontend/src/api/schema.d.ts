@@ -1862,7 +1862,7 @@ export type PriceVersion = {
     cached_input_per_million: number;
     /** Format: date-time */
     created_at: string;
-    /** @description E-mail address of the operator who published the prices; null: the account no longer exists. */
+    /** @description E-mail address of the account that published the prices; null: the account no longer exists. */
     created_by?: string | null;
     currency: string;
     /**

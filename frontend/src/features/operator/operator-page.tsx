@@ -10,7 +10,7 @@ import { Card, Stat, Stats } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { SegmentedControl } from "@/components/segmented-control";
 import { Table, Td, Tr } from "@/components/table";
-import { Breakdown, Share } from "@/features/usage/breakdown";
+import { BaseModelUsage, Share } from "@/features/usage/breakdown";
 import { LatencyTable } from "@/features/usage/latency";
 import { Freshness } from "@/features/usage/usage-page";
 import { deviceTime, milliseconds, money, number, percent, plural, short } from "@/lib/format";
@@ -106,19 +106,11 @@ function Report({ report, base }: { report: OperatorReport; base: string | undef
           </Suspense>
         </div>
       </Card>
-      {report.by_base_model.length > 1 && (
-        <Breakdown
-          title="By base model"
-          noun="Base model"
-          totals={totals}
-          currency={currency}
-          rows={report.by_base_model.map((row) => ({
-            ...row,
-            id: row.base_model ?? "",
-            label: row.base_model ?? <span className="font-normal text-ink-2">not recorded</span>,
-          }))}
-        />
-      )}
+      <BaseModelUsage
+        rows={report.by_base_model.map((row) => ({ ...row, name: row.base_model }))}
+        totals={totals}
+        currency={currency}
+      />
       <Tenants report={report} />
       <div className="grid gap-5 lg:grid-cols-2">
         <TopAdapters report={report} />

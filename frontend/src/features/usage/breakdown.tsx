@@ -24,11 +24,21 @@ interface TableProps {
   share?: Column;
 }
 
-/** A card with the usage of each of a few rows, those with most tokens first. */
-export function Breakdown({ note, rows, ...props }: TableProps & { note?: string }) {
+interface BaseModelsProps {
+  rows: (UsageTotals & { name?: string | null })[];
+  totals: UsageTotals;
+  currency: string | null;
+}
+
+/** A card with the usage of each base model, those with most tokens first. It is hidden if only one was used. */
+export function BaseModelUsage({ rows, ...rest }: BaseModelsProps) {
+  if (rows.length < 2) return null;
+  const labelled = rows
+    .toSorted((a, b) => tokens(b) - tokens(a))
+    .map((row) => ({ ...row, id: row.name ?? "", label: row.name ?? <Quiet>not recorded</Quiet> }));
   return (
-    <Card title={props.title} note={note}>
-      <UsageTable {...props} rows={rows.toSorted((a, b) => tokens(b) - tokens(a))} />
+    <Card title="By base model">
+      <UsageTable title="By base model" noun="Base model" rows={labelled} {...rest} />
     </Card>
   );
 }

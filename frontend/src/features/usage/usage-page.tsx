@@ -16,7 +16,7 @@ import { snippet } from "@/lib/snippets";
 import { daysOf, type RangeQuery, stepNote } from "@/lib/time-range";
 import { useNow } from "@/lib/use-now";
 import { lazyPart } from "@/lib/lazy-part";
-import { Breakdown, Quiet } from "./breakdown";
+import { BaseModelUsage } from "./breakdown";
 import { ExportsCard } from "./exports-card";
 import { LatencyTable } from "./latency";
 import { RefusalsCard } from "./refusals-card";
@@ -143,20 +143,7 @@ function Report({ report, range, base_model, refused, onZoom, onZoomOut }: Repor
         </Suspense>
       </Card>
       <UsageParts by="adapter" range={range} base_model={base_model} totals={totals} currency={currency} />
-      {/* Nothing to compare where one base model was used. */}
-      {report.by_base_model.length > 1 && (
-        <Breakdown
-          title="By base model"
-          noun="Base model"
-          totals={totals}
-          currency={currency}
-          rows={report.by_base_model.map((row) => ({
-            ...row,
-            id: row.name ?? "",
-            label: row.name ?? <Quiet>not recorded</Quiet>,
-          }))}
-        />
-      )}
+      <BaseModelUsage rows={report.by_base_model} totals={totals} currency={currency} />
       <UsageParts by="key" range={range} base_model={base_model} totals={totals} currency={currency} />
       <Card title="Latency" note="Answered requests only">
         <LatencyTable latency={totals.latency} />

@@ -27,7 +27,7 @@ from control_plane.adapters.registry.queries import (
 from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.http.lists import MAX_ROWS, ListQuerySerializer
-from control_plane.core.http.serializers import FormField, NameField, ProblemSerializer
+from control_plane.core.http.serializers import AccountField, FormField, NameField, ProblemSerializer
 from control_plane.fleet.hosts.models import StagingPhase
 
 MODEL_KINDS = ["base", "adapter"]
@@ -276,13 +276,7 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
         help_text="Whether a person has to confirm the base model before the version can become live."
     )
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(
-        source="created_by.email",
-        default=None,
-        allow_null=True,
-        help_text="E-mail address of the account that uploaded the version; null: an API key did, or the "
-        "account no longer exists.",
-    )
+    created_by = AccountField("created_by", "uploaded the version", otherwise="an API key did")
     error = ProblemSerializer(
         allow_null=True, help_text="Reason why the version failed; null: it has not failed, or is staged again."
     )
@@ -519,13 +513,7 @@ class UploadSerializer(serializers.Serializer[Any]):
     )
     reused_version = serializers.BooleanField()
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(
-        source="created_by.email",
-        default=None,
-        allow_null=True,
-        help_text="E-mail address of the account that began the upload; null: an API key did, or the account "
-        "no longer exists.",
-    )
+    created_by = AccountField("created_by", "began the upload", otherwise="an API key did")
     updated_at = serializers.DateTimeField()
 
     def get_fetched_bytes(self, upload: Upload) -> int | None:

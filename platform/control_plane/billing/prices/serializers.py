@@ -3,7 +3,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.billing.prices.models import HIGHEST
-from control_plane.core.http.serializers import FormField, NameField
+from control_plane.core.http.serializers import AccountField, FormField, NameField
 
 
 class AmountField(serializers.IntegerField):
@@ -108,12 +108,7 @@ class PriceVersionSerializer(_BatchAmountsSerializer):
         help_text="Millionths of the currency for 10^9 bytes of adapters a month; null: a base model's list."
     )
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(
-        source="created_by.email",
-        default=None,
-        allow_null=True,
-        help_text="E-mail address of the operator who published the prices; null: the account no longer exists.",
-    )
+    created_by = AccountField("created_by", "published the prices")
 
     def get_storage_per_gb_month(self, version: Any) -> int | None:
         return None if version.base_model_id else version.storage_per_gb_month

@@ -14,6 +14,7 @@ from control_plane.billing.usage.serializers import (
     LatencySerializer,
     UsageTotalsSerializer,
 )
+from control_plane.core.http.serializers import AccountField
 
 LINE_KINDS = [
     "input", "cached_input", "output", "batch_input", "batch_cached_input", "batch_output", "storage",
@@ -138,9 +139,4 @@ class ExportScheduleSerializer(serializers.Serializer[Any]):
     cadence = serializers.ChoiceField(choices=Cadence.choices)
     grain = serializers.ChoiceField(choices=Grain.choices)
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(
-        source="created_by.email",
-        default=None,
-        allow_null=True,
-        help_text="E-mail address of the account that created the schedule; null: the account no longer exists.",
-    )
+    created_by = AccountField("created_by", "created the schedule")

@@ -3,6 +3,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.console.webhooks.models import DeliveryState, EventType
+from control_plane.core.http.serializers import AccountField
 
 
 class WebhookSettingsSerializer(serializers.Serializer[Any]):
@@ -26,12 +27,7 @@ class WebhookSerializer(WebhookSettingsSerializer):
         help_text="Time before which nothing is sent, after a failure or a slow answer; null: no pause.",
     )
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(
-        source="created_by.email",
-        default=None,
-        allow_null=True,
-        help_text="E-mail address of the account that added the webhook; null: the account no longer exists.",
-    )
+    created_by = AccountField("created_by", "added the webhook")
 
 
 class WebhookWithSecretSerializer(WebhookSerializer):

@@ -54,6 +54,22 @@ class NameField(serializers.CharField):
         self.validators.append(_validate_name)
 
 
+class AccountField(serializers.CharField):
+    """The e-mail address of the account that did something, such as "created the set", in column `of`.
+
+    Without an account it is null. `otherwise` says when that is, besides: "an API key did".
+    """
+
+    def __init__(self, of: str, deed: str, *, otherwise: str = "") -> None:
+        others = f"{otherwise}, or " if otherwise else ""
+        super().__init__(
+            source=f"{of}.email",
+            default=None,
+            allow_null=True,
+            help_text=f"E-mail address of the account that {deed}; null: {others}the account no longer exists.",
+        )
+
+
 class FormField(serializers.RegexField):
     """A text of a regular form. `form` describes it in an error, such as "three capital letters"."""
 

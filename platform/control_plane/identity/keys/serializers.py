@@ -3,7 +3,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.core.http.lists import ListQuerySerializer
-from control_plane.core.http.serializers import NameField
+from control_plane.core.http.serializers import AccountField, NameField
 from control_plane.identity.keys.actions import LONGEST_GRACE
 from control_plane.identity.keys.queries import KeySort, KeyState
 from control_plane.identity.tenants.roles import KEY_SCOPES
@@ -37,12 +37,7 @@ class ApiKeySerializer(serializers.Serializer[Any]):
     prefix = serializers.CharField(help_text="Public part of the key: `lk_<prefix>_...`.")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES))
     created_at = serializers.DateTimeField()
-    created_by = serializers.CharField(
-        source="created_by.email",
-        default=None,
-        allow_null=True,
-        help_text="E-mail address of the account that created the key; null: the account no longer exists.",
-    )
+    created_by = AccountField("created_by", "created the key")
     last_used_at = serializers.DateTimeField(
         allow_null=True, help_text="Time of the last request, up to a minute late; null: the key was never used."
     )

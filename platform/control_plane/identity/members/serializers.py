@@ -3,7 +3,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.core.http.lists import ListQuerySerializer
-from control_plane.core.http.serializers import NameField
+from control_plane.core.http.serializers import AccountField, NameField
 from control_plane.identity.accounts.mail import is_configured
 from control_plane.identity.members.invitations import invitation_link
 from control_plane.identity.members.queries import MemberSort
@@ -43,12 +43,7 @@ class InvitationSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     email = serializers.EmailField()
     role = serializers.ChoiceField(choices=Role.choices)
-    invited_by = serializers.CharField(
-        source="invited_by.email",
-        default=None,
-        allow_null=True,
-        help_text="E-mail address of the account that invited the person; null: the account no longer exists.",
-    )
+    invited_by = AccountField("invited_by", "invited the person")
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
 
@@ -81,12 +76,7 @@ class InvitationDetailsSerializer(serializers.Serializer[Any]):
     tenant_name = serializers.CharField(source="tenant.name")
     email = serializers.EmailField()
     role = serializers.ChoiceField(choices=Role.choices)
-    invited_by = serializers.CharField(
-        source="invited_by.email",
-        default=None,
-        allow_null=True,
-        help_text="E-mail address of the account that invited the person; null: the account no longer exists.",
-    )
+    invited_by = AccountField("invited_by", "invited the person")
     expires_at = serializers.DateTimeField()
     has_account = serializers.BooleanField(
         help_text="Whether the person has an account and signs in, instead of choosing a password."
