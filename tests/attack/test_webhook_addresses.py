@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import http.server
+import os
 import socket
 import ssl
 import threading
@@ -366,6 +367,21 @@ def test_servers_that_misbehave(
             egress.post(f"{scheme}://127.0.0.1:{port}/", b"{}", {}, allow_private=True)
         assert time.monotonic() - began < 5
     assert "127.0.0.1" not in str(failed.value) and "Errno" not in str(failed.value)
+
+
+def test_a_server_that_stops_speaking_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A failed attempt like any other: an error that nobody expects is tried again for ever."""
+    leads_to(monkeypatch, "127.0.0.1")
+    tls = certificate(tmp_path, HOST)
+    monkeypatch.setattr(egress, "_tls", lambda: ssl.create_default_context(cafile=str(tmp_path / "cert.pem")))
+
+    def write_beside_tls(connection: socket.socket) -> None:
+        with tls.wrap_socket(connection, server_side=True) as secured:
+            secured.recv(1 << 16)
+            os.write(secured.fileno(), b"\x17\x03\x03\x00\x20" + bytes(32))
+
+    with misbehaving(write_beside_tls) as port, pytest.raises(EgressError, match="TLS connection failed"):
+        egress.post(f"https://{HOST}:{port}/", b"{}", {}, allow_private=True)
 
 
 def test_the_body_of_an_answer_is_not_read() -> None:

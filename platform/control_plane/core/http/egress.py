@@ -242,7 +242,8 @@ def exchange(
         return asyncio.run(_send(request, addresses, most_bytes, deadline - time.monotonic()))
     except (TimeoutError, httpx.TimeoutException) as error:
         raise EgressError(f"There was no answer within {seconds:.0f} s.") from error
-    except (httpx.ConnectError, httpx.NetworkError) as error:
+    # Bytes after the handshake that are not TLS raise SSLError, which httpx passes on.
+    except (httpx.ConnectError, httpx.NetworkError, ssl.SSLError) as error:
         logger.info("%s could not be reached: %r", host, error)
         raise EgressError(_connection_problem(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
@@ -440,6 +441,6 @@ def _connection_problem(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"The server's certificate was refused: {cause.verify_message}."
         if isinstance(cause, ssl.SSLError):
-            return "The TLS handshake failed."
+            return "The TLS connection failed."
         cause = cause.__cause__ or cause.__context__
     return "The server refused the connection, or closed it without an answer."
