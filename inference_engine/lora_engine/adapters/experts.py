@@ -288,7 +288,7 @@ def _modules_of(
 
 
 def read_factor(weights: SafetensorsFile, factor: ExpertFactor, rank: int, features: int) -> torch.Tensor:
-    """Return a factor as ``[experts, rank, features]``, of one expert where all have the same."""
+    """Return a factor as ``[experts, rank, features]``, with one expert if all experts share the factor."""
     if factor.form in (FactorForm.EACH_ROWS, FactorForm.EACH_COLUMNS):
         return _read_each(weights, factor, rank, features)
     tensor = read_tensor(weights, factor.names[0])

@@ -115,7 +115,7 @@ class ValidationReport:
     manifest: AdapterManifest | None
     checks: tuple[dict[str, Any], ...]
     problem_count: int = 0
-    notes: tuple[str, ...] = ()  # on what is served, and how
+    notes: tuple[str, ...] = ()  # sentences for the uploader on how the adapter is served
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -47,7 +47,7 @@ class _Index:
     """The positions at which each pair of adjacent tokens occurs: the latest, and from each the one before."""
 
     def __init__(self) -> None:
-        self._start = self._stop = 0  # tokens that it covers
+        self._start = self._stop = 0  # range of the token positions in the index
         self._latest: dict[tuple[int, int], int] = {}  # position after the pair
         self._before: list[int] = []  # by position - start: the position after the pair's occurrence before, or 0
 

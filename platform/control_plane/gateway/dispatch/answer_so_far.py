@@ -41,7 +41,7 @@ class AnswerSoFar:
         return self.tokens - before
 
     def forget(self) -> None:
-        """Reset: the answer starts anew."""
+        """Drop everything that was received: the answer starts again from its first token."""
         self._choices.clear()
         self.tokens = 0
 

@@ -109,7 +109,7 @@ class PasswordView(PersonView):
 
     @operation("change_password", request=ChangePasswordSerializer, responses=SessionSerializer)
     def post(self, request: Request) -> Response:
-        """Change one's password. All other sessions of the person end."""
+        """Change the password of the signed-in account. All its other sessions end."""
         body = validated(ChangePasswordSerializer, request.data)
         count_account(self.counted_as, self.person.email)
         passwords.change_password(request._request, self.person, **body)

@@ -2,12 +2,12 @@ from django.urls import path
 
 from control_plane.identity.audit.views import AuditCsvView, AuditView, OperatorAuditCsvView, OperatorAuditView
 
-# Below /api/tenants/{tenant}/.
+# Addresses below /api/tenants/{tenant}/.
 urlpatterns = [
     path("audit", AuditView.as_view(), name="audit"),
     path("audit.csv", AuditCsvView.as_view(), name="audit-csv"),
 ]
-# Below /api/operator/.
+# Addresses below /api/operator/.
 operator_urlpatterns = [
     path("audit", OperatorAuditView.as_view(), name="operator-audit"),
     path("audit.csv", OperatorAuditCsvView.as_view(), name="operator-audit-csv"),

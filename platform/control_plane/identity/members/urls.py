@@ -13,7 +13,7 @@ urlpatterns = [
     path("invitations/<uuid:invitation_id>", views.InvitationView.as_view(), name="invitation"),
 ]
 
-# Below /api/: for people who are not in the tenant yet.
+# Addresses below /api/, for people who are not in the tenant yet.
 offer_urlpatterns = [
     path("invitations/read", OfferView.as_view(), name="read-invitation"),
     path("invitations/accept", AcceptView.as_view(), name="accept-invitation"),

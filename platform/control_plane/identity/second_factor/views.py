@@ -42,7 +42,7 @@ _SECRET = {"Cache-Control": "no-store"}
 class SecondFactorsView(PersonView):
     @operation("read_second_factors", responses=SecondFactorsSerializer)
     def get(self, request: Request) -> Response:
-        """Read one's second factors."""
+        """Return the second factors of the signed-in account."""
         factors = second_factors_of(self.person)
         body = {
             "app": factors.app,
