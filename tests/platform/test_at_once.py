@@ -15,14 +15,19 @@ from control_plane.adapters.registry import versions
 from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
+from control_plane.console.administration.actions import delete_tenant
 from control_plane.core.db import is_duplicate
 from control_plane.core.http.errors import exception_handler
+from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts import sign_ins
+from control_plane.identity.accounts.actions import create_user
 from control_plane.identity.accounts.identities import user_of
 from control_plane.identity.accounts.models import Identity, SignIn, User
 from control_plane.identity.accounts.oidc import Claims
 from control_plane.identity.audit.models import AuditEvent
-from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.members.invitations import accept_as, invitation_link, invite, open_invitation
+from control_plane.identity.members.memberships import remove_member
+from control_plane.identity.tenants.models import Membership, Tenant
 from control_plane.identity.tenants.roles import Role
 
 
@@ -77,6 +82,26 @@ def test_a_session_ends_once(acme: Any) -> None:
     assert answer == 200 and not client.get("/api/session").json()["authenticated"]
     rows = AuditEvent.objects.filter(action__startswith="session.").values_list("action", flat=True)
     assert list(rows) == ["session.end_others"]
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("ends", ["the sender's membership", "the tenant"])
+def test_an_invitation_is_accepted_while_its_end_waits(acme: Any, ends: str) -> None:
+    invitee = create_user(actor=SYSTEM, email="late@example.org", password=None)
+    invitation = invite(acting=acme.principal(Role.ADMIN), email=invitee.email, role=Role.VIEWER)
+    token = invitation_link(invitation).partition("#")[2]
+    sender = acme.users[Role.ADMIN]
+
+    def end() -> None:
+        if ends == "the tenant":
+            delete_tenant(actor=SYSTEM, tenant=acme.tenant, confirm="acme")
+        else:
+            remove_member(acting=acme.principal(Role.OWNER), user_id=sender.pk)
+
+    while_another_commits(lambda: open_invitation(token, lock=True), end, lambda: accept_as(token=token, user=invitee))
+    members = Membership.objects.filter(tenant=acme.tenant, user__in=[invitee, sender])
+    assert {row.user for row in members} == (set() if ends == "the tenant" else {invitee})
 
 
 @pytest.mark.django_db

@@ -86,7 +86,7 @@ def leave_tenant(*, acting: Principal) -> None:
 
 def _locked(acting: Principal, user_id: UUID) -> Membership:
     """Lock the tenant's row, so that two owners who remove each other cannot both succeed; return the membership."""
-    Tenant.objects.select_for_update().get(pk=acting.tenant.pk)
+    Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)
     members = Membership.objects.for_tenant(acting.tenant).select_related("user")
     membership = members.filter(user_id=user_id).first()
     if membership is None:
