@@ -199,7 +199,7 @@ function Remove({ member, you, onClose }: { member: Member; you: boolean; onClos
       description={
         you
           ? "You lose access immediately. To return, you need a new invitation."
-          : "Their sessions in this tenant end immediately. API keys that they created belong to the tenant and keep working; revoke them if necessary."
+          : "Their sessions in this tenant end immediately, and their open invitations are revoked. API keys that they created belong to the tenant and keep working; revoke them if necessary."
       }
       action={you ? "Leave" : "Remove"}
       write={{ error, isPending: remove.isPending || leave.isPending }}
