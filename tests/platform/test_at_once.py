@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import IntegrityError
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.adapters.registry import versions
+from control_plane.adapters.registry import archiving, locks, storage_limits, versions
 from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
@@ -58,6 +59,43 @@ def test_two_first_versions_become_ready(acme: Any, upload: Any) -> None:
     while_another_commits(lambda: versions.mark_version_ready(one), lambda: versions.mark_version_ready(two))
     assert Alias.objects.get(adapter__name="fresh").version == one
     assert set(AdapterVersion.objects.values_list("state", flat=True)) == {"ready"}
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_rows_may_refer_to_an_adapter_and_a_version_that_are_locked(acme: Any, upload: Any) -> None:
+    """Their transactions may have locked the tenant, which the holder of the lock needs next."""
+    version = upload(acme).version
+
+    def refer() -> None:
+        Alias.objects.create(tenant=acme.tenant, adapter=version.adapter, name="try", version=version)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as thread, transaction.atomic():
+        locks.lock_version(version)
+        archiving._lock_adapter(Adapter.objects.all())
+        thread.submit(refer).result(5)
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("host", "queue", "in_process")
+def test_a_version_is_restored_while_its_content_is_uploaded_again(
+    acme: Any, upload: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each locks the tenant first, then the adapter: in another order they would wait for each other."""
+    version = upload(acme, "fresh", seed=1).version
+    archiving.archive_version(acting=acme.principal(), version=version)
+    received(acme, 1)
+    claimed = uploads.claim_next()
+    monkeypatch.setattr(uploads, "claim_next", lambda: claimed)
+
+    def restore() -> None:
+        with pytest.raises(archiving.NotArchivedError):
+            archiving.restore_version(acting=acme.principal(), version=version)
+
+    while_another_commits(lambda: storage_limits.lock_tenant(acme.tenant), restore, validation_job.validate_next)
+    assert AdapterVersion.objects.get().state != "archived", "the upload has brought it back"
 
 
 @pytest.mark.services

@@ -166,7 +166,7 @@ def set_rule(
         evaluation_set = _usable_set(acting.tenant, name=set_name)
         if evaluation_set is None:
             raise SetNotFoundError(set_name)
-        adapter = Adapter.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=adapter.pk)
+        adapter = _lock_adapter(acting, adapter)
         adapter.promotion_rule = {
             "set": evaluation_set.name,
             "set_id": str(evaluation_set.pk),
@@ -181,11 +181,16 @@ def set_rule(
 def remove_rule(*, acting: Principal, adapter: Adapter) -> Adapter:
     """Remove an adapter's promotion rule, if it has one."""
     with transaction.atomic():
-        adapter = Adapter.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=adapter.pk)
+        adapter = _lock_adapter(acting, adapter)
         if adapter.promotion_rule is not None:
             adapter.promotion_rule = None
             _save_rule(adapter, acting.actor, "adapter.remove_promotion_rule", {})
     return adapter
+
+
+def _lock_adapter(acting: Principal, adapter: Adapter) -> Adapter:
+    adapters = Adapter.objects.for_tenant(acting.tenant).select_for_update(of=("self",), no_key=True)
+    return adapters.get(pk=adapter.pk)
 
 
 def _save_rule(adapter: Adapter, actor: Actor, action: str, rule: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from control_plane.adapters.registry.locks import lock_version
 from control_plane.adapters.registry.models import OUT_OF_USE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.registry.queries import ArchivedNotFoundError
 from control_plane.adapters.registry.signals import version_in_use, version_out_of_use
-from control_plane.adapters.registry.storage_limits import require_room_for_contents
+from control_plane.adapters.registry.storage_limits import lock_tenant, require_room_for_contents
 from control_plane.adapters.registry.versions import label_of, tell_adapter, unarchive_version
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError
@@ -78,6 +78,7 @@ def archive_version(*, acting: Principal, version: AdapterVersion) -> AdapterVer
 def restore_version(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
     """Bring an archived version back to its hosts. Raises NotArchivedError (409), StoredLimitError (403)."""
     with transaction.atomic():
+        lock_tenant(acting.tenant)  # first, as an upload that becomes a version does
         # Lock the adapter: archived meanwhile, it would count this version as archived before it.
         _lock_adapter(Adapter.objects.for_tenant(acting.tenant).filter(pk=version.adapter_id))
         version = lock_version(version)
@@ -161,6 +162,7 @@ def restore_adapter(*, acting: Principal, adapter_id: UUID) -> Adapter:
     Raises ArchivedNotFoundError, NameInUseError (409), StoredLimitError (403).
     """
     with transaction.atomic():
+        lock_tenant(acting.tenant)
         adapter = _lock_archived(acting, adapter_id)
         if Adapter.objects.for_tenant(acting.tenant).filter(name=adapter.name, archived_at__isnull=True).exists():
             raise NameInUseError(adapter.name)
@@ -192,7 +194,7 @@ def _delete_adapter(adapter: Adapter, actor: Actor) -> None:
 
 def _versions(adapter: Adapter) -> QuerySet[AdapterVersion]:
     versions = AdapterVersion.objects.for_tenant(adapter.tenant).filter(adapter=adapter).order_by("number")
-    return versions.select_for_update(of=("self",)).select_related("adapter", "tenant")
+    return versions.select_for_update(of=("self",), no_key=True).select_related("adapter", "tenant")
 
 
 def _lock_archived(acting: Principal, adapter_id: UUID) -> Adapter:
@@ -204,7 +206,7 @@ def _lock_archived(acting: Principal, adapter_id: UUID) -> Adapter:
 
 
 def _lock_adapter(adapters: QuerySet[Adapter]) -> Adapter:
-    return adapters.select_for_update(of=("self",)).select_related("tenant").get()
+    return adapters.select_for_update(of=("self",), no_key=True).select_related("tenant").get()
 
 
 # -- the end of the time -----------------------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ def _end_adapter(adapter_id: UUID, before: datetime) -> bool:
     """Delete an adapter, unless it was restored meanwhile."""
     with transaction.atomic():
         due = Adapter.objects.filter(pk=adapter_id, archived_at__lt=before, deleted_at__isnull=True)
-        adapter = due.select_for_update(of=("self",)).select_related("tenant").first()
+        adapter = due.select_for_update(of=("self",), no_key=True).select_related("tenant").first()
         if adapter is not None:
             _delete_adapter(adapter, SYSTEM)
     return adapter is not None
@@ -237,7 +239,7 @@ def _end_adapter(adapter_id: UUID, before: datetime) -> bool:
 def _end_version(version_id: UUID, before: datetime) -> bool:
     with transaction.atomic():
         due = AdapterVersion.objects.filter(pk=version_id, state=VersionState.ARCHIVED, archived_at__lt=before)
-        version = due.select_for_update(of=("self",)).select_related("adapter", "tenant").first()
+        version = due.select_for_update(of=("self",), no_key=True).select_related("adapter", "tenant").first()
         if version is not None:
             _delete(version, SYSTEM)
             tell_adapter(version.adapter)

@@ -1,4 +1,8 @@
-"""Reads rows with a lock that lasts until the transaction ends."""
+"""Reads rows with a lock that lasts until the transaction ends.
+
+Adapters and versions are locked without their keys (`no_key`), here and elsewhere: rows that refer to them are then
+inserted without a wait, whose transactions may have locked what the holder of this lock needs next, such as the tenant.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from control_plane.core.jobs import claims
 
 def lock_version(version: AdapterVersion) -> AdapterVersion:
     """Return the version as it is now, locked until the transaction ends."""
-    versions = AdapterVersion.objects.for_tenant(version.tenant).select_for_update(of=("self",))
+    versions = AdapterVersion.objects.for_tenant(version.tenant).select_for_update(of=("self",), no_key=True)
     return versions.select_related("adapter", "tenant").get(pk=version.pk)
 
 

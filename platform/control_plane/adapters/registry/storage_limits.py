@@ -33,14 +33,21 @@ def require_room(tenant: Tenant, name: str, size: int) -> None:
         )
 
 
+def lock_tenant(tenant: Tenant) -> None:
+    """Lock a tenant's contents until the transaction ends.
+
+    Without locking keys: inserts of rows that refer to the tenant, such as the ledger's, need not wait.
+    """
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+
+
 def require_room_for_contents(tenant: Tenant, name: str, sizes: Mapping[str, int]) -> None:
     """Raise StoredLimitError if content (bytes by digest) that comes into use would exceed a limit.
 
     Call it inside the transaction: of two that end at once, one sees the other's content. Content already in use takes
     no further room.
     """
-    # Without locking keys: inserts of rows that refer to the tenant, such as the ledger's, need not wait.
-    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    lock_tenant(tenant)
     in_use = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE).filter(digest__in=sizes)
     known = set(in_use.values_list("digest", flat=True))
     require_room(tenant, name, sum(size for digest, size in sizes.items() if digest not in known))

@@ -425,7 +425,8 @@ def forget_after_commit(upload: Upload) -> None:
 
 def _adapter_for(upload: Upload) -> Adapter:
     """Return the active adapter of that name, locked so that version numbers are assigned one at a time."""
-    active = Adapter.objects.for_tenant(upload.tenant).filter(archived_at__isnull=True).select_for_update(of=("self",))
+    adapters = Adapter.objects.for_tenant(upload.tenant).select_for_update(of=("self",), no_key=True)
+    active = adapters.filter(archived_at__isnull=True)
     new = {"tenant": upload.tenant, "description": upload.description, "created_by": upload.created_by}
     adapter, created = active.get_or_create(name=upload.adapter_name, defaults=new)
     if created:

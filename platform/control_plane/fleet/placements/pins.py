@@ -169,7 +169,7 @@ def _live(adapter: Adapter) -> AdapterVersion | None:
 
 def _locked(acting: Principal, adapter: Adapter) -> Adapter:
     adapters = Adapter.objects.for_tenant(acting.tenant).select_related("tenant")
-    return adapters.select_for_update(of=("self",)).get(pk=adapter.pk)
+    return adapters.select_for_update(of=("self",), no_key=True).get(pk=adapter.pk)
 
 
 def _save(acting: Principal, adapter: Adapter, action: str) -> None:
