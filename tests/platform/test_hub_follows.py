@@ -74,6 +74,23 @@ def test_a_move_makes_a_version_and_promotes_nothing(acme: Org, hub: HubServer, 
     assert (shown["name"], shown["commit"], shown["problem"]) == ("support", commit_of(SECOND), None)
 
 
+def test_versions_are_numbered_as_the_branch_moved(
+    acme: Org, hub: HubServer, look: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move during the import of the commit before it waits for its end, however long that takes."""
+    follow(acme)
+    with monkeypatch.context() as away:
+        away.setattr(validation_job, "validate_next", lambda: False)
+        look()
+        hub.repositories["Org/Adapter"] = {"main": SECOND, "old": FIRST}
+        look()
+        assert Upload.objects.count() == 1
+    for _ in range(2):
+        look()
+    commits = [upload.source and upload.source["commit"] for upload in Upload.objects.order_by("version__number")]
+    assert commits == [commit_of(FIRST), commit_of(SECOND)]
+
+
 def test_ended_it_is_looked_at_no_more(acme: Org, globex: Org, hub: HubServer, look: Any) -> None:
     made = follow(acme).json()["id"]
     assert globex.client().get(globex.path("follows")).json() == []

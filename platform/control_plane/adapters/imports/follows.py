@@ -23,7 +23,8 @@ from control_plane.adapters.imports.hub_policy import full_name
 from control_plane.adapters.imports.models import HubFollow
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
-from control_plane.adapters.uploads.actions import require_free_name
+from control_plane.adapters.uploads.actions import UNDECIDED, require_free_name
+from control_plane.adapters.uploads.models import Upload
 from control_plane.core.config import current
 from control_plane.core.db import release_connections
 from control_plane.core.errors import LorikeetError, NotFoundError
@@ -168,6 +169,9 @@ def _import(follow: HubFollow, source: HubSource, commit: str) -> None:
         current_follow = locked.filter(pk=follow.pk).first()
         if current_follow is None or current_follow.commit == commit:
             return  # ended, or imported by another worker
+        last = Upload.objects.for_tenant(follow.tenant).filter(UNDECIDED, adapter_name=follow.adapter_name)
+        if current_follow.commit and last.filter(source__revision=current_follow.commit).exists():
+            return  # versions are numbered as their imports end: the next check takes up the move
         upload = import_for(
             follow.tenant,
             SYSTEM,
