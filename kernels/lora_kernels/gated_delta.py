@@ -187,12 +187,20 @@ def _decode_kernel(
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, SCALE: tl.constexpr, EPS: tl.constexpr, BETA_SCALE: tl.constexpr,
     FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr,
     KEPT_KEYS: tl.constexpr, KEPT_VALUES: tl.constexpr, KEPT_GATES: tl.constexpr, RUNS: tl.constexpr,
+    PADDED: tl.constexpr,
 ):  # fmt: skip
-    """Process one token of a sequence; with ``RUNS`` the run that begins at this row, if any."""
+    """Process one token of a sequence; with ``RUNS`` the run that begins at this row, if any.
+
+    ``PADDED``: rows without a state, whose first page is 0, are left alone.
+    """
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    table_ptr += row * table_stride
+    if PADDED:
+        if tl.load(table_ptr) == 0:
+            return
     keys, values = tl.arange(0, KEY_PAD), tl.arange(0, VALUE_PAD)
     pointers = _state_pointers(
-        pool_ptr, table_ptr + row * table_stride, head, values, keys, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS,
+        pool_ptr, table_ptr, head, values, keys, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS,
         KEY_DIM, VALUE_DIM,
     )  # fmt: skip
     # A state that no token has written may be another sequence's NaN.
@@ -422,12 +430,14 @@ def delta_tokens(
     shape: DeltaShape,
     out: torch.Tensor,
     runs: DecodeRuns | None = None,
+    padded: bool = False,
 ) -> None:
     """Process one token of each sequence: update its state and write ``out [sequences, heads * value_dim]``.
 
     ``pool [pages, page_elems]`` of one layer group as float32, ``table [sequences, state pages]`` int32, ``lengths
     [sequences]`` int32 with this token: at 1 the state counts as zero. With ``runs`` a sequence may have several rows,
-    of which the last are drafts; results are bitwise those of the same rows one by one.
+    of which the last are drafts; results are bitwise those of the same rows one by one. ``padded``: rows whose first
+    page is 0 are no sequences', and their outputs are not written.
     """
     sizes = _check(inputs, weights, shape, rows)
     if not len(out):
@@ -441,7 +451,7 @@ def delta_tokens(
         qkv, a, b, z, weights.a_log, weights.dt_bias, weights.norm, pool, table, lengths, table_of_runs, kept, out,
         qkv.stride(0), a.stride(0), z.stride(0), table.stride(0), out.stride(0),
         table_of_runs.stride(0), kept.stride(0), kept.stride(1),
-        EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, RUNS=runs is not None,
+        EPS=shape.eps, BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, RUNS=runs is not None, PADDED=padded,
         KEPT_KEYS=kept_keys, KEPT_VALUES=kept_values, KEPT_GATES=kept_gates,
         num_stages=1 if runs is not None else 3,  # loads do not overtake the stores before
         # Without runs more programs fit beside each other, so that more of the states' bytes are on their way.

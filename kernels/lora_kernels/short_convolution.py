@@ -13,7 +13,7 @@ import triton.language as tl
 from .state_pages import DecodeRuns, StateRows
 
 # Tokens and channels of a program of the convolution of prompts.
-_TOKENS, _CHANNELS = 32, 128
+_TOKENS, _CHANNELS = 16, 128
 # Channels of a program of the convolution of single tokens.
 _DECODE_CHANNELS = 256
 # Fields of a chunk in a chunk table, see ``gated_delta.chunk_table``.
@@ -142,13 +142,19 @@ def _decode_kernel(
     out_stride, runs_stride, slot_stride, kept_stride,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, FIRST_PAGE: tl.constexpr, FIRST_ROW: tl.constexpr,
     PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, LENGTH: tl.constexpr, HAS_BIAS: tl.constexpr,
-    SILU: tl.constexpr, BLOCK: tl.constexpr, RUNS: tl.constexpr,
+    SILU: tl.constexpr, BLOCK: tl.constexpr, RUNS: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
-    """Convolve one token of a sequence; with ``RUNS`` the run that begins at this row, if any."""
+    """Convolve one token of a sequence; with ``RUNS`` the run that begins at this row, if any.
+
+    ``PADDED``: rows without a state, whose first page is 0, are left alone.
+    """
     row = tl.program_id(0).to(tl.int64)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     ok = channels < CHANNELS
     table_ptr += row * table_stride
+    if PADDED:
+        if tl.load(table_ptr) == 0:
+            return
     has_state = ok & (tl.load(lengths_ptr + row) > 1)
     if RUNS:
         _next_tokens(
@@ -205,13 +211,21 @@ def _prefill_kernel(
     acc = tl.zeros((BLOCK_T, BLOCK), dtype=tl.float32)
     if HAS_BIAS:
         acc += tl.load(bias_ptr + channels, mask=channels_ok, other=0.0).to(tl.float32)[None, :]
-    for tap in tl.static_range(TAPS + 1):
-        weight = tl.load(weight_ptr + channels * (TAPS + 1) + tap, mask=channels_ok, other=0.0).to(tl.float32)
-        inputs = _tap(
-            x_ptr, pool_ptr, table_ptr, channels, tokens - TAPS + tap, first, context, x_stride, ok, ok,
-            TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS,
-        )  # fmt: skip
-        acc += inputs.to(tl.float32) * weight[None, :]
+    weight_ptr += channels * (TAPS + 1)
+    if start + tl.program_id(1) * BLOCK_T < first + TAPS:  # the first outputs of a span read its state
+        for tap in tl.static_range(TAPS + 1):
+            inputs = _tap(
+                x_ptr, pool_ptr, table_ptr, channels, tokens - TAPS + tap, first, context, x_stride, ok, ok,
+                TAPS, FIRST_PAGE, FIRST_ROW, PER_PAGE, PAGE_ELEMS, LENGTH, SEGMENTS,
+            )  # fmt: skip
+            weight = tl.load(weight_ptr + tap, mask=channels_ok, other=0.0).to(tl.float32)
+            acc += inputs.to(tl.float32) * weight[None, :]
+    else:
+        first_inputs = x_ptr + (tokens - TAPS).to(tl.int64)[:, None] * x_stride + channels[None, :]
+        for tap in tl.static_range(TAPS + 1):
+            inputs = tl.load(first_inputs + tap * x_stride, mask=ok, other=0.0)
+            weight = tl.load(weight_ptr + tap, mask=channels_ok, other=0.0).to(tl.float32)
+            acc += inputs.to(tl.float32) * weight[None, :]
     if SILU:
         acc = acc * tl.sigmoid(acc)
     tl.store(
@@ -277,12 +291,13 @@ def convolve_tokens(
     *,
     silu: bool,
     runs: DecodeRuns | None = None,
+    padded: bool = False,
 ) -> None:
     """Convolve one token of each sequence, ``x [sequences, channels]``, and shift their states.
 
     ``weight [channels, taps + 1]``, ``pool [pages, page_elems]`` of one layer group in ``x``'s dtype, ``table
     [sequences, state pages]`` int32, ``lengths [sequences]`` int32 with this token: at 1 the state counts as zero.
-    ``out`` is like x. For ``runs`` see ``gated_delta.delta_tokens``.
+    ``out`` is like x. For ``runs`` and ``padded`` see ``gated_delta.delta_tokens``.
     """
     constants = _constants(x, weight, bias, rows)
     if not len(x):
@@ -294,7 +309,7 @@ def convolve_tokens(
     _decode_kernel[(len(x), triton.cdiv(x.shape[1], block))](
         x, weight, weight if bias is None else bias, pool, table, lengths, table_of_runs, kept, out,
         x.stride(0), table.stride(0), out.stride(0), table_of_runs.stride(0), kept.stride(0), kept.stride(1),
-        HAS_BIAS=bias is not None, SILU=silu, BLOCK=block, RUNS=runs is not None,
+        HAS_BIAS=bias is not None, SILU=silu, BLOCK=block, RUNS=runs is not None, PADDED=padded,
         num_stages=1 if runs is not None else 3,  # loads do not overtake the stores before
         num_warps=max(1, min(4, block // 64)), **constants,
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -26,6 +28,8 @@ SHAPES = [
     DeltaShape(4, 2, 16, 16, 1e-6),
     DeltaShape(3, 3, 32, 64, 1e-5, beta_scale=2.0),
     DeltaShape(4, 1, 24, 40, 1e-6),
+    # That of published models, whose products are compiled otherwise; too slow in the interpreter.
+    *([DeltaShape(4, 2, 128, 128, 1e-6)] if DEVICE == "cuda" else []),
 ]
 
 
@@ -219,6 +223,33 @@ def test_the_convolution(channels: int, width: int, bias: bool, silu: bool, dtyp
         assert error(out[i : i + 1], wanted(whole)[-1:]) < TOLERANCE[dtype]
         kept = torch.cat([torch.zeros(taps, channels, dtype=dtype, device=DEVICE), *whole])[-taps:]
         assert torch.equal(pages.read(i).view(taps, channels), kept)
+
+
+def test_rows_without_a_sequence_are_left_alone() -> None:
+    """Rows of padding, and of prompts, among the decode rows of a graph: their first state page is 0."""
+    shape, dtype = SHAPES[0], DTYPES[0]
+    taps = StateRows(segment(shape.channels), 3 * shape.channels // segment(shape.channels), 4 * shape.channels)
+    weights, weight = weights_of(shape, dtype), torch.randn(shape.channels, 4, device=DEVICE).to(dtype)
+    x, seen = inputs_of(3, shape, dtype), torch.tensor([7, 1, 9], dtype=torch.int32, device=DEVICE)
+    states, inputs = pages_of(shape, 3), Pages(3, taps, dtype)
+    for pages in (states, inputs):
+        pages.pool.nan_to_num_(0.5)
+    outs = []
+    for padded in (False, True):
+        states_then, inputs_then = deepcopy(states), deepcopy(inputs)
+        if padded:
+            states_then.table[1] = inputs_then.table[1] = 0
+        out, convolved = torch.full_like(x.z, float("nan")), torch.full_like(x.qkv, float("nan"))
+        tables = inputs_then.pool, inputs_then.table, seen, taps, convolved
+        convolve_tokens(x.qkv, weight, None, *tables, silu=True, padded=padded)
+        delta_tokens(x, weights, states_then.pool, states_then.table, seen, states.rows, shape, out, padded=padded)
+        assert torch.equal(states_then.pool[0], states.pool[0]) and torch.equal(inputs_then.pool[0], inputs.pool[0])
+        outs.append((out, convolved, [pages.read(row) for pages in (states_then, inputs_then) for row in (0, 2)]))
+    (out, convolved, pages_read), (padded_out, padded_convolved, padded_pages) = outs
+    assert bool(padded_out[1].isnan().all()) and bool(padded_convolved[1].isnan().all())
+    rows = [0, 2]
+    assert torch.equal(out[rows], padded_out[rows]) and torch.equal(convolved[rows], padded_convolved[rows])
+    assert all(map(torch.equal, pages_read, padded_pages))
 
 
 def runs_of(runs: list[tuple[int, int, int, int]], kept: torch.Tensor | None = None) -> DecodeRuns:

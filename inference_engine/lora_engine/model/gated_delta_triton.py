@@ -71,8 +71,8 @@ def gated_delta(
     """Compute ``Ops.gated_delta``. ``decodes`` are the state pages ``[rows, state pages]`` of the decode rows, which
     come first, and the lengths ``[rows]`` of their sequences; ``runs``: see ``delta_tokens``.
 
-    ``padded``: rows beyond those of sequences exist and must stay finite. The first of the prompts' rows may be among
-    the decode rows, with length 1; what is computed for them as such is overwritten.
+    ``padded``: rows beyond those of sequences exist and must stay finite, also among the decode rows, as may the first
+    of the prompts' rows. Such decode rows have no state pages.
     """
     shape, state, pages = layers.shape, layers.states[layer], pool.layer(layer)
     states, (table, lengths) = pages.view(torch.float32), decodes
@@ -84,9 +84,9 @@ def gated_delta(
     if n := len(table):
         convolve_tokens(
             mixed[:n], weights.convolution, None, pages, table, lengths, state.convolution, convolved[:n], silu=True,
-            runs=runs,
+            runs=runs, padded=padded,
         )  # fmt: skip
-        delta_tokens(x.rows(0, n), small, states, table, lengths, state.recurrent, shape, out[:n], runs)
+        delta_tokens(x.rows(0, n), small, states, table, lengths, state.recurrent, shape, out[:n], runs, padded)
     if prompts is not None:
         tables = prompts.spans, prompts.chunks
         convolve_spans(

@@ -1,4 +1,4 @@
-"""PTX of the gated delta kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_delta`."""
+"""PTX and stacks of the gated delta kernels for a Hopper GPU, as JSON: `python -m lorikeet_testing.compiled_delta`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lora_kernels.gated_delta import (
 from lora_kernels.short_convolution import convolve_spans, convolve_tokens
 from lora_kernels.state_pages import DecodeRuns, StateRows, segment
 
-from .compiled import Launch, compiling
+from .compiled import Launch, compiling, stack_bytes
 from .compiled_shapes import elements
 
 
@@ -53,7 +53,8 @@ def main() -> None:
         convolve_tokens(x.qkv, weight, None, pool, table, lengths, taps, convolved, silu=True, runs=runs)
         delta_tokens(x, weights, states_pool, table, lengths, states, shape, out, runs)
         norm_and_gate(out, x.z, weights.norm, spans, shape)
-    print(json.dumps({name: launch.compile().asm["ptx"] for name, launch in launches.items()}))
+    kernels = {name: launch.compile() for name, launch in launches.items()}
+    print(json.dumps({name: (kernel.asm["ptx"], stack_bytes(kernel)) for name, kernel in kernels.items()}))
 
 
 if __name__ == "__main__":
