@@ -19,14 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from offline_throughput import LLAMA_3_1_8B, MIXED, MIXERS, build_engine, random_adapter
+from offline_throughput import LLAMA_3_1_8B, MIXED, MIXERS, build_engine, capture_when_used, random_adapter
 from rows import Rows, parser_of
 from step_times import decode_step_ms, prefill_ms, warm
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.invariant_ops import forbid_split_sums, padded_linear
 from lora_engine.model.ops import linear
 from lora_kernels.invariant_linear import invariant_linear
@@ -109,7 +108,7 @@ def main() -> None:
     if arguments.products:
         products()
         return
-    GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]  # captured when used
+    capture_when_used()
     rows = Rows(arguments.out, "deterministic", "llama-3.1-8b")
     usual = measure(deterministic=False)
     gc.collect()

@@ -15,6 +15,7 @@ import logging
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
+from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import (
     LoadedModel,
@@ -280,6 +282,16 @@ def main() -> None:
         each = [round(run["requests_per_s"], 2) for run in runs]
         settings = {**result, "each_run": each}
         rows.add(name, "requests_per_s", result["requests_per_s"], "1/s", None, system, settings)
+
+
+def capture_when_used() -> None:
+    """Let engines capture no graph at start, and every graph in the step that first needs it, those of prompts too."""
+
+    def none(graphs: GraphSet[Any], progress: Callable[[float], None] = lambda share: None) -> float:
+        graphs._deferred, graphs.steps_between = True, 0
+        return 0.0
+
+    GraphSet.capture_first = none  # type: ignore[method-assign]
 
 
 def profile(engine: Engine, source: LoadedAdapters, case: Case, expert_rank: int) -> None:

@@ -4,9 +4,11 @@
 
 Decode: prompts of `--prompt` tokens, then the median of the steps in which every sequence gets one token. Prefill: 64
 prompts of 256 tokens, until each has its first token; and one prompt of 16,384. Adapters on q,k,v,o, ranks
-8/16/32/64 round-robin. Floors: (base weights + keys and values read + distinct adapters' weights) / a copy's rate for
-decode, two operations per parameter and token (and attention's, over a long prompt) at a large product's rate for
-prefill, of experts those that a token has; both rates are measured on the card.
+8/16/32/64 round-robin. Floors: for decode what the base's products take, their weights' bytes at a copy's rate or
+their operations, whichever is longer, and keys, values, states and distinct adapters' weights at a copy's rate (rows
+also have ``bytes_ms``, without the operations). For prefill two operations per parameter and token (and attention's,
+over a long prompt). Operations are at a large product's rate, of experts those that a token has; both rates are
+measured on the card.
 """
 
 from __future__ import annotations
@@ -20,13 +22,12 @@ import time
 from pathlib import Path
 
 import torch
-from offline_throughput import MIXED, MIXERS, MODELS, build_engine, random_adapter, system_name
+from offline_throughput import MIXED, MIXERS, MODELS, build_engine, capture_when_used, random_adapter, system_name
 from rows import Rows, bandwidth, matrix_rate, parser_of
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.execution.graph_set import GraphSet
 from lora_engine.request import GenerationRequest, SamplingParams
 
 BATCHES = (16, 64, 128, 256)
@@ -88,9 +89,10 @@ def fitting(engine: Engine, batch: int, prompt_tokens: int = PROMPT) -> int:
     return min(batch, (engine.pool.num_pages - adapter_pages) // (engine.pool.geometry.pages_for_sequence(tokens) + 1))
 
 
-def floor_ms(
+def floors_ms(
     engine: Engine, source: LoadedAdapters, batch: int, digests: list[str], prompt_tokens: int = PROMPT
-) -> float:
+) -> tuple[float, float]:
+    """Return the least time of a decode step, and of its bytes alone."""
     geometry = engine.pool.geometry
     weights = engine.loaded.model.weights
     base = weights.num_bytes() - weights.embedding.nbytes  # of which a step reads one row a token
@@ -102,7 +104,9 @@ def floor_ms(
         kv += 2 * batch * sum(r.count * r.length * pages // r.page_elems for r in rows)
     used = set(digests[:batch])
     lora = sum(packed.num_bytes for d in used if (packed := source.get(d)) is not None)
-    return (base + kv + lora) / bandwidth() * 1e3
+    rate, operations = bandwidth(), 2 * active_parameters(engine) * batch
+    others = (kv + lora) / rate
+    return (max(base / rate, operations / matrix_rate()) + others) * 1e3, (base / rate + others) * 1e3
 
 
 def active_parameters(engine: Engine) -> float:
@@ -137,7 +141,7 @@ def main() -> None:
         cuda_graphs=not arguments.prefill_only, tensor_parallel=arguments.tensor_parallel,
     )  # fmt: skip
     if arguments.capture_when_used:
-        GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]
+        capture_when_used()
     engine = build_engine(arguments.model, config, source)
     digests = []
     for index in range(max(CASES[case] for case in arguments.cases)):
@@ -162,8 +166,8 @@ def main() -> None:
                 batch = fitting(engine, batch, arguments.prompt)
                 mine = used[:batch]
                 value = decode_step_ms(engine, case, batch, mine, arguments.prompt)
-                floor = floor_ms(engine, source, batch, mine, arguments.prompt)
-                rows.add(case, "step_ms", value, "ms", floor, system, {"batch": batch})
+                floor, of_bytes = floors_ms(engine, source, batch, mine, arguments.prompt)
+                rows.add(case, "step_ms", value, "ms", floor, system, {"batch": batch, "bytes_ms": round(of_bytes, 3)})
         if case != "all distinct" and not arguments.decode_only:
             floor = 2 * parameters * 64 * PROMPT / matrix_rate() * 1e3
             rows.add(case, "prefill_ms", prefill_ms(engine, case, used), "ms", floor, system, {"prompts": 64})

@@ -37,7 +37,7 @@ from typing import Any
 
 import torch
 import torch.multiprocessing
-from offline_throughput import CASES, MIXED, MIXERS, MODELS, Case, random_model
+from offline_throughput import CASES, MIXED, MIXERS, MODELS, Case, capture_when_used, random_model
 from rows import Rows, bandwidth, parser_of
 from step_times import DECODED, PROMPT, decode_step_ms, fitting, run, warm
 
@@ -208,7 +208,7 @@ def start(job: Job, ranks: int, running: int) -> tuple[Engine, LoadedAdapters, H
     )  # fmt: skip
     if not job.fused:
         config = replace(config, fused_sum_mb=0)
-    capture_when_used()
+    time_captures()
     load: Callable[[EngineConfig, Parallel], LoadedModel] = silent_model if job.silent else random_model
     if ranks == 1:
         return Engine(config, source, load(config, Parallel())), source, PinnedSlabs() if GPU else PageableMemory()
@@ -220,8 +220,8 @@ def start(job: Job, ranks: int, running: int) -> tuple[Engine, LoadedAdapters, H
 _capturing_s = 0.0
 
 
-def capture_when_used() -> None:
-    """All graphs at start would take minutes. Requests per second count no time in which one was captured."""
+def time_captures() -> None:
+    """Capture graphs when they are used: requests per second count no time in which one was captured."""
     add = GraphSet._add
 
     def timed(graphs: GraphSet[Any], shape: Any) -> bool:
@@ -233,13 +233,7 @@ def capture_when_used() -> None:
             _capturing_s += time.perf_counter() - began
 
     GraphSet._add = timed  # type: ignore[method-assign]
-    GraphSet.capture_first = capture_none  # type: ignore[method-assign]
-
-
-def capture_none(graphs: GraphSet[Any], progress: Callable[[float], None] = lambda share: None) -> float:
-    """Capture no graph at start, and every graph in the step that first needs it, those of prompts too."""
-    graphs._deferred, graphs.steps_between = True, 0
-    return 0.0
+    capture_when_used()
 
 
 def adapters(engine: Engine, memory: HostMemory, count: int) -> list[PackedAdapter]:
