@@ -30,7 +30,7 @@ from .expert_lora import (
     shrink_experts,
 )
 from .fp8 import quantise_rows
-from .fp8_tensors import BLOCK, Fp8Stack
+from .fp8_tensors import BLOCK, Fp8Rows, Fp8Stack
 from .kernel_variants import block_columns
 from .mxfp4 import MXFP4_BLOCK, PLACES, Mxfp4Stack, ptx_of_part
 from .pdl import grid_dependency_wait, has_sm90, launch_dependents, pdl_options
@@ -102,8 +102,8 @@ CONFIGS = {
         ExpertsConfig(64, 128, 128, 4, 3, 128), ExpertsConfig(128, 128, 64, 8, 3),
     ),
 }  # fmt: skip
-# Pairs that a program sorts, and blocks of such pairs whose counts it reads at a time.
-_SORTED, _BLOCKS = 64, 16
+# Pairs that a program sorts, of few and of many pairs, and blocks of such pairs whose counts it reads at a time.
+_SORTED, _SORTED_OF_MANY, _BLOCKS = 64, 128, 16
 # Pairs up to which each such program counts all of them itself, so many at a time.
 _COUNTED_BY_ALL, _COUNTED = 2048, 1024
 # Features of a program that combines the experts of a token.
@@ -226,7 +226,8 @@ def _sort_kernel(
             earlier += tl.sum(tl.where((rows < block)[:, None], counts, 0), axis=0)
     starts = tl.cumsum(total, axis=0) - total
     if block == 0:
-        tl.store(starts_ptr + bounds, starts, mask=bounds <= EXPERTS)
+        tl.store(starts_ptr + bounds, starts, mask=bounds < EXPERTS)
+        tl.store(starts_ptr + EXPERTS, pairs)
     indices = tl.arange(0, SORTED)
     pair = block * SORTED + indices
     expert = tl.load(experts_ptr + pair, mask=pair < pairs, other=EXPERTS)
@@ -549,15 +550,24 @@ def _down_kernel(
 
 @triton.jit
 def _combine_kernel(
-    parts_ptr, out_ptr, HIDDEN: tl.constexpr, PER_TOKEN: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr
+    parts_ptr, score_ptr, out_ptr, score_stride, HIDDEN: tl.constexpr, PER_TOKEN: tl.constexpr, ONTO: tl.constexpr,
+    WEIGHTED: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Add up the outputs of a token's experts, best first."""
+    """Add up the outputs of a token's experts, best first.
+
+    ``ONTO``: and what ``out`` has, which is ``WEIGHTED`` by a sigmoid or not.
+    """
     launch_dependents(PDL)
     grid_dependency_wait(PDL)
     row, n = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), dtype=tl.float32)
     for place in tl.static_range(PER_TOKEN):
         acc += tl.load(parts_ptr + (row * PER_TOKEN + place) * HIDDEN + n, mask=n < HIDDEN, other=0.0).to(tl.float32)
+    if ONTO:
+        before = tl.load(out_ptr + row * HIDDEN + n, mask=n < HIDDEN, other=0.0).to(tl.float32)
+        if WEIGHTED:
+            before *= tl.sigmoid(tl.load(score_ptr + row * score_stride).to(tl.float32))
+        acc += before
     tl.store(out_ptr + row * HIDDEN + n, acc.to(out_ptr.dtype.element_ty), mask=n < HIDDEN)
 
 
@@ -587,10 +597,12 @@ def route(logits: torch.Tensor, per_token: int, *, renormalised: bool, sigmoid: 
         PER_TOKEN_PAD=triton.next_power_of_2(per_token),
         GROUPS_PAD=triton.next_power_of_2(sigmoid.groups) if sigmoid else 1, num_warps=1, **pdl_options(logits),
     )  # fmt: skip
-    blocks, pad = triton.cdiv(pairs, _SORTED), triton.next_power_of_2(experts + 1)
-    common = {"EXPERTS": experts, "EXPERTS_PAD": pad, "SORTED": _SORTED, **pdl_options(logits)}
+    many = pairs > _COUNTED_BY_ALL
+    in_block = _SORTED_OF_MANY if many else _SORTED
+    blocks, pad = triton.cdiv(pairs, in_block), triton.next_power_of_2(experts if many else experts + 1)
+    common = {"EXPERTS": experts, "EXPERTS_PAD": pad, "SORTED": in_block, **pdl_options(logits)}
     counts, counted = chosen, _COUNTED  # nothing is read there
-    if pairs > _COUNTED_BY_ALL:
+    if many:
         counts, counted = torch.empty(blocks, pad, dtype=torch.int32, device=logits.device), 0
         _count_kernel[(blocks,)](chosen, counts, pairs, **common)
     _sort_kernel[(blocks,)](
@@ -629,7 +641,7 @@ def form_of(matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> int:
 
 
 def grouped_experts(
-    x: torch.Tensor,
+    activations: torch.Tensor | Fp8Rows,
     gate_up: torch.Tensor | Fp8Stack | Mxfp4Stack,
     down: torch.Tensor | Fp8Stack | Mxfp4Stack,
     routing: Routing,
@@ -639,20 +651,27 @@ def grouped_experts(
     gate_up_bias: torch.Tensor | None = None,
     down_bias: torch.Tensor | None = None,
     fixed: ExpertsConfig | None = None,
+    onto: bool = False,
+    score: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of ``x [tokens, hidden]``.
+    """Compute the sum of each token's experts, times their weights: ``[tokens, hidden]`` of x, ``activations [tokens,
+    hidden]``.
 
     ``gate_up [experts, 2 * inner, hidden]`` (rows of gate first) and ``down [experts, hidden, inner]`` are contiguous
     and of ``x``'s dtype: float32, bfloat16 or float16; or both are in FP8, with scales of the same form, or in MXFP4.
-    For experts in FP8, inputs of both products are rounded to it.
+    For experts in FP8, inputs of both products are rounded to it, and x may have been, with ``full``.
     ``activation`` is "silu", "gelu_tanh" or a ``ClampedSwiglu``. Sums are in float32. The result goes into ``out``
-    unless that is None. ``lora``: the adapters of the tokens; None: none. The biases, if there are any, are
-    ``[experts, 2 * inner]`` and ``[experts, hidden]``.
+    unless that is None. ``onto``: it is added to what ``out`` has, which counts times the sigmoid of the token's
+    ``score [tokens]``, unless that is None. ``lora``: the adapters of the tokens; None: none. The biases, if there are
+    any, are ``[experts, 2 * inner]`` and ``[experts, hidden]``.
 
     With ``fixed``, a configuration for any number of pairs, a token's row is bitwise the same among any others.
 
     Raises ``ValueError`` for shapes that do not fit.
     """
+    rounded, x = (activations, activations.full) if isinstance(activations, Fp8Rows) else (None, activations)
+    if x is None:
+        raise ValueError("adapters read activations before they are rounded")
     (tokens, hidden), (experts, rows, _), per_token = x.shape, gate_up.shape, routing.experts.shape[1]
     inner = rows // 2
     if gate_up.shape != (experts, 2 * inner, hidden) or down.shape != (experts, hidden, inner):
@@ -673,6 +692,8 @@ def grouped_experts(
     if clamped is None and activation not in ("silu", "gelu_tanh"):
         raise ValueError(f"unknown activation {activation!r}")
     if out is None:
+        if onto:
+            raise ValueError("without out there is nothing to add to")
         out = torch.empty(tokens, hidden, dtype=x.dtype, device=x.device)
     elif out.shape != x.shape or not out.is_contiguous():
         raise ValueError(f"out is {tuple(out.shape)} with strides {out.stride()}, but x is {tuple(x.shape)}")
@@ -708,7 +729,7 @@ def grouped_experts(
         pointers = h, *lora.pools, lora.slots, tables.pages, tables.experts, tables.expert_scales, *lora.residency[:3]
         return (deltas, *pointers, lora.layer, tables.pages.stride(0), tables.experts.stride(0))
 
-    read, read_scale = _readable(x, stacks[0])
+    read, read_scale = _readable(x, stacks[0], rounded)
     _gate_up_kernel[(blocks, triton.cdiv(inner, outputs))](
         read, read_scale, gate_up, gate_up_scale, x if gate_up_bias is None else gate_up_bias, routing.order,
         routing.starts, activated, read.stride(0), *adapters(x, 0, 2, inner), BIASED=gate_up_bias is not None,
@@ -722,16 +743,23 @@ def grouped_experts(
     )  # fmt: skip
     block = min(_COMBINED, triton.next_power_of_2(hidden))
     _combine_kernel[(tokens, triton.cdiv(hidden, block))](
-        parts, out, HIDDEN=hidden, PER_TOKEN=per_token, BLOCK=block, **pdl_options(x)
-    )
+        parts, out if score is None else score, out, 0 if score is None else score.stride(0), HIDDEN=hidden,
+        PER_TOKEN=per_token, ONTO=onto, WEIGHTED=score is not None, BLOCK=block, **pdl_options(x),
+    )  # fmt: skip
     return out
 
 
-def _readable(x: torch.Tensor, matrices: torch.Tensor | Fp8Stack | Mxfp4Stack) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return activations as products with ``matrices`` read them, and their scales; those that nothing reads are x."""
+def _readable(
+    x: torch.Tensor, matrices: torch.Tensor | Fp8Stack | Mxfp4Stack, rounded: Fp8Rows | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return activations as products with ``matrices`` read them, and their scales; those that nothing reads are x.
+
+    ``rounded``: x for products with some matrix in FP8, which is used if it is the same for these.
+    """
     if not isinstance(matrices, Fp8Stack):
         return x, x
-    rows = quantise_rows(x, matrices.first)
+    first = matrices.first
+    rows = rounded if rounded is not None and rounded.made_for(first) else quantise_rows(x, first)
     return rows.data, rows.scale
 
 

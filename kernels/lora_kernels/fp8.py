@@ -259,12 +259,10 @@ def fp8_linear(
         )
     by_cublas = not invariant and multiplied_by_cublas(tokens, weight, dtype)
     if by_cublas and (onto is None or onto.dim() == 1):
-        whole = out if out is None or out.is_contiguous() else None
-        product = torch._scaled_mm(
+        return torch._scaled_mm(
             x.data, weight.data.t(), scale_a=x.scale, scale_b=weight.scale[None], bias=onto, out_dtype=dtype,
-            use_fast_accum=True, **({} if whole is None else {"out": whole}),
+            use_fast_accum=True, **({} if out is None else {"out": out}),
         )  # fmt: skip
-        return product if out is None or whole is not None else out.copy_(product)
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=x.data.device)
     if not invariant and multiplied_on_hopper(tokens, weight):
@@ -310,7 +308,8 @@ def multiplied_by_cublas(tokens: int, weight: Fp8Matrix, dtype: torch.dtype) -> 
 
 def multiplied_on_hopper(tokens: int, weight: Fp8Matrix) -> bool:
     """Return whether the kernel for Hopper GPUs computes a product, unless it must be ``invariant``."""
-    return not weight.in_blocks and is_hopper(weight.data.device) and takes(tokens, weight.shape[0])
+    aligned = weight.shape[1] % 16 == 0  # rows begin where the copy engine can
+    return not weight.in_blocks and aligned and is_hopper(weight.data.device) and takes(tokens, weight.shape[0])
 
 
 def tiling(

@@ -137,6 +137,10 @@ class Fp8Rows:
     def shape(self) -> torch.Size:
         return self.data.shape
 
+    def __getitem__(self, rows: slice) -> Fp8Rows:
+        full = None if self.full is None else self.full[rows]
+        return Fp8Rows(self.data[rows], self.scale[rows], self.group, full, self.static)
+
     def made_for(self, matrix: Fp8Matrix) -> bool:
         """Return whether a product with ``matrix`` accepts these rows."""
         return self.group == matrix.group and self.static is matrix.input_scale

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from lorikeet_testing.fp8_checkpoints import rounded_to_fp8
 
 import lora_kernels.experts as kernels
 from lora_kernels.experts import ClampedSwiglu, SigmoidScores, config_of, grouped_experts, least_tokens, route
+from lora_kernels.fp8 import quantise_rows
 from lora_kernels.fp8_tensors import BLOCK, FP8, Fp8Matrix, Fp8Stack, quantise
 from lora_kernels.mxfp4 import MXFP4_NARROW, PLACES, Mxfp4Stack, dequantised, factors, ptx_of_part
 
@@ -93,6 +95,26 @@ def test_experts_in_fp8_multiply_rounded_inputs(
     read = lambda row: rounded_to_fp8(row.to(dtype), group).double()  # noqa: E731
     want = by_token(x, *plain, logits, per_token, True, read)
     assert float((got.double() - want).norm() / want.norm()) < FP8_TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_experts_are_added_to_an_mlp_of_all_tokens(weighted: bool) -> None:
+    """Times the sigmoid of a score, or as it is; activations that a norm has rounded to FP8 are not rounded again."""
+    dtype, (tokens, experts, hidden, inner) = DTYPES[0], (21, 5, 64, 40)
+    x, logits = torch.randn(tokens, hidden, device=DEVICE).to(dtype), torch.randn(tokens, experts + 3, device=DEVICE)
+    gate_up = in_fp8(torch.randn(experts, 2 * inner, hidden, device=DEVICE) / hidden**0.5, 2, False)
+    down = in_fp8(torch.randn(experts, hidden, inner, device=DEVICE) / inner**0.5, 1, False)
+    routing = route(logits[:, :experts], 2, renormalised=True)
+    mlp, score = torch.randn(tokens, hidden, device=DEVICE).to(dtype), logits[:, experts] if weighted else None
+    alone = grouped_experts(x, gate_up, down, routing, "silu")
+    out, rounded = mlp.clone(), replace(quantise_rows(x, gate_up.first), full=x)
+    assert grouped_experts(rounded, gate_up, down, routing, "silu", out, onto=True, score=score) is out
+    want = mlp.double() * (1.0 if score is None else score.double().sigmoid()[:, None]) + alone.double()
+    assert float((out.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
+    rounded.data.zero_()
+    assert not grouped_experts(rounded, gate_up, down, routing, "silu").any()
+    with pytest.raises(ValueError, match="nothing to add to"):
+        grouped_experts(x, gate_up, down, routing, "silu", onto=True)
 
 
 def in_mxfp4(experts: int, parts: int, rows: int, columns: int, largest: int = 125) -> tuple[Mxfp4Stack, torch.Tensor]:

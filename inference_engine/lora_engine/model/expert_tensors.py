@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 import torch
+import torch.nn.functional as F
 
 from lora_engine.errors import UnsupportedModel
 from lora_kernels.fp8_tensors import BLOCK, Fp8Matrix, Fp8Stack, columns_of, quantise, rows_of
@@ -17,6 +18,9 @@ from .tensor_shapes import CORRECTION, EXPERT_MODULES, EXPERTS, ROUTER, SHARED_G
 from .weights import ExpertWeights, Matrix, Stack
 
 log = logging.getLogger(__name__)
+
+# Rows of a router are a multiple of this: cuBLAS takes nine times as long for 257 rows as for 256 (4,096 tokens, H200).
+_ROUTER_ROWS = 8
 
 
 def uneven_blocks(config: ModelConfig, world: int) -> str:
@@ -62,8 +66,9 @@ class ExpertTensors:
         down = self._stack([names[2:] for names in modules], (hidden, self._inner))
         router = f"{prefix}{ROUTER}.weight"
         routers = (router, f"{prefix}{SHARED_GATE}.weight") if experts.gated_shared else (router,)
+        rows = torch.cat([tensors.plain(tensors.module(name)) for name in routers])
         return ExpertWeights(
-            tensors.put(router, torch.cat([tensors.plain(tensors.module(name)) for name in routers])),
+            tensors.put(router, F.pad(rows, (0, 0, 0, -len(rows) % _ROUTER_ROWS))),
             gate_up,
             down,
             correction=tensors.in_float32(f"{prefix}{CORRECTION}") if experts.sigmoid else None,

@@ -119,7 +119,7 @@ class _Layer(Transformer):
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = self._norm_heads(q, layer.q_norm), self._norm_heads(k, layer.k_norm)
         mixed = self._rings.attend(slots, q, k, v, positions, rope, s.pairs, longest, s.attention_scale)
-        return mixed if gate is None else mixed.mul_(gate.sigmoid())
+        return mixed if gate is None else mixed.mul_(gate.sigmoid().flatten(1))
 
     def _norm_heads(self, heads: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Norm queries or keys ``[rows, heads, dim]`` by head."""

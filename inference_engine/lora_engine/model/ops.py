@@ -115,12 +115,14 @@ class Ops(Protocol[Plan]):
         logits: torch.Tensor,
         plan: Plan,
         out: torch.Tensor | None = None,
+        onto: bool = False,
     ) -> torch.Tensor:
         """Compute the sum of each token's best experts ``[tokens, hidden]``, each times its weight.
 
-        ``x [tokens, hidden]``; ``logits [tokens, experts]`` are the router's scores. Each expert's products have the
-        deltas of the token's adapter. The result goes into ``out`` unless that is None. Over ranks, the results are
-        parts of a sum.
+        ``x [tokens, hidden]``; the first columns of ``logits`` are the router's scores of the experts. Each expert's
+        products have the deltas of the token's adapter. The result goes into ``out`` unless that is None. ``onto``: it
+        is added to what ``out`` has, the output of the MLP that all tokens use; if that has a weight, times the sigmoid
+        of the next column. Over ranks, the results are parts of a sum.
         """
 
 
@@ -235,7 +237,7 @@ class TorchOps:
         if query_scale is not None:
             q = q * query_scale
         out = attend(q, plan.pool, layer, plan.batch, plan.attention, s.windows[layer], weights.sinks).flatten(1)
-        return out if gate is None else out * gate.sigmoid()
+        return out if gate is None else out * gate.sigmoid().flatten(1)
 
     def gated_delta(
         self, layer: int, weights: DeltaParameters, projected: torch.Tensor, gates: torch.Tensor, plan: TorchPlan
@@ -257,18 +259,26 @@ class TorchOps:
         logits: torch.Tensor,
         plan: TorchPlan,
         out: torch.Tensor | None = None,
+        onto: bool = False,
     ) -> torch.Tensor:
         assert isinstance(x, torch.Tensor) and self.shape.experts is not None, "the model has experts"
+        count = self.shape.experts.count
         spans = [span for span in plan.batch.lora if span.sign > 0 and EXPERTS_GROUP in span.slot.groups]
         adapters = [(span, span.slot.experts(layer)) for span in spans]
 
-        def count(experts: torch.Tensor) -> None:
+        def note(experts: torch.Tensor) -> None:
             for span in spans:
                 if span.slot.residency is not None:
                     span.slot.residency.count(layer, experts[span.start : span.stop])
 
-        mixed = mixture(x, logits, weights, self.shape.experts, self.shape.activation, adapters, count)
-        return mixed if out is None else out.copy_(mixed)
+        scores = logits[:, :count]
+        mixed = mixture(x, scores, weights, self.shape.experts, self.shape.activation, adapters, note)
+        if out is None:
+            return mixed
+        if not onto:
+            return out.copy_(mixed)
+        weighted = self.shape.experts.gated_shared
+        return (out.mul_(logits[:, count : count + 1].sigmoid()) if weighted else out).add_(mixed)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         size = (x.shape[-1],)
@@ -287,14 +297,17 @@ class TorchOps:
 def split_gate(qkv: torch.Tensor, shape: ModelShape) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Split the outputs of attention's projections into queries, keys and values, and the gate of its output.
 
-    Where queries are gated, each head's query and gate are adjacent in ``qkv``. Both results have contiguous rows of
-    heads; the gate is ``[tokens, heads * head_dim]``, None for a model without.
+    Where queries are gated, each head's query and gate are adjacent in ``qkv``. The first result has contiguous rows of
+    heads; the gate is a view ``[tokens, heads, head_dim]`` of ``qkv``, None for a model without.
     """
     if not shape.gated_queries:
         return qkv, None
-    width = 2 * shape.heads * shape.head_dim
-    query, gate = qkv[:, :width].unflatten(1, (shape.heads, 2, shape.head_dim)).unbind(2)
-    return torch.cat((query.flatten(1), qkv[:, width:]), dim=1), gate.reshape(len(qkv), -1)
+    width = shape.heads * shape.head_dim
+    query, gate = qkv[:, : 2 * width].unflatten(1, (shape.heads, 2, shape.head_dim)).unbind(2)
+    out = torch.empty(len(qkv), qkv.shape[1] - width, dtype=qkv.dtype, device=qkv.device)
+    out[:, :width].unflatten(1, (shape.heads, shape.head_dim)).copy_(query)
+    out[:, width:].copy_(qkv[:, 2 * width :])
+    return out, gate
 
 
 def linear(

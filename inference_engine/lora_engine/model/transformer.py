@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from lora_engine.adapters.targets import EXPERTS_GROUP
 from lora_engine.memory.page_pool import PagePool
+from lora_kernels.fp8_tensors import Fp8Stack
 
 from .batch import EmbeddingLayerSpan, StepBatch
 from .config import ModelConfig
@@ -132,7 +134,7 @@ class Transformer:
         weights = self.merged.layers if plan.merged and self.merged is not None else self.weights.layers
         for index in range(len(weights)) if layers is None else layers:
             layer = weights[index]
-            mlp = Reader(GATE_UP if layer.experts is None else ROUTER, layer.mlp_in)
+            mlp = _mlp_readers(layer)
             if layer.delta is not None:
                 inputs = (layer.mixer_in, layer.delta.gates)
                 readers: Sequence[Reader] = [Reader(DELTA_IN, matrix) for matrix in inputs if matrix is not None]
@@ -141,7 +143,7 @@ class Transformer:
                 mixed = self._gated_delta(index, layer, layer.delta, x, plan)
             else:
                 attention = Reader(QKV, layer.mixer_in)
-                readers = (attention, mlp) if self.config.family.parallel_mlp else (attention,)
+                readers = (attention, *mlp) if self.config.family.parallel_mlp else (attention,)
                 x = self.ops.add_norm_for(residual, delta, layer.attention_norm, readers, plan)
                 self._keep_input(index, residual)
                 mixed = self._attention(index, layer, x, plan)
@@ -149,7 +151,7 @@ class Transformer:
                 delta = self._sum(self._mlp(index, layer, x, plan).add_(mixed), None)
                 continue
             delta = self._sum(mixed, layer.attention_out_norm)
-            x = self.ops.add_norm_for(residual, delta, layer.mlp_norm, (mlp,), plan)
+            x = self.ops.add_norm_for(residual, delta, layer.mlp_norm, mlp, plan)
             delta = self._sum(self._mlp(index, layer, x, plan), layer.mlp_out_norm)
         keeps = self.layer_inputs is not None and self.config.num_layers in self.layer_inputs.places
         if keeps or isinstance(delta, PartialSum):  # of all rows
@@ -233,15 +235,14 @@ class Transformer:
     def _mlp(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:
         if layer.experts is None:
             return self._one_mlp(index, layer, x, plan)
-        count = len(layer.experts.gate_up)
+        out = None
+        if layer.gate_up is not None:
+            groups = (SHARED_GATE_UP, SHARED_DOWN) if layer.experts.separate_mlp else (GATE_UP, DOWN)
+            out = self._one_mlp(index, layer, x, plan, *groups)
         scores = self.ops.project(ROUTER, index, x, layer.experts.router, layer.router_bias, plan)
-        if layer.gate_up is None:
-            return self.ops.experts(index, layer.experts, x, scores, plan, self._addend(x.shape[0]))
-        mixed = self.ops.experts(index, layer.experts, x, scores[:, :count], plan)
-        if layer.experts.separate_mlp:
-            return self._one_mlp(index, layer, x, plan, SHARED_GATE_UP, SHARED_DOWN).add_(mixed)
-        # Where outputs are summed over ranks, both are parts of the sum, and the MLP's is in the place for it.
-        return self._one_mlp(index, layer, x, plan).mul_(scores[:, count:].sigmoid()).add_(mixed)
+        if out is not None:  # over ranks, both are parts of the sum, and the MLP's is in the place for it
+            return self.ops.experts(index, layer.experts, x, scores, plan, out, onto=True)
+        return self.ops.experts(index, layer.experts, x, scores, plan, self._addend(x.shape[0]))
 
     def _one_mlp(
         self, index: int, layer: LayerWeights, x: Activations, plan: Any, wide: int = GATE_UP, tall: int = DOWN
@@ -252,6 +253,16 @@ class Transformer:
         inner = self.ops.activate_for(gate_up, Reader(tall, layer.down), plan)
         out = self._addend(gate_up.shape[0])
         return self.ops.project(tall, index, inner, layer.down, layer.down_bias, plan, out)
+
+
+def _mlp_readers(layer: LayerWeights) -> list[Reader]:
+    """Return the products that read the input of a layer's MLP or experts, first those that read it quantised."""
+    if (experts := layer.experts) is None:
+        assert layer.gate_up is not None, "a layer without experts has an MLP"
+        return [Reader(GATE_UP, layer.gate_up)]
+    router = Reader(ROUTER, experts.router)
+    stack = experts.gate_up
+    return [Reader(EXPERTS_GROUP, stack.first), router] if isinstance(stack, Fp8Stack) else [router]
 
 
 def _norms_follow(weights: ModelWeights, *, parallel_mlp: bool) -> bool:

@@ -266,11 +266,12 @@ class TritonOps:
         assert full is not None, "adapters read unquantised activations"
         if not self._deltas_come_first(group, x, weight, plan):
             out = self._product(x, weight, bias, out)
-            self.add_deltas(group, layer, full, out, out, plan)
+            changed = self._columns(group, out)
+            self.add_deltas(group, layer, full, changed, changed, plan)
             return out
         if out is None:
             out = torch.empty(x.shape[0], weight.shape[0], dtype=full.dtype, device=full.device)
-        self.add_deltas(group, layer, full, out, bias, plan)
+        self.add_deltas(group, layer, full, self._columns(group, out), bias, plan)
         if isinstance(x, Fp8Rows) and isinstance(weight, Fp8Matrix):
             return fp8_linear(x, weight, out.dtype, out, out)
         assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
@@ -297,6 +298,11 @@ class TritonOps:
         if plan.epilogues:
             self.apply_epilogues(group, layer, out, plan)
         return parts
+
+    def _columns(self, group: int, out: torch.Tensor) -> torch.Tensor:
+        """Return the columns of a group's targets: routers have rows of zeros behind theirs (``ExpertWeights``)."""
+        width = sum(self.groups[group].out_features)
+        return out if out.shape[1] == width else out[:, :width]
 
     def _deltas_come_first(self, group: int, x: Activations, weight: Matrix, plan: TritonPlan) -> bool:
         """Return whether the base's product is added onto the deltas, as in decode steps.
@@ -346,6 +352,7 @@ class TritonOps:
     def apply_epilogues(self, group: int, layer: int, out: torch.Tensor, plan: TritonPlan) -> None:
         """Apply epilogues over the tiles of the LoRA launches that add deltas; they have each row in one tile."""
         pool, kv_dim = plan.pool.layer(layer), plan.pool.geometry.kv_dim
+        out = self._columns(group, out)
         for lora in plan.lora:
             lora_epilogue(out, pool, lora.tiles, self.tables, layer, self.groups[group], kv_dim)
 
@@ -416,7 +423,7 @@ class TritonOps:
             self.decode(q[:n], pool, out[:n], s.windows[layer], plan, weights.sinks)
         if plan.prefill:
             plan.prefill(q, pool, out, s.windows[layer], weights.sinks)
-        return out if gate is None else out.mul_(gate.sigmoid_())
+        return out if gate is None else out.mul_(gate.sigmoid().flatten(1))
 
     def gated_delta(
         self, layer: int, weights: DeltaParameters, projected: torch.Tensor, gates: torch.Tensor, plan: TritonPlan
@@ -479,21 +486,25 @@ class TritonOps:
         logits: torch.Tensor,
         plan: TritonPlan,
         out: torch.Tensor | None = None,
+        onto: bool = False,
     ) -> torch.Tensor:
-        assert isinstance(x, torch.Tensor), "experts read unquantised activations"
-        config = self.shape.experts
+        config, tokens = self.shape.experts, x.shape[0]
         assert config is not None, "the model has experts"
-        out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
+        if out is None:
+            out = torch.empty(x.shape, dtype=logits.dtype, device=logits.device)
+        weighted = onto and config.gated_shared
+        logits, score = logits[:, : config.count], logits[:, config.count] if weighted else None
         sigmoid = None
         if config.sigmoid:
             assert weights.correction is not None, "routers with sigmoids have corrections"
             sigmoid = SigmoidScores(weights.correction, config.groups, config.kept_groups, config.scale)
         activation = ClampedSwiglu(config.slope, config.limit) if config.limit else self.shape.activation
-        for rows, fixed in self.launches_of_experts(weights, len(x), plan):
+        for rows, fixed in self.launches_of_experts(weights, tokens, plan):
             routing = route(logits[rows], config.per_token, renormalised=config.renormalised, sigmoid=sigmoid)
             grouped_experts(
                 x[rows], weights.gate_up, weights.down, routing, activation, out[rows],
-                self._lora_on_experts(layer, rows, plan), weights.gate_up_bias, weights.down_bias, fixed,
+                self._lora_on_experts(layer, rows, plan), weights.gate_up_bias, weights.down_bias, fixed, onto,
+                None if score is None else score[rows],
             )  # fmt: skip
         return out
 

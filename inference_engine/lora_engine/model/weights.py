@@ -41,8 +41,9 @@ class DeltaParameters:
 class ExpertWeights:
     """A layer's experts on this rank: ``router [experts, hidden]``, ``gate_up [experts, 2 * inner, hidden]`` (the rows
     of gate first), ``down [experts, hidden, inner]``. Each expert is split over ranks by its inner features. Beside an
-    MLP that all tokens use, the router's last row is that of the MLP's weight. The router is never in FP8. Biases are
-    ``[experts]``, ``[experts, 2 * inner]`` and ``[experts, hidden]``; only one rank has that of down.
+    MLP that all tokens use, the router's next row is that of the MLP's weight. Further rows of the router are zeros, so
+    that cuBLAS multiplies by it at full speed. It is never in FP8. Biases are ``[experts]``, ``[experts, 2 * inner]``
+    and ``[experts, hidden]``; only one rank has that of down.
     """
 
     router: torch.Tensor
@@ -113,13 +114,6 @@ class LayerWeights:
     @property
     def router_bias(self) -> torch.Tensor | None:
         return None if self.experts is None else self.experts.router_bias
-
-    @property
-    def mlp_in(self) -> Matrix:
-        """The matrix that reads the MLP's input: that of gate and up, or the router."""
-        matrix = self.gate_up if self.experts is None else self.experts.router
-        assert matrix is not None, "the layer has no experts"
-        return matrix
 
     def num_bytes(self) -> int:
         values = (getattr(self, name) for name in LayerWeights.__slots__)
