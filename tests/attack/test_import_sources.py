@@ -378,7 +378,7 @@ def test_one_that_is_followed_holds_up_no_other(acme: Any, host: Any, allowed: A
 
 @pytest.mark.django_db
 def test_a_branch_that_moves_all_the_time(acme: Any, host: Any, allowed: Any, queue: Any) -> None:
-    """An import each time somebody looks, and no more than may wait."""
+    """One import at a time, however often it moves: the next begins once the one before is decided."""
     HubFollow.objects.create(
         tenant=acme.tenant, adapter_name="a", source="hub:org/x@main", next_check_at=timezone.now()
     )
@@ -392,4 +392,8 @@ def test_a_branch_that_moves_all_the_time(acme: Any, host: Any, allowed: Any, qu
         for _ in range(5):
             HubFollow.objects.update(next_check_at=timezone.now())
             assert follows.poll_due() == 1
-    assert Upload.objects.count() == 5
+        assert Upload.objects.count() == 1
+        Upload.objects.update(state="refused")
+        HubFollow.objects.update(next_check_at=timezone.now())
+        assert follows.poll_due() == 1
+    assert Upload.objects.count() == 2
