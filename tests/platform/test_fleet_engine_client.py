@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from lorikeet_testing import script
-from lorikeet_testing.fake_engine import FakeEngine
-from lorikeet_testing.web import wait_until
+from lorikeet_testing.fake_engine import FakeEngine, FakeEngineThread
+from lorikeet_testing.tcp_proxy import TcpProxy
+from lorikeet_testing.web import free_port, wait_until
 
+from control_plane.fleet.transport.blocking_client import engine_calls
 from control_plane.fleet.transport.coalescing import Coalescing
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from control_plane.fleet.transport.engine_client import EngineClient
@@ -40,6 +42,17 @@ async def test_many_requests_share_one_session(client: EngineClient, loop_engine
     assert texts == [script.plan(submit).text for submit in submits]
     assert loop_engine.sessions == 1
     assert client.open_requests == 0
+
+
+def test_a_host_on_a_slow_line_is_reached() -> None:
+    """A connection takes longer than the wait after an attempt that failed."""
+    port = free_port()
+    engine, proxy = FakeEngineThread(f"127.0.0.1:{port}"), TcpProxy(port)
+    proxy.delay(0.7)
+    with engine_calls(HostEndpoint("far", f"127.0.0.1:{proxy.port}")) as calls:
+        assert calls.describe().boot_id == engine.engine.boot_id
+    proxy.close()
+    engine.close()
 
 
 async def test_each_token_leaves_in_its_step(client: EngineClient, loop_engine: FakeEngine) -> None:

@@ -22,8 +22,9 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # An engine that restarts should be found again in half a second, not in gRPC's default of up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # The time of one attempt, with its handshake: three round trips on a slow line, or a pause of a busy engine.
+    ("grpc.min_reconnect_backoff_ms", 3_000),
     # A machine that lost power closes no connection. The engine allows pings this often.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
