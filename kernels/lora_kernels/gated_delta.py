@@ -16,13 +16,15 @@ import torch
 import triton
 import triton.language as tl
 
+from .pdl import is_hopper
 from .short_convolution import CHUNK_FIELDS
 from .state_pages import CHUNK, DecodeRuns, DeltaShape, StateRows
 
 # Fields of a span in a span table: first row, last row exclusive, context.
 SPAN_FIELDS = 3
-# Value columns of a program that walks over a span's chunks.
-_SCAN_COLUMNS = 32
+# Value columns of a program that walks over a span's chunks, and the chunks that it loads at a time (an H200: 60 to 134
+# us for 1 to 32 spans of 4,096 tokens together, where one at a time takes 83 to 198), in 200 KB of shared memory.
+_SCAN_COLUMNS, _SCAN_STAGES = 64, 3
 
 
 def chunk_table(spans: Sequence[tuple[int, int, int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -225,21 +227,32 @@ def _decode_kernel(
 
 
 @triton.jit
-def _inverse(a, SOLVE: tl.constexpr, REFINE: tl.constexpr, CHUNK: tl.constexpr):
+def _product(a, b, HALVES: tl.constexpr):
+    """Multiply float32 matrices; with ``HALVES`` in float16, which has as many digits as tf32 in half the time."""
+    return tl.dot(a.to(tl.float16), b.to(tl.float16)) if HALVES else tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def _inverse(a, HALVES: tl.constexpr, CHUNK: tl.constexpr):
     """Return ``(I + a)^-1`` of a strictly lower triangular matrix, by blocks of twice the size in each round.
 
-    Forward substitution by blocks is stable where a product of powers of ``a`` is not: equal keys make those cancel. If
-    ``REFINE`` is another precision, a step of Newton's method in it squares the error of the rounds before.
+    Forward substitution by blocks is stable where a product of powers of ``a`` is not: equal keys make those cancel.
+    ``HALVES``: in float16, whose range is enough, since the inverse is a product of reflections and contractions
+    between keys of length one, and has no element above 2. A step of Newton's method then squares the error. Its
+    residual is nearly that of float32: the inverse is rounded before, and ``a`` is the sum of two float16 matrices.
     """
     i, j = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
     inverse = tl.where(i == j, 1.0, 0.0) - tl.where((i // 2 == j // 2), a, 0.0)
-    for step in tl.static_range(5):
-        width = 2 << step
-        below = tl.where((i // (2 * width) == j // (2 * width)) & (i // width > j // width), a, 0.0)
-        inverse -= tl.dot(tl.dot(inverse, below, input_precision=SOLVE), inverse, input_precision=SOLVE)
-    if REFINE != SOLVE:
-        error = inverse + tl.dot(a, inverse, input_precision=REFINE) - tl.where(i == j, 1.0, 0.0)
-        inverse -= tl.dot(inverse, error, input_precision=REFINE)
+    for step in range(1, 6):
+        below = tl.where((i >> (step + 1) == j >> (step + 1)) & (i >> step > j >> step), a, 0.0)
+        inverse -= _product(_product(inverse, below, HALVES), inverse, HALVES)
+    if HALVES:
+        rounded = inverse.to(tl.float16)
+        inverse = rounded.to(tl.float32)
+        larger = a.to(tl.float16)
+        residual = tl.dot(larger, rounded, inverse - tl.where(i == j, 1.0, 0.0))
+        residual = tl.dot((a - larger.to(tl.float32)).to(tl.float16), rounded, residual)
+        inverse -= tl.dot(rounded, residual.to(tl.float16))
     return inverse
 
 
@@ -254,13 +267,16 @@ def _keys(ptr, tokens, ok, stride, keys, KEY_DIM: tl.constexpr):
 
 @triton.jit
 def _chunk_kernel(
-    qkv_ptr, a_ptr, b_ptr, a_log_ptr, dt_bias_ptr, chunks_ptr, w_ptr, u_ptr, scores_ptr, decays_ptr,
+    qkv_ptr, a_ptr, b_ptr, a_log_ptr, dt_bias_ptr, chunks_ptr, q_ptr, k_ptr, w_ptr, u_ptr, scores_ptr, decays_ptr,
     qkv_stride, gate_stride,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, SCALE: tl.constexpr, BETA_SCALE: tl.constexpr, FIELDS: tl.constexpr,
-    CHUNK: tl.constexpr, PRECISION: tl.constexpr, SOLVE: tl.constexpr, REFINE: tl.constexpr,
+    CHUNK: tl.constexpr, PRECISION: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
-    """Compute what a chunk's tokens need of each other: new values before the state's part, and scores."""
+    """Compute what a chunk's tokens need of each other: new values before the state's part, and scores.
+
+    The first head of each key head stores the normalised queries, times ``SCALE``, and keys.
+    """
     chunk, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     start, stop = tl.load(chunks_ptr + chunk * FIELDS), tl.load(chunks_ptr + chunk * FIELDS + 1)
     if start >= stop:  # padding
@@ -273,42 +289,48 @@ def _chunk_kernel(
     decay, beta = _gates(a, b, tl.load(a_log_ptr + head), tl.load(dt_bias_ptr + head), BETA_SCALE)
     decay, beta = tl.where(ok, decay, 0.0), tl.where(ok, beta, 0.0)
     total = tl.cumsum(decay, axis=0)
-    key_head = head // (HEADS // KEY_HEADS) * KEY_DIM
-    k = _keys(qkv_ptr + KEY_HEADS * KEY_DIM + key_head, tokens, ok, qkv_stride, keys, KEY_DIM)
-    q = _keys(qkv_ptr + key_head, tokens, ok, qkv_stride, keys, KEY_DIM) * SCALE
-    lower, strictly = t[:, None] >= t[None, :], t[:, None] > t[None, :]
-    between = tl.exp(tl.where(lower, total[:, None] - total[None, :], 0.0))
-    k_t = tl.trans(k.to(dtype))
-    products = tl.dot((k * beta[:, None]).to(dtype), k_t, input_precision=PRECISION)
-    inverse = _inverse(tl.where(strictly, products * between, 0.0), SOLVE, REFINE, CHUNK).to(dtype)
-    w = tl.dot(inverse, (k * (beta * tl.exp(total))[:, None]).to(dtype), input_precision=PRECISION)
+    sharing: tl.constexpr = HEADS // KEY_HEADS
+    key_head = head // sharing * KEY_DIM
+    q = (_keys(qkv_ptr + key_head, tokens, ok, qkv_stride, keys, KEY_DIM) * SCALE).to(dtype)
+    k = _keys(qkv_ptr + KEY_HEADS * KEY_DIM + key_head, tokens, ok, qkv_stride, keys, KEY_DIM).to(dtype)
+    if head % sharing == 0:
+        of_keys = ((chunk * KEY_HEADS + head // sharing) * CHUNK + t)[:, None] * KEY_PAD + keys[None, :]
+        tl.store(q_ptr + of_keys, q)
+        tl.store(k_ptr + of_keys, k)
+    place = (chunk * HEADS + head) * CHUNK + t
+    between = tl.exp(tl.where(t[:, None] >= t[None, :], total[:, None] - total[None, :], 0.0))
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    scores = tl.where(t[:, None] >= t[None, :], scores * between, 0.0)
+    tl.store(scores_ptr + place[:, None] * CHUNK + t[None, :], scores.to(dtype))
+    products = tl.dot(k, tl.trans(k), input_precision=PRECISION) * beta[:, None]
+    products = tl.where(t[:, None] > t[None, :], products * between, 0.0)
+    inverse = _inverse(products, HALVES, CHUNK) * beta[None, :]
+    w = tl.dot((inverse * tl.exp(total)[None, :]).to(dtype), k, input_precision=PRECISION)
+    tl.store(w_ptr + place[:, None] * KEY_PAD + keys[None, :], w.to(dtype))
     v = tl.load(
         qkv_ptr + 2 * KEY_HEADS * KEY_DIM + head * VALUE_DIM + tokens[:, None] * qkv_stride + values[None, :],
         mask=ok[:, None] & (values < VALUE_DIM)[None, :],
         other=0.0,
-    ).to(tl.float32)
-    u = tl.dot(inverse, (v * beta[:, None]).to(dtype), input_precision=PRECISION)
-    scores = tl.dot(q.to(dtype), k_t, input_precision=PRECISION)
-    scores = tl.where(lower, scores * between, 0.0)
-    place = (chunk * HEADS + head) * CHUNK + t
-    tl.store(w_ptr + place[:, None] * KEY_PAD + keys[None, :], w.to(dtype))
+    )
+    u = tl.dot(inverse.to(dtype), v, input_precision=PRECISION)
     tl.store(u_ptr + place[:, None] * VALUE_PAD + values[None, :], u.to(dtype))
-    tl.store(scores_ptr + place[:, None] * CHUNK + t[None, :], scores.to(dtype))
     tl.store(decays_ptr + place, total)
 
 
 @triton.jit(do_not_specialize=["table_stride"])
 def _scan_kernel(
-    qkv_ptr, w_ptr, u_ptr, scores_ptr, decays_ptr, spans_ptr, first_chunk_ptr, pool_ptr, table_ptr, out_ptr,
-    qkv_stride, table_stride, out_stride,
+    q_ptr, k_ptr, w_ptr, u_ptr, scores_ptr, decays_ptr, spans_ptr, first_chunk_ptr, pool_ptr, table_ptr, out_ptr,
+    table_stride, out_stride,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, SCALE: tl.constexpr, FIRST_PAGE: tl.constexpr,
+    KEY_PAD: tl.constexpr, VALUE_PAD: tl.constexpr, FIRST_PAGE: tl.constexpr,
     FIRST_ROW: tl.constexpr, PER_PAGE: tl.constexpr, PAGE_ELEMS: tl.constexpr, CHUNK: tl.constexpr,
     COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Walk over a span's chunks with some columns of a head's state: add its part to the outputs, and update it."""
     span, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first, stop = tl.load(spans_ptr + span * 3), tl.load(spans_ptr + span * 3 + 1)
+    if first >= stop:  # padding
+        return
     context, chunk = tl.load(spans_ptr + span * 3 + 2), tl.load(first_chunk_ptr + span).to(tl.int64)
     t, keys, values = tl.arange(0, CHUNK), tl.arange(0, KEY_PAD), tile * COLUMNS + tl.arange(0, COLUMNS)
     keys_ok, values_ok = keys < KEY_DIM, values < VALUE_DIM
@@ -319,28 +341,27 @@ def _scan_kernel(
     )  # fmt: skip
     state_ok = values_ok[:, None] & keys_ok[None, :]
     state = tl.load(pointers, mask=state_ok & (context > 0), other=0.0)
-    key_head = head // (HEADS // KEY_HEADS) * KEY_DIM
     for start in range(first, stop, CHUNK):
         tokens, ok = (start + t).to(tl.int64), start + t < stop
         place = (chunk * HEADS + head) * CHUNK + t
         total = tl.load(decays_ptr + place)
         end = tl.load(decays_ptr + (chunk * HEADS + head) * CHUNK + CHUNK - 1)
-        k = _keys(qkv_ptr + KEY_HEADS * KEY_DIM + key_head, tokens, ok, qkv_stride, keys, KEY_DIM)
-        q = _keys(qkv_ptr + key_head, tokens, ok, qkv_stride, keys, KEY_DIM)
-        q = q * (tl.exp(total) * SCALE)[:, None]
+        of_keys = (chunk * KEY_HEADS + head // (HEADS // KEY_HEADS)) * CHUNK + t
+        q = tl.load(q_ptr + of_keys[:, None] * KEY_PAD + keys[None, :])
+        k = tl.load(k_ptr + of_keys[:, None] * KEY_PAD + keys[None, :])
         w = tl.load(w_ptr + place[:, None] * KEY_PAD + keys[None, :])
         u = tl.load(u_ptr + place[:, None] * VALUE_PAD + values[None, :], mask=(values < VALUE_PAD)[None, :], other=0.0)
         scores = tl.load(scores_ptr + place[:, None] * CHUNK + t[None, :])
         before = tl.trans(state.to(dtype))
-        new = (u.to(tl.float32) - tl.dot(w, before, input_precision=PRECISION)).to(dtype)
-        out = tl.dot(q.to(dtype), before, input_precision=PRECISION)
-        out = tl.dot(scores, new, out, input_precision=PRECISION)
+        new = u.to(tl.float32) - tl.dot(w, before, input_precision=PRECISION)
+        out = tl.dot(q, before, input_precision=PRECISION) * tl.exp(total)[:, None]
+        out = tl.dot(scores, new.to(dtype), out, input_precision=PRECISION)
         tl.store(
             out_ptr + tokens[:, None] * out_stride + head * VALUE_DIM + values[None, :],
             out.to(out_ptr.dtype.element_ty),
             mask=ok[:, None] & values_ok[None, :],
         )
-        k = (k * tl.exp(end - total)[:, None]).to(dtype)
+        new = (new * tl.exp(end - total)[:, None]).to(dtype)
         state = tl.dot(tl.trans(new), k, state * tl.exp(end), input_precision=PRECISION)
         chunk += 1
     tl.store(pointers, state, mask=state_ok)
@@ -476,35 +497,34 @@ def delta_spans(
 
     ``spans`` and ``chunks`` are those of ``chunk_table``, ``first_chunks [spans]`` int32 the index of each span's first
     chunk, ``table [spans, state pages]`` int32. Where the context is 0 the state counts as zero. Empty spans and chunks
-    are padding: their table rows may name any page that nothing reads.
+    are padding, whose table rows are not read.
     """
     sizes = _check(inputs, weights, shape, rows)
     if not len(spans):
         return
     qkv, a, b = inputs.qkv, inputs.a, inputs.b
-    # Single-precision inputs are multiplied as such; the inverse of bfloat16 models needs more than bfloat16's digits.
-    # Triton 3.6 compiles products in tf32 wrong where keys are narrow: they write outside of shared memory.
-    precision, solve, refine = "tf32", "tf32", "tf32x3"
-    if qkv.dtype is torch.float32 or qkv.device.type == "cpu":
-        precision = solve = refine = "ieee"
-    elif sizes["KEY_PAD"] < 64:
-        solve = refine = "ieee"
+    # Triton 3.6 compiled products of 64 x 64 wrong where keys are narrow: they wrote outside of shared memory.
+    halves = qkv.dtype is not torch.float32 and qkv.device.type != "cpu" and sizes["KEY_PAD"] >= 64
+    precision = "ieee" if qkv.dtype is torch.float32 else "tf32"  # bfloat16 and float16 are multiplied as they are
     places = len(chunks), shape.heads, CHUNK
+    of_keys = len(chunks), shape.key_heads, CHUNK, sizes["KEY_PAD"]
+    q = torch.empty(of_keys, dtype=qkv.dtype, device=qkv.device)
+    k = torch.empty(of_keys, dtype=qkv.dtype, device=qkv.device)
     w = torch.empty(*places, sizes["KEY_PAD"], dtype=qkv.dtype, device=qkv.device)
     u = torch.empty(*places, sizes["VALUE_PAD"], dtype=qkv.dtype, device=qkv.device)
     scores = torch.empty(*places, CHUNK, dtype=qkv.dtype, device=qkv.device)
     decays = torch.empty(*places, dtype=torch.float32, device=qkv.device)
     _chunk_kernel[(len(chunks), shape.heads)](
-        qkv, a, b, weights.a_log, weights.dt_bias, chunks, w, u, scores, decays, qkv.stride(0), a.stride(0),
+        qkv, a, b, weights.a_log, weights.dt_bias, chunks, q, k, w, u, scores, decays, qkv.stride(0), a.stride(0),
         BETA_SCALE=shape.beta_scale, SCALE=shape.key_dim**-0.5, FIELDS=CHUNK_FIELDS, CHUNK=CHUNK, PRECISION=precision,
-        SOLVE=solve, REFINE=refine, num_warps=4,
+        HALVES=halves, num_warps=4,
         **sizes,
     )  # fmt: skip
     columns = min(_SCAN_COLUMNS, sizes["VALUE_PAD"])
     _scan_kernel[(len(spans), shape.heads, triton.cdiv(shape.value_dim, columns))](
-        qkv, w, u, scores, decays, spans, first_chunks, pool, table, out,
-        qkv.stride(0), table.stride(0), out.stride(0),
-        CHUNK=CHUNK, COLUMNS=columns, SCALE=shape.key_dim**-0.5, PRECISION=precision, num_warps=4,
+        q, k, w, u, scores, decays, spans, first_chunks, pool, table, out, table.stride(0), out.stride(0),
+        CHUNK=CHUNK, COLUMNS=columns, PRECISION=precision, num_warps=4,
+        num_stages=_SCAN_STAGES if is_hopper(qkv.device) else 1,
         **sizes, **_places(rows),
     )  # fmt: skip
 

@@ -111,15 +111,15 @@ def run_spans(
     pages: Pages,
     padding: int = 0,
 ) -> torch.Tensor:
-    """Run spans, and behind them as many empty ones, whose state is on page 0."""
+    """Run spans, and behind them as many empty ones, whose state would be on pages that do not exist."""
     starts = [sum(lengths[:i]) for i in range(len(lengths))]
     spans, chunks = chunk_table(
         [(start, start + n, context) for start, n, context in zip(starts, lengths, contexts, strict=True)]
     )
     firsts = torch.tensor([sum(-(-n // CHUNK) for n in lengths[:i]) for i in range(len(lengths))], dtype=torch.int32)
     spans, chunks, firsts, table = (
-        F.pad(part.cpu(), [*[0, 0] * (part.dim() - 1), 0, padding]).to(DEVICE)
-        for part in (spans, chunks, firsts, pages.table)
+        F.pad(part.cpu(), [*[0, 0] * (part.dim() - 1), 0, padding], value=value).to(DEVICE)
+        for part, value in ((spans, 0), (chunks, 0), (firsts, 0), (pages.table, 1 << 30))
     )
     out = torch.full_like(x.z, float("nan"))
     delta_spans(x, weights, pages.pool, table, spans, chunks, firsts, pages.rows, shape, out)
