@@ -21,7 +21,10 @@ from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import Parallel, PartialSum
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel import symmetric_sums
+from lora_engine.tensor_parallel.peer_memory import PeerMemory
 from lora_engine.tensor_parallel.symmetric_sums import SymmetricAddends, SymmetricSums, with_symmetric_memory
+from lora_kernels import peer_sums
+from lora_kernels.peer_sums import meeting_places
 
 DEVICE = torch.device("cpu")
 
@@ -41,51 +44,41 @@ DEVICE = torch.device("cpu")
     ids=lambda value: f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else None,
 )
 def test_sums_are_chosen_by_size_and_type(x: torch.Tensor, takes: bool) -> None:
-    assert SymmetricSums(torch.empty(512, dtype=torch.bfloat16), "0").takes(x) is takes
+    assert SymmetricSums(TwoRanks(1024).memory, 0, 1024).takes(x) is takes
 
 
-@dataclass
 class TwoRanks:
-    """The handle of a buffer that two ranks of one process share."""
+    """The memory of two ranks in one process, as rank 0 has it."""
 
-    buffers: tuple[torch.Tensor, torch.Tensor]
-    barriers: int = 0
-    world_size: int = 2
-
-    def barrier(self) -> None:
-        self.barriers += 1
-
-    def get_buffer(self, rank: int, sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        return self.buffers[rank].view(dtype)[: sizes[0]]
+    def __init__(self, num_bytes: int) -> None:
+        self.local, self.theirs = (torch.zeros(num_bytes, dtype=torch.uint8) for _ in range(2))
+        self.memory = PeerMemory(self.local, (self.local.data_ptr(), self.theirs.data_ptr()), 0)
 
 
-def two_buffers(num_bytes: int) -> tuple[list[torch.Tensor], list[Any]]:
-    """Return the buffers of rank 0 and their handles."""
-    handles = [
-        TwoRanks((torch.zeros(num_bytes, dtype=torch.uint8), torch.zeros(num_bytes, dtype=torch.uint8)))
-        for _ in range(2)
-    ]
-    return [handle.buffers[0] for handle in handles], handles
+@pytest.fixture
+def meetings(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The flags' addresses and the rank of each meeting, which waits for nobody."""
+    met: list[list[int]] = []
+    monkeypatch.setattr(peer_sums, "meet", lambda flags, rank: met.append([*flags.tolist(), rank]))
+    return met
 
 
-def test_sums_before_norms_use_two_buffers_by_turns() -> None:
-    buffers, handles = two_buffers(64)
-    shared = SymmetricAddends(buffers, handles)
-    parallel = Parallel(0, 2, shared=shared)
+def test_sums_before_norms_use_two_buffers_by_turns(meetings: list[list[int]]) -> None:
+    ranks = TwoRanks(16 + 128)
+    parallel = Parallel(0, 2, shared=SymmetricAddends(ranks.memory, 16, 64))
     for turn in (0, 1, 0):
-        place = parallel.addend(2, 8, torch.float32)
-        assert place is not None and place.shape == (2, 8) and place.data_ptr() == buffers[turn].data_ptr()
+        place, start = parallel.addend(2, 8, torch.float32), 16 + 64 * turn
+        assert place is not None and place.shape == (2, 8) and place.data_ptr() == ranks.local.data_ptr() + start
         partial = parallel.sum(place)
         assert isinstance(partial, PartialSum) and partial.addend is place
-        assert partial.addresses.tolist() == [buffer.data_ptr() for buffer in handles[turn].buffers]
-    assert [handle.barriers for handle in handles] == [2, 1]
+        assert partial.addresses.tolist() == [ranks.local.data_ptr() + start, ranks.theirs.data_ptr() + start]
+    assert meetings == 3 * [[ranks.local.data_ptr(), ranks.theirs.data_ptr(), 0]]
 
 
 def test_only_sums_that_fit_are_left_to_norms(monkeypatch: pytest.MonkeyPatch) -> None:
     others: list[int] = []
     monkeypatch.setattr(dist, "all_reduce", lambda x, group=None: others.append(x.numel()))
-    buffers, handles = two_buffers(64)
-    parallel = Parallel(0, 2, shared=SymmetricAddends(buffers, handles))
+    parallel = Parallel(0, 2, shared=SymmetricAddends(TwoRanks(128).memory, 0, 64))
     assert parallel.addend(2, 9, torch.float32) is None, "too large"
     assert parallel.addend(1, 3, torch.bfloat16) is None, "no whole number of 16 bytes"
     elsewhere = torch.ones(18)
@@ -155,8 +148,8 @@ def test_all_ranks_have_it_or_none(
     def allocate(*_arguments: object) -> symmetric_sums._Made:
         if not allocates:
             raise AttributeError("no such operator\nand more of it")
-        small = SymmetricSums(torch.empty(8, dtype=torch.bfloat16), "0")
-        return symmetric_sums._Made(small, SymmetricAddends(*two_buffers(64)))
+        memory = TwoRanks(256).memory
+        return symmetric_sums._Made(SymmetricSums(memory, 64, 64), SymmetricAddends(memory, 128, 64))
 
     monkeypatch.setattr(symmetric_sums, "_refused", lambda *_arguments: refused)
     monkeypatch.setattr(symmetric_sums, "_allocate", allocate)
@@ -175,6 +168,35 @@ def test_all_ranks_have_it_or_none(
     assert words in record.getMessage()
 
 
+@pytest.mark.parametrize(("small_bytes", "fused_bytes"), [(8192, 4096), (0, 4096), (8192, 0)])
+def test_flags_and_all_sums_share_an_allocation(
+    monkeypatch: pytest.MonkeyPatch, meetings: list[list[int]], small_bytes: int, fused_bytes: int
+) -> None:
+    made: list[TwoRanks] = []
+
+    def share(parallel: Parallel, device: torch.device, num_bytes: int) -> PeerMemory:
+        made.append(TwoRanks(num_bytes))
+        return made[-1].memory
+
+    monkeypatch.setattr(symmetric_sums, "share_memory", share)
+    sums = symmetric_sums._allocate(Parallel(0, 2), DEVICE, small_bytes, fused_bytes)
+    ((local, theirs),) = [each.memory.addresses for each in made]
+    part = 1 << 16
+    of_small, of_addends = local + part, local + part + (part if small_bytes else 0)
+    assert made[0].local.nbytes == of_addends - local + 2 * fused_bytes
+    assert (sums.small is not None, sums.shared is not None) == (small_bytes > 0, fused_bytes > 0)
+    if sums.small is not None:
+        calls: list[Any] = []
+        monkeypatch.setattr(peer_sums, "sum_in_place", lambda *arguments: calls.append(arguments))
+        sums.small.all_reduce(torch.zeros(4))
+        ((_, addresses, flags, rank),) = calls
+        assert addresses.tolist() == [of_small, theirs + part] and (flags.tolist(), rank) == ([local, theirs], 0)
+        assert 4 * 2 * meeting_places(small_bytes) <= part
+    if sums.shared is not None:
+        places = [sums.shared.addend(4, fused_bytes // 16, torch.float32) for _ in range(1)]
+        assert places[0] is not None and places[0].data_ptr() == of_addends
+
+
 def test_nothing_is_tried_on_one_rank_or_if_it_is_switched_off() -> None:
     alone, two = Parallel(), Ranks()
     assert with_symmetric_memory(alone, DEVICE, 4096, 4096, {0}) is alone
@@ -189,19 +211,17 @@ def test_on_cpus_it_is_refused() -> None:
 def test_the_check_at_start_sums_by_the_norms_kernel(monkeypatch: pytest.MonkeyPatch, *, is_stale: bool) -> None:
     """The second rank of this process writes what rank 1 would, when rank 0 waits for it; or only the first time."""
     monkeypatch.setattr(symmetric_sums, "_CHECKED", ((4, 64),))
-    buffers, handles = two_buffers(4 * 64 * 2)
-    barriers = count()
+    ranks, barriers = TwoRanks(2 * 4 * 64 * 2), count()
 
-    def barrier() -> None:
+    def meet(flags: torch.Tensor, rank: int) -> None:
         number = next(barriers)
         if not is_stale or number == 0:
             numbers = torch.arange(4 * 64)
             theirs = ((numbers * 4 + number) % 13).bfloat16()
-            handles[number % 2].buffers[1].view(torch.bfloat16).copy_(theirs)
+            ranks.theirs.view(2, -1)[number % 2].view(torch.bfloat16).copy_(theirs)
 
-    for handle in handles:
-        monkeypatch.setattr(handle, "barrier", barrier)
-    made = symmetric_sums._Made(None, SymmetricAddends(buffers, handles))
+    monkeypatch.setattr(peer_sums, "meet", meet)
+    made = symmetric_sums._Made(None, SymmetricAddends(ranks.memory, 0, 4 * 64 * 2))
     problem = symmetric_sums._tried(made, Parallel(0, 2), DEVICE)
     assert problem.startswith("a sum over symmetric memory is off by ") if is_stale else not problem
 

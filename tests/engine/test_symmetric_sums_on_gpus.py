@@ -1,4 +1,4 @@
-"""Norms that add up the addends of two GPUs, back to back in CUDA graphs, while one GPU or the other is late."""
+"""Sums over two GPUs, by norms and by a kernel of their own, back to back in CUDA graphs, while one GPU is late."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.gpu
 
 SUMS, REPLAYS, SIZE, EPS = 14, 60, 1024, 1e-5
 ROWS = (1, 64, 192, 600)
+SMALL_ROWS = (1, 16, 256)  # the last ones have as many bytes as small sums may have
 LATE_CYCLES = 30_000
 
 
@@ -25,7 +26,7 @@ def test_every_sum_has_both_addends_whoever_is_late(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(_sum_on_rank, (tmp_path / "meet", tmp_path), nprocs=2)
     for rank in range(2):
         lines = (tmp_path / f"{rank}").read_text().splitlines()
-        assert lines == [f"{rows} rows: 0 of {SUMS * REPLAYS} wrong" for rows in ROWS]
+        assert lines == [f"{rows} rows: 0 of {SUMS * REPLAYS} wrong" for rows in (*ROWS, *SMALL_ROWS)]
 
 
 def _sum_on_rank(rank: int, place: Path, folder: Path) -> None:
@@ -35,7 +36,9 @@ def _sum_on_rank(rank: int, place: Path, folder: Path) -> None:
     torch.cuda.set_device(rank)
     parallel = group.join(rank_config, rank, meeting, Exchanges())
     assert parallel.shared is not None
-    lines = [f"{rows} rows: {_wrong_sums(parallel, rows)} of {SUMS * REPLAYS} wrong" for rows in ROWS]
+    wrong = [(rows, _wrong_sums(parallel, rows)) for rows in ROWS]
+    wrong += [(rows, _wrong_small_sums(parallel, rows)) for rows in SMALL_ROWS]
+    lines = [f"{rows} rows: {count} of {SUMS * REPLAYS} wrong" for rows, count in wrong]
     (folder / f"{rank}").write_text("\n".join(lines))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -83,6 +86,35 @@ def _wrong_sums(parallel: Parallel, rows: int) -> int:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         exchange()
+        sums()
+    for _ in range(REPLAYS):
+        torch.cuda._sleep(delays.choice((0, 0, 10 * LATE_CYCLES)))
+        graph.replay()
+    torch.cuda.synchronize()
+    return int(wrong)
+
+
+def _wrong_small_sums(parallel: Parallel, rows: int) -> int:
+    """Return how many sums through the same memory differ, of a graph that is replayed."""
+    torch.manual_seed(rows)
+    addends = torch.randn(SUMS, 2, rows, SIZE, device="cuda").bfloat16()
+    want = (addends[:, 0].float() + addends[:, 1].float()).bfloat16()
+    x, wrong = torch.empty_like(addends[:, 0]), torch.zeros((), dtype=torch.int64, device="cuda")
+    assert parallel.small is not None and parallel.small.takes(x[0])
+    delays = random.Random(parallel.rank)
+
+    def sums() -> None:
+        x.copy_(addends[:, parallel.rank])
+        for index in range(SUMS):
+            torch.cuda._sleep(delays.choice((0, 0, LATE_CYCLES)))
+            parallel.all_reduce(x[index])
+        wrong.add_((x != want).flatten(1).any(1).sum())
+
+    sums()
+    torch.cuda.synchronize()
+    wrong.zero_()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         sums()
     for _ in range(REPLAYS):
         torch.cuda._sleep(delays.choice((0, 0, 10 * LATE_CYCLES)))

@@ -112,11 +112,11 @@ def load_model(
     checkpoint for it; on other ranks it is empty.
     """
     progress, parallel = progress or StartProgress(), parallel or Parallel()
-    threads = ThreadPoolExecutor(2, "load")
+    threads = ThreadPoolExecutor(3, "load")
     try:
         digest = threads.submit(_digest, config.model, digests, parallel)
         tokenizer = threads.submit(Tokenizer.load, config.model)
-        loaded = _load(config, parallel, progress, kernels, digest, tokenizer)
+        loaded = _load(config, parallel, progress, kernels, digest, tokenizer, threads)
         loaded.again = again
         return loaded
     finally:
@@ -136,6 +136,7 @@ def _load(
     kernels: Kernels | None,
     digest: Future[str],
     tokenizer: Future[Tokenizer],
+    threads: ThreadPoolExecutor,
 ) -> LoadedModel:
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -157,6 +158,7 @@ def _load(
         check_draft_head(config, model_config)
         if config.speculation == "mtp":
             open_mtp(config.model, model_config)  # raises before the model's weights are read
+    shape = threads.submit(_shape, model_config, parallel, max_context, device, dtype)
     with progress.phase("weights") as share:
         weights = load_weights(
             config.model, model_config, device, dtype, parallel, quantised, share, by_threads=config.fast_start
@@ -164,7 +166,7 @@ def _load(
     if parallel.joining is not None:
         with progress.phase("ranks"):  # what is left of it
             parallel = parallel.joined()
-    model, tables = build_transformer(config, model_config, weights, max_context, parallel)
+    model, tables = build_transformer(config, model_config, weights, max_context, parallel, shape.result())
     draft_head = None
     if config.speculation in DRAFT_HEADS and parallel.rank == 0:  # other ranks get the drafts as rows of steps
         with progress.phase("draft head"):
@@ -204,6 +206,13 @@ def _load(
     )
 
 
+def _shape(
+    model_config: ModelConfig, parallel: Parallel, max_context: int, device: torch.device, dtype: torch.dtype
+) -> ModelShape:
+    """Return this rank's shape on the device of its weights, which has an index."""
+    return ModelShape.of(model_config, parallel, max_context, torch.empty(0, device=device).device, dtype)
+
+
 def base_embedding_layers(config: EngineConfig, loaded: LoadedModel) -> BaseEmbeddingLayers:
     """Return the base's whole embedding and head, for comparison with those of adapters."""
     weights = loaded.model.weights
@@ -213,9 +222,16 @@ def base_embedding_layers(config: EngineConfig, loaded: LoadedModel) -> BaseEmbe
 
 
 def build_transformer(
-    config: EngineConfig, model_config: ModelConfig, weights: ModelWeights, max_context: int, parallel: Parallel
+    config: EngineConfig,
+    model_config: ModelConfig,
+    weights: ModelWeights,
+    max_context: int,
+    parallel: Parallel,
+    shape: ModelShape | None = None,
 ) -> tuple[Transformer, SlotTables | None]:
     """Build the model with the backend ``config.backend``; "auto" is Triton on a GPU, torch elsewhere.
+
+    ``shape`` is the model's on this rank, if it is built already.
 
     Raises ``ValueError`` for a backend that is unknown or not possible here.
     """
@@ -223,7 +239,7 @@ def build_transformer(
     backend = _backend(config, weights.embedding.device)
     if backend == "torch":
         weights.dequantise()
-    model = Transformer(model_config, weights, max_context, parallel)
+    model = Transformer(model_config, weights, max_context, parallel, shape=shape)
     exchange = LoraExchange(parallel) if target_shapes(config, model_config, parallel).shards > 1 else None
     if config.merges:
         model.merged = MergedLayers(weights.layers, exchange)

@@ -60,13 +60,14 @@ class Transformer:
         max_context: int,
         parallel: Parallel | None = None,
         ops: Ops[Any] | None = None,
+        shape: ModelShape | None = None,
     ) -> None:
         self.config = config
         self.weights = weights
         self.parallel = parallel or Parallel()
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         self.vocabulary = Vocabulary(config.vocab_size, self.parallel)
-        self.shape = ModelShape.of(config, self.parallel, max_context, self.device, self.dtype)
+        self.shape = shape or ModelShape.of(config, self.parallel, max_context, self.device, self.dtype)
         self.ops: Ops[Any] = ops or TorchOps(self.shape)
         self._embedding_scale = config.embedding_scale
         if config.family.embedding_scale_rounded:

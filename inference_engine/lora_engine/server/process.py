@@ -89,11 +89,6 @@ def _import_all(config: EngineConfig) -> None:
         import llguidance
 
         _ = llguidance
-    if torch.device(config.device).type == "cuda":
-        with contextlib.suppress(ImportError, AttributeError):  # sums go through NCCL without it
-            import torch.distributed._symmetric_memory as symmetric
-
-            _ = symmetric
     if torch.device(config.device).type == "cuda" and config.backend != "torch":
         # These need triton, and none of them uses a device.
         from lora_engine.execution import compile_ahead, graph_runner

@@ -94,7 +94,6 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
         torch.cuda.set_device(device)
     if nccl and meeting.one_device:
         os.environ |= {"NCCL_HOSTID": f"rank-{rank}", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
-        os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
     began = time.monotonic()
     dist.init_process_group(
         "nccl" if nccl else "gloo",

@@ -6,59 +6,57 @@ NCCL's all-reduce is a chain of steps, whose latency exceeds the transfer time f
   all N GPUs. No kernel copies or adds anything else; only a barrier lies between them. Larger sums of more than two
   GPUs take two parts: each GPU adds up its share of the rows, and writes the sums to all GPUs.
 - ``SymmetricSums``, for other small sums: every GPU copies its part into symmetric memory, waits for the others, and
-  adds up all parts in the order of the ranks.
+  adds up all parts in the order of the ranks, in one kernel.
 
 In one part every GPU receives N - 1 times a tensor's bytes from others, in two parts 2 - 2 / N times. The switches'
 multicast is not used.
+
+The memory of a GPU begins with the flags of ``lora_kernels.peer_sums``, then that of small sums, then that of addends.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from lora_engine.model.parallel import Parallel, PartialSum, in_two_parts
 
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import _SymmetricMemory
+from .peer_memory import PeerMemory, share_memory
 
 log = logging.getLogger(__name__)
 
 _DTYPES = (torch.bfloat16, torch.float32)
 # Bytes that the kernel reads at once; tensors must be a multiple of it.
 _ALIGNED = 16
+# Bytes of which the parts of the memory are a multiple, so that each begins on a page of a GPU.
+_PART = 1 << 16
 # Sums that norms add up in the check at start, and the rows and columns of the small ones and of the large ones.
 _CHECKS, _CHECKED = 16, ((255, 1024), (1025, 1024))
 
 
 class SymmetricSums:
-    """The ``SmallSums`` through a buffer of symmetric memory, which all ranks have mapped."""
+    """The ``SmallSums`` through memory of all ranks."""
 
-    def __init__(self, buffer: torch.Tensor, group_name: str) -> None:
-        """Create the symmetric sums on a bfloat16 ``buffer``, whose size bounds the size of a tensor."""
-        self._buffer, self._group_name = buffer, group_name
+    def __init__(self, memory: PeerMemory, start: int, num_bytes: int) -> None:
+        """Create the sums of tensors of up to ``num_bytes``, which begin at byte ``start`` of every rank's memory."""
+        self._addresses, self._flags, self._rank = memory.at(start), memory.at(0), memory.rank
+        self._num_bytes = num_bytes
 
     def takes(self, x: torch.Tensor) -> bool:
-        return (
-            x.dtype in _DTYPES
-            and 0 < x.nbytes <= self._buffer.nbytes
-            and x.nbytes % _ALIGNED == 0
-            and x.is_contiguous()
-        )
+        return x.dtype in _DTYPES and 0 < x.nbytes <= self._num_bytes and x.nbytes % _ALIGNED == 0 and x.is_contiguous()
 
     def all_reduce(self, x: torch.Tensor) -> None:
-        flat = x.view(-1)
-        shared = self._buffer.view(x.dtype)[: flat.numel()]
-        torch.ops.symm_mem.one_shot_all_reduce_copy_out(shared, flat, "sum", self._group_name, flat)
+        from lora_kernels.peer_sums import sum_in_place  # imports triton, which an engine on CPUs does not have
+
+        sum_in_place(x, self._addresses, self._flags, self._rank)
 
 
 class SymmetricAddends:
-    """The ``SharedAddends`` in two buffers of symmetric memory, which sums use by turns.
+    """The ``SharedAddends`` in two buffers of every rank's memory, which sums use by turns.
 
     One barrier for each part of a sum suffices. A rank overwrites a buffer only behind the barriers of the next sum,
     and another rank reaches them only when its norm has read the buffer. Within a sum of two parts, a rank overwrites
@@ -66,14 +64,12 @@ class SymmetricAddends:
     sum of the embeddings has the effect of a barrier.
     """
 
-    def __init__(self, buffers: Sequence[torch.Tensor], handles: Sequence[_SymmetricMemory]) -> None:
-        """Create the addends on two byte buffers of the same size, each with its handle."""
-        device = buffers[0].device
-        self._buffers, self._handles, self._next = buffers, handles, 0
-        self._addresses = [
-            torch.tensor([_address(handle, rank) for rank in range(handle.world_size)], device=device)
-            for handle in handles
-        ]
+    def __init__(self, memory: PeerMemory, start: int, num_bytes: int) -> None:
+        """Create the buffers of ``num_bytes`` each, the first of which begins at byte ``start``."""
+        starts = start, start + num_bytes
+        self._buffers = [memory.local[each : each + num_bytes] for each in starts]
+        self._addresses = [memory.at(each) for each in starts]
+        self._flags, self._rank, self._next = memory.at(0), memory.rank, 0
 
     def addend(self, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor | None:
         buffer, num_bytes = self._buffers[self._next], rows * columns * dtype.itemsize
@@ -85,21 +81,18 @@ class SymmetricAddends:
         return x.data_ptr() == self._buffers[self._next].data_ptr()
 
     def sum(self, addend: torch.Tensor) -> PartialSum | torch.Tensor:
-        from lora_kernels.elementwise import sum_rows  # imports triton, which an engine on CPUs does not have
+        # These import triton, which an engine on CPUs does not have.
+        from lora_kernels.elementwise import sum_rows
+        from lora_kernels.peer_sums import meet
 
-        handle, addresses = self._handles[self._next], self._addresses[self._next]
+        addresses = self._addresses[self._next]
         self._next = 1 - self._next
-        handle.barrier()
-        if not in_two_parts(addend.nbytes, handle.world_size):
+        meet(self._flags, self._rank)
+        if not in_two_parts(addend.nbytes, len(addresses)):
             return PartialSum(addend, addresses)
-        sum_rows(addend, addresses, handle.rank)
-        handle.barrier()
+        sum_rows(addend, addresses, self._rank)
+        meet(self._flags, self._rank)
         return addend
-
-
-def _address(handle: _SymmetricMemory, rank: int) -> int:
-    """Return the address at which this process has mapped a rank's buffer."""
-    return handle.get_buffer(rank, (1,), torch.uint8).data_ptr()
 
 
 def with_symmetric_memory(
@@ -118,7 +111,7 @@ def with_symmetric_memory(
         exchanged = time.monotonic()
         try:
             made = _allocate(parallel, device, small_bytes, fused_bytes)
-        except (RuntimeError, AttributeError, ImportError) as error:  # torch's interface is not stable yet
+        except (RuntimeError, OSError, AttributeError, ImportError) as error:  # of the driver, or without triton
             problem = str(error).splitlines()[0]
         if parallel.smallest(made is not None, device) and made is not None:
             mapped = time.monotonic()
@@ -154,23 +147,18 @@ def _refused(device: torch.device, peers: Collection[int]) -> str:
 
 
 def _allocate(parallel: Parallel, device: torch.device, small_bytes: int, fused_bytes: int) -> _Made:
-    import torch.distributed._symmetric_memory as symmetric
+    from lora_kernels.peer_sums import meeting_places  # imports triton, which an engine on CPUs does not have
 
-    group = parallel.group
-    assert group is not None
+    start = _aligned(4 * parallel.world * meeting_places(small_bytes))
+    memory = share_memory(parallel, device, start + _aligned(small_bytes) + 2 * fused_bytes)
+    return _Made(
+        SymmetricSums(memory, start, small_bytes) if small_bytes else None,
+        SymmetricAddends(memory, start + _aligned(small_bytes), fused_bytes) if fused_bytes else None,
+    )
 
-    def shared_buffer(num_bytes: int) -> tuple[torch.Tensor, _SymmetricMemory]:
-        buffer = symmetric.empty(num_bytes, dtype=torch.uint8, device=device)
-        return buffer, symmetric.rendezvous(buffer, group)
 
-    small = shared = None
-    if small_bytes:
-        buffer, _ = shared_buffer(small_bytes)
-        small = SymmetricSums(buffer.view(torch.bfloat16), group.group_name)
-    if fused_bytes:
-        buffers, handles = zip(*(shared_buffer(fused_bytes) for _ in range(2)), strict=True)
-        shared = SymmetricAddends(buffers, handles)
-    return _Made(small, shared)
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // _PART) * _PART
 
 
 def _tried(made: _Made, parallel: Parallel, device: torch.device) -> str:
