@@ -19,12 +19,14 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from offline_throughput import MIXED, MIXERS, MODELS, build_engine, capture_when_used, random_adapter, system_name
 from rows import Rows, bandwidth, matrix_rate, parser_of
 
+from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
@@ -90,23 +92,29 @@ def fitting(engine: Engine, batch: int, prompt_tokens: int = PROMPT) -> int:
 
 
 def floors_ms(
-    engine: Engine, source: LoadedAdapters, batch: int, digests: list[str], prompt_tokens: int = PROMPT
+    engine: Engine, used: Sequence[PackedAdapter], batch: int, prompt_tokens: int = PROMPT
 ) -> tuple[float, float]:
-    """Return the least time of a decode step, and of its bytes alone."""
+    """Return the least time of a decode step, and of its bytes alone; of several GPUs, those of rank 0.
+
+    ``used``: the adapters of the step, each once.
+    """
     geometry = engine.pool.geometry
-    weights = engine.loaded.model.weights
-    base = weights.num_bytes() - weights.embedding.nbytes  # of which a step reads one row a token
     context = prompt_tokens + DECODED // 2
     kv = batch * context * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layer_groups
     if (delta := engine.loaded.model.shape.delta_states(geometry)) is not None:  # states are read and written
         rows = [rows for state in delta.states.values() for rows in (state.recurrent, state.convolution)]
         pages = geometry.page_elems * engine.pool.data.element_size()
         kv += 2 * batch * sum(r.count * r.length * pages // r.page_elems for r in rows)
-    used = set(digests[:batch])
-    lora = sum(packed.num_bytes for d in used if (packed := source.get(d)) is not None)
+    lora = sum(packed.data.nbytes for packed in used)
     rate, operations = bandwidth(), 2 * active_parameters(engine) * batch
-    others = (kv + lora) / rate
-    return (max(base / rate, operations / matrix_rate()) + others) * 1e3, (base / rate + others) * 1e3
+    base, others = product_bytes(engine) / rate, (kv + lora) / rate
+    return (max(base, operations / matrix_rate()) + others) * 1e3, (base + others) * 1e3
+
+
+def product_bytes(engine: Engine) -> int:
+    """Return the bytes of the base's weights, without an embedding that is no head: a step reads few of its rows."""
+    weights = engine.loaded.model.weights
+    return weights.num_bytes() - (0 if weights.lm_head is weights.embedding else weights.embedding.nbytes)
 
 
 def active_parameters(engine: Engine) -> float:
@@ -114,7 +122,7 @@ def active_parameters(engine: Engine) -> float:
     weights, config = engine.loaded.model.weights, engine.loaded.model.shape.experts
     stacks = [stack for layer in weights.layers if (e := layer.experts) is not None for stack in (e.gate_up, e.down)]
     of_token = sum(stack.shape[1] * stack.shape[2] * config.per_token for stack in stacks) if config else 0
-    return (weights.num_bytes() - sum(stack.nbytes for stack in stacks)) / 2 + of_token
+    return (product_bytes(engine) - sum(stack.nbytes for stack in stacks)) / 2 + of_token
 
 
 def main() -> None:
@@ -143,16 +151,17 @@ def main() -> None:
     if arguments.capture_when_used:
         capture_when_used()
     engine = build_engine(arguments.model, config, source)
-    digests = []
+    packed = {}
     for index in range(max(CASES[case] for case in arguments.cases)):
-        packed = random_adapter(engine, index, MIXED[index % len(MIXED)], MIXERS, arguments.expert_rank)
-        source.add(packed)
-        digests.append(packed.digest)
+        adapter = random_adapter(engine, index, MIXED[index % len(MIXED)], MIXERS, arguments.expert_rank)
+        source.add(adapter)
+        packed[adapter.digest] = adapter
+    digests = list(packed)
     warm(engine, digests)
     sizes = {"prompt": arguments.prompt, "pages": engine.pool.num_pages}
     if arguments.expert_rank:
         sizes["expert_rank"] = arguments.expert_rank
-        print(f"an adapter takes {packed.num_bytes / 2**20:.0f} MiB", flush=True)
+        print(f"an adapter takes {adapter.num_bytes / 2**20:.0f} MiB", flush=True)
     rows = Rows(arguments.out, "W1", arguments.model, **sizes)
     system = system_name(arguments.quantization, arguments.kv_cache_dtype)
     system += ", flashinfer" if arguments.backend == "flashinfer" else ""
@@ -166,7 +175,7 @@ def main() -> None:
                 batch = fitting(engine, batch, arguments.prompt)
                 mine = used[:batch]
                 value = decode_step_ms(engine, case, batch, mine, arguments.prompt)
-                floor, of_bytes = floors_ms(engine, source, batch, mine, arguments.prompt)
+                floor, of_bytes = floors_ms(engine, [packed[digest] for digest in mine], batch, arguments.prompt)
                 rows.add(case, "step_ms", value, "ms", floor, system, {"batch": batch, "bytes_ms": round(of_bytes, 3)})
         if case != "all distinct" and not arguments.decode_only:
             floor = 2 * parameters * 64 * PROMPT / matrix_rate() * 1e3

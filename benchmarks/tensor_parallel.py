@@ -15,9 +15,10 @@ first; what no time is left for is named at the end:
 - `70b fp8`, `70b`: decode steps of the 70B shape beside their floor, with weights in FP8, and in bfloat16 if that fits.
 - `8b full`, `70b full`: steps with both factors split, and again without what LoRA exchanges.
 
-Random weights; prompts of 256 tokens. The floor of a step is what rank 0 has to read: base weights, keys and values,
-its part of the adapters, at a copy's rate on the card. Graphs are captured when they are used, which counts for
-nothing. All adapters of a rank (of LoRA) have the same weights in host memory: the device copies each by itself.
+Random weights; prompts of 256 tokens. The floor of a step is rank 0's, without its sums, as `step_times.py` counts it:
+the base's products (bytes or operations, whichever take longer), keys and values, its part of the adapters. Graphs are
+captured when they are used, which counts for nothing. All adapters of a rank (of LoRA) have the same weights in host
+memory: the device copies each by itself.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from typing import Any
 import torch
 import torch.multiprocessing
 from offline_throughput import CASES, MIXED, MIXERS, MODELS, Case, capture_when_used, random_model
-from rows import Rows, bandwidth, parser_of
-from step_times import DECODED, PROMPT, decode_step_ms, fitting, run, warm
+from rows import Rows, parser_of
+from step_times import PROMPT, decode_step_ms, fitting, floors_ms, run, warm
 
 from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
 from lora_engine.adapters.layout import PackedAdapter, plan_layout
@@ -258,14 +259,6 @@ def adapters(engine: Engine, memory: HostMemory, count: int) -> list[PackedAdapt
     return [replace(of_rank[MIXED[i % len(MIXED)]], digest=f"sha256:{i:064x}") for i in range(count)]
 
 
-def floor_ms(engine: Engine, used: list[PackedAdapter], batch: int) -> float:
-    """Return the time to read all bytes that rank 0 needs in a step."""
-    geometry, weights = engine.pool.geometry, engine.loaded.model.weights
-    kv = batch * (PROMPT + DECODED // 2) * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layers
-    lora = sum(packed.data.nbytes for packed in used)
-    return (weights.num_bytes() - weights.embedding.nbytes + kv + lora) / bandwidth() * 1e3
-
-
 def requests_per_s(engine: Engine, case: Case, digests: list[str], requests: int, new: int) -> float:
     rnd, params = random.Random(case.name), SamplingParams(max_tokens=new, ignore_eos=True)
     for index in range(requests):
@@ -301,8 +294,9 @@ def run_engine(job: Job, out: Path | None) -> None:
         for running in batches:
             size = fitting(engine, running)
             value = decode_step_ms(engine, name, size, digests[:size])
-            settings = {"batch": size, "distinct": len(mine[:size])}
-            rows.add(name, "step_ms", value, "ms", floor_ms(engine, mine[:size], size), system, settings)
+            floor, of_bytes = floors_ms(engine, mine[:size], size)
+            settings = {"batch": size, "distinct": len(mine[:size]), "bytes_ms": round(of_bytes, 3)}
+            rows.add(name, "step_ms", value, "ms", floor, system, settings)
     if job.throughput:
         requests, new = (600 * ranks, 128) if GPU else (16, 4)
         for name, count in COUNTS.items():

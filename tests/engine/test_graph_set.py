@@ -233,7 +233,7 @@ def test_without_memory_a_covering_graph_goes_on_serving(limit: str, deferred: b
         """Until all were tried."""
     assert len(graphs) <= first + 1
     chosen = [graphs.choose(wanted, spans) for _ in range(40)]
-    # A quarter of the budget is for graphs that a step needs; then there is no more room.
+    # A part of the budget is for graphs that a step needs; then there is no more room.
     assert {shape.size for shape in chosen if shape} == ({32, 24} if limit == "budget" and deferred else {32})
     other = batch([(1, 8)] * 40)
     for _ in range(40):

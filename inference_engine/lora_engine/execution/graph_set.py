@@ -24,7 +24,8 @@ G = TypeVar("G")
 STEPS_BETWEEN = 16
 _CAPTURE_SHARE = 0.01
 # Share of the memory for graphs that those take which no step has needed yet; the rest is for the ones that steps need.
-_UNASKED_SHARE = 0.75
+# With 0.75, graphs of a model with 32 layers kept 537 MiB once nothing ran.
+_UNASKED_SHARE = 0.6
 
 
 class GraphSet(Generic[G]):
