@@ -259,6 +259,8 @@ def fp8_linear(
         )
     by_cublas = not invariant and multiplied_by_cublas(tokens, weight, dtype)
     if by_cublas and (onto is None or onto.dim() == 1):
+        if x.data.device.type == "meta":  # torch cannot record it with an ``out``, and it is no launch of these kernels
+            return torch.empty(tokens, outputs, dtype=dtype, device="meta") if out is None else out
         return torch._scaled_mm(
             x.data, weight.data.t(), scale_a=x.scale, scale_b=weight.scale[None], bias=onto, out_dtype=dtype,
             use_fast_accum=True, **({} if out is None else {"out": out}),

@@ -79,12 +79,16 @@ from lora_kernels.launches import compile_for
 
 compile_for(9, 0)
 found = []
-for ranks, sharding in ((1, "auto"), (2, "outer"), (2, "full")):
+names = set()
+for ranks, sharding, kind in ((1, "auto", "auto"), (2, "outer", "fp8"), (2, "full", "auto")):
     config = EngineConfig(
-        model=Path(sys.argv[1]), device="cuda", max_running=2, tensor_parallel=ranks, lora_sharding=sharding
+        model=Path(sys.argv[1]), device="cuda", max_running=2, tensor_parallel=ranks, lora_sharding=sharding,
+        quantization=kind,
     )
     usual, _ = kernels_of(config)
     found.append([job.specialisation for job in usual if job.name == "_expand_gemv_kernel"])
+    names |= {job.name for job in usual}
+assert {"_meet_kernel", "_hopper_fp8_kernel"} <= names, names
 print(json.dumps(found))
 """
 

@@ -42,6 +42,7 @@ from lora_engine.model.warm_up import prefill_steps
 from lora_engine.model.weight_loading import load_weights
 from lora_kernels.elementwise import sum_rows
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
+from lora_kernels.peer_sums import meet
 
 log = logging.getLogger(__name__)
 
@@ -221,6 +222,7 @@ class RecordedAddends:
 
     def sum(self, addend: torch.Tensor) -> PartialSum | torch.Tensor:
         addresses = torch.empty(self.ranks, dtype=torch.int64, device="meta")
+        meet(addresses, 0)
         if not in_two_parts(addend.nbytes, self.ranks):
             return PartialSum(addend, addresses)
         sum_rows(addend, addresses, 0)
