@@ -671,7 +671,7 @@ def grouped_experts(
     """
     rounded, x = (activations, activations.full) if isinstance(activations, Fp8Rows) else (None, activations)
     if x is None:
-        raise ValueError("adapters read activations before they are rounded")
+        raise ValueError("activations are in FP8 without full; set full to the values before they were rounded")
     (tokens, hidden), (experts, rows, _), per_token = x.shape, gate_up.shape, routing.experts.shape[1]
     inner = rows // 2
     if gate_up.shape != (experts, 2 * inner, hidden) or down.shape != (experts, hidden, inner):
@@ -680,7 +680,7 @@ def grouped_experts(
         raise ValueError(f"the routing is of {len(routing.experts)} tokens, but x is {tuple(x.shape)}")
     form = form_of(gate_up)
     if form != form_of(down):
-        raise ValueError("gate_up and down must be stored in the same way")
+        raise ValueError("gate_up and down are stored in different ways; quantise both in one way, or neither")
     stacks = gate_up, down
     (gate_up, gate_up_scale), (down, down_scale) = _stored(gate_up), _stored(down)
     if x.stride(1) != 1 or not gate_up.is_contiguous() or not down.is_contiguous():
@@ -690,10 +690,10 @@ def grouped_experts(
             raise ValueError(f"a bias is {tuple(bias.shape)}, but must be {(experts, width)}")
     clamped = activation if isinstance(activation, ClampedSwiglu) else None
     if clamped is None and activation not in ("silu", "gelu_tanh"):
-        raise ValueError(f"unknown activation {activation!r}")
+        raise ValueError(f"activation {activation!r} has no kernel; use silu, gelu_tanh or a ClampedSwiglu")
     if out is None:
         if onto:
-            raise ValueError("without out there is nothing to add to")
+            raise ValueError("onto adds to out, but out is None; give out, or leave onto False")
         out = torch.empty(tokens, hidden, dtype=x.dtype, device=x.device)
     elif out.shape != x.shape or not out.is_contiguous():
         raise ValueError(f"out is {tuple(out.shape)} with strides {out.stride()}, but x is {tuple(x.shape)}")

@@ -355,7 +355,10 @@ SPECTACULAR_SETTINGS = {
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"request_id": {"()": "control_plane.core.http.logs.RequestIdFilter"}},
+    "filters": {
+        "request_id": {"()": "control_plane.core.http.logs.RequestIdFilter"},
+        "unexpected": {"()": "control_plane.core.http.logs.UnexpectedErrors"},
+    },
     "formatters": {
         "json": {"()": "control_plane.core.http.logs.JsonFormatter"},
         "plain": {
@@ -375,7 +378,7 @@ LOGGING: dict[str, Any] = {
         "celery": {"level": "WARNING"},
         "celery.worker.control": {"level": "ERROR"},  # logs a warning for each worker that the process itself stops
         "kombu": {"level": "WARNING"},
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["unexpected"]},
         # Logs every URL that is called, and a webhook's may contain a password.
         "httpx": {"level": "WARNING"},
         # Logs a warning for each attempt to connect; the breaker logs an outage once.

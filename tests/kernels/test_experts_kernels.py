@@ -113,8 +113,10 @@ def test_experts_are_added_to_an_mlp_of_all_tokens(weighted: bool) -> None:
     assert float((out.double() - want).norm() / want.norm()) < TOLERANCE[dtype]
     rounded.data.zero_()
     assert not grouped_experts(rounded, gate_up, down, routing, "silu").any()
-    with pytest.raises(ValueError, match="nothing to add to"):
+    with pytest.raises(ValueError, match="give out, or leave onto False"):
         grouped_experts(x, gate_up, down, routing, "silu", onto=True)
+    with pytest.raises(ValueError, match="set full to the values before they were rounded"):
+        grouped_experts(replace(rounded, full=None), gate_up, down, routing, "silu")
 
 
 def in_mxfp4(experts: int, parts: int, rows: int, columns: int, largest: int = 125) -> tuple[Mxfp4Stack, torch.Tensor]:
@@ -299,7 +301,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         grouped_experts(x, gate_up, down.transpose(1, 2).contiguous().transpose(1, 2), routing, "silu")
     with pytest.raises(ValueError, match="out is"):
         grouped_experts(x, gate_up, down, routing, "silu", x[:1])
-    with pytest.raises(ValueError, match="unknown activation"):
+    with pytest.raises(ValueError, match="use silu, gelu_tanh or"):
         grouped_experts(x, gate_up, down, routing, "relu")
-    with pytest.raises(ValueError, match="stored in the same way"):
+    with pytest.raises(ValueError, match="quantise both in one way, or neither"):
         grouped_experts(x, in_fp8(gate_up, 2, False), down, routing, "silu")

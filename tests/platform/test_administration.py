@@ -15,6 +15,7 @@ from lorikeet_testing.platform_fixtures import error_of
 from lorikeet_testing.seed import add_version
 from rest_framework.test import APIClient
 
+from control_plane.adapters.evaluations.models import Evaluation
 from control_plane.adapters.registry.models import Adapter, AdapterVersion, VersionState
 from control_plane.adapters.uploads.models import Upload
 from control_plane.billing.refusals.actions import Count, Reason, add
@@ -152,6 +153,7 @@ def test_deletion_is_confirmed_and_leaves_the_books(
     on_its_way = acme.principal()
     file = files.upload_file(acting=on_its_way, name="x.jsonl", content=[b"{}"], size=2)
     waiting = Upload.objects.create(tenant=acme.tenant, adapter_name="x", bytes=0, files=[], folder="/nowhere/x")
+    evaluation = Evaluation.objects.create(tenant=acme.tenant, set_name="x", api_key=key, upload=waiting)
     conversations.store(acme.tenant, "resp_x", input_items="[]", body="{}")
     set_origins(acting=acme.principal(), origins=["https://app.example.org"])
     assert error_of(operator.delete("/api/operator/tenants/acme")) == (400, "not_confirmed")
@@ -180,6 +182,8 @@ def test_deletion_is_confirmed_and_leaves_the_books(
         clear_deleted()
     assert archive_of_deleted() == 0
     assert Upload.objects.get(pk=waiting.pk).state == "cancelled"
+    evaluation.refresh_from_db()
+    assert evaluation.state == "cancelled" and evaluation.ended_at is not None
     assert not Adapter.objects.for_tenant(acme.tenant).filter(archived_at=None).exists()
     assert set(AdapterVersion.objects.for_tenant(acme.tenant).values_list("state", flat=True)) == {
         VersionState.ARCHIVED

@@ -17,6 +17,8 @@ from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alia
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.console.administration.actions import delete_tenant
+from control_plane.console.webhooks.events import publish_quota
+from control_plane.console.webhooks.models import Delivery, Endpoint
 from control_plane.core.db import is_duplicate
 from control_plane.core.http.errors import exception_handler
 from control_plane.identity.access.actor import SYSTEM
@@ -50,6 +52,15 @@ def test_two_uploads_of_a_new_name(acme: Any, monkeypatch: pytest.MonkeyPatch) -
     while_another_commits(validation_job.validate_next, validation_job.validate_next)
     adapter = Adapter.objects.get(name="fresh")
     assert sorted(adapter.versions.values_list("number", flat=True)) == [1, 2]
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_publish_one_occasion(acme: Any, queue: Any) -> None:
+    Endpoint.objects.create(tenant=acme.tenant, url="https://example.org")
+    tell = lambda: publish_quota(acme.tenant, limit="tokens", period="2026-05", used=9, allowed=10)  # noqa: E731
+    while_another_commits(tell, tell)
+    assert Delivery.objects.count() == 1
 
 
 @pytest.mark.services

@@ -77,7 +77,7 @@ def test_a_change_names_what_was_before(acme: Any, path: str, first: Any, second
     write = client.patch if path.endswith("{key}") else client.put
     address = path if path.startswith("/") else acme.path(path.format(key=key.pk))
     last = AuditEvent.objects.latest("id").pk
-    for body in (first, second):
+    for body in (first, second, second):
         assert write(address, body, format="json").status_code == 200
     one, two = (row.detail for row in AuditEvent.objects.filter(pk__gt=last).order_by("id"))
     written = {name: value for name, value in one.items() if name not in ("before", "prefix")}

@@ -91,6 +91,33 @@ def test_versions_are_numbered_as_the_branch_moved(
     assert commits == [commit_of(FIRST), commit_of(SECOND)]
 
 
+def test_a_refused_import_is_shown_and_repeated_if_its_reason_may_pass(
+    acme: Org, hub: HubServer, look: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = lambda: acme.client().get(acme.path("follows")).json()[0]["problem"]  # noqa: E731
+    follow(acme)
+    with monkeypatch.context() as away:
+        away.setattr(follows.hub, "commit_at", lambda *_: commit_of(FIRST))
+        hub.status = 401
+        look()
+        look()
+        assert Upload.objects.count() == 1, "the next attempt is after a while"
+        assert shown()["code"] == "source_forbidden"
+        hub.status = None
+        Upload.objects.update(updated_at=timezone.now() - timedelta(hours=1))
+        look()
+    assert [upload.state for upload in Upload.objects.order_by("created_at")] == ["refused", "accepted"]
+    assert shown() is None
+    assert AuditEvent.objects.filter(action="follow.moved").count() == 1
+
+    hub.repositories["Org/Adapter"] = {"main": {"adapter_config.json": b"{}"}}
+    for _ in range(2):
+        look()
+        Upload.objects.update(updated_at=timezone.now() - timedelta(days=2))
+    assert Upload.objects.count() == 3, "these files would be refused again"
+    assert shown()["code"] == Upload.objects.latest("created_at").reason["code"]
+
+
 def test_ended_it_is_looked_at_no_more(acme: Org, globex: Org, hub: HubServer, look: Any) -> None:
     made = follow(acme).json()["id"]
     assert globex.client().get(globex.path("follows")).json() == []

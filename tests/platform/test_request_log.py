@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from django.db import OperationalError
+from django.http import HttpResponse
 from django.utils import timezone
+from django.utils.log import log_response
 from lorikeet_testing.seed import add_version
 
 from control_plane.billing.usage.actions import Ended
@@ -69,6 +72,12 @@ def answering(status: int, *, as_id: str = "", dispatched: bool = False) -> Any:
         await send({"type": "http.response.start", "status": status, "headers": []})
 
     return app
+
+
+def test_answers_that_were_chosen_are_no_errors(caplog: pytest.LogCaptureFixture) -> None:
+    for status, error in ((503, None), (503, OperationalError()), (500, None), (500, ZeroDivisionError())):
+        log_response("%d", status, response=HttpResponse(status=status), exception=error)
+    assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
 
 
 async def test_a_request_over_http_has_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -981,7 +981,7 @@ export type HubFollow = {
     readonly id: string;
     /** @description Name of the adapter. */
     name: string;
-    /** @description Reason why the last check of the branch failed; null: it succeeded, or none was made. */
+    /** @description Reason why the last check of the branch failed, or why the import of its commit was refused or cancelled; null: neither. */
     readonly problem: Problem | null;
     /** @description Branch to follow, as hub:org/name@branch or hub:org/name/folder@branch. */
     source: string;

@@ -89,7 +89,11 @@ function Follows() {
           <span className="min-w-0">
             {name} follows <span className="font-mono break-all">{source}</span>
             {commit && `, at ${commit.slice(0, 12)}`}
-            {problem && <span className="block text-danger-text">{problem.message}</span>}
+            {problem && (
+              <span className="block text-danger-text">
+                {problem.message} {problem.fix}
+              </span>
+            )}
           </span>
           <Button
             size="sm"

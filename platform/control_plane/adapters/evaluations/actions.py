@@ -167,14 +167,16 @@ def set_rule(
         if evaluation_set is None:
             raise SetNotFoundError(set_name)
         adapter = _lock_adapter(acting, adapter)
-        adapter.promotion_rule = {
+        rule = {
             "set": evaluation_set.name,
             "set_id": str(evaluation_set.pk),
             "key": str(key.pk),
             "minimum": minimum,
             "not_worse_than_live": not_worse_than_live,
         }
-        _save_rule(adapter, acting.actor, "adapter.set_promotion_rule", adapter.promotion_rule)
+        if adapter.promotion_rule != rule:
+            adapter.promotion_rule = rule
+            _save_rule(adapter, acting.actor, "adapter.set_promotion_rule", rule)
     return adapter
 
 
@@ -304,6 +306,15 @@ def cancel_evaluation(*, acting: Principal, evaluation_id: UUID) -> Evaluation:
             batches.cancel_batch(acting=acting, name=str(evaluation.batch))
         _end(evaluation, EvaluationState.CANCELLED, acting.actor)
     return evaluation
+
+
+def cancel_of_deleted_tenants() -> None:
+    """Cancel open evaluations of deleted tenants, also those that an upload started after the deletion."""
+    with transaction.atomic():
+        open_ones = Evaluation.objects.filter(state__in=OPEN, tenant__deleted_at__isnull=False)
+        locked = open_ones.select_for_update(of=("self",), skip_locked=True)
+        for evaluation in locked.select_related("tenant", "upload", "version__adapter"):
+            _end(evaluation, EvaluationState.CANCELLED, SYSTEM)
 
 
 def tend() -> int:

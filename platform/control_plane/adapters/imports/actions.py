@@ -220,6 +220,8 @@ def set_hub_models(*, acting: Principal, enabled: bool, organizations: Sequence[
     with transaction.atomic():
         policies = HubModelPolicy.objects.for_tenant(acting.tenant)
         before = policies.select_for_update().values(*values).first()
+        if before == values:
+            return policies.get()
         policy, _ = policies.update_or_create(tenant=acting.tenant, defaults=values)
         audit.record(
             acting.actor,

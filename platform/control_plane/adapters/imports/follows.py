@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -23,8 +24,8 @@ from control_plane.adapters.imports.hub_policy import full_name
 from control_plane.adapters.imports.models import HubFollow
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
-from control_plane.adapters.uploads.actions import UNDECIDED, require_free_name
-from control_plane.adapters.uploads.models import Upload
+from control_plane.adapters.uploads.actions import require_free_name
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.db import release_connections
 from control_plane.core.errors import LorikeetError, NotFoundError
@@ -43,6 +44,20 @@ LONGEST_REST_S = 86_400
 # Maximum number of branches that one task checks, and maximum seconds for which it may take: other tasks wait.
 MAX_BRANCHES_PER_TASK, MAX_TASK_S = 20, 20.0
 JITTER = 0.2  # share of a rest by which it varies
+# Codes of refused imports that are repeated, since their reason may pass. Any other reason lies in the files.
+PASSING = frozenset(
+    {
+        "adapter_limit_reached",
+        "source_answer",
+        "source_forbidden",
+        "source_not_found",
+        "source_sealed",
+        "source_unavailable",
+        "storage_full",
+        "storage_limit_reached",
+        "storage_unavailable",
+    }
+)
 
 
 class TooManyFollowsError(LorikeetError):
@@ -68,6 +83,33 @@ class FollowedAlreadyError(LorikeetError):
 
 def follows_of(tenant: Tenant) -> QuerySet[HubFollow]:
     return HubFollow.objects.for_tenant(tenant)
+
+
+def follows_with_problems(tenant: Tenant) -> list[HubFollow]:
+    """Return a tenant's follows. The problem of one whose last check succeeded is that of its commit's import."""
+    follows = list(follows_of(tenant))
+    imports = _imports(follows)
+    for follow in follows:
+        last = imports[follow.pk][-1] if imports[follow.pk] else None
+        if follow.problem is None and last is not None and last.state in (UploadState.REFUSED, UploadState.CANCELLED):
+            follow.problem = last.reason
+    return follows
+
+
+def _imports(follows: Sequence[HubFollow]) -> Mapping[UUID, list[Upload]]:
+    """Return the imports of each follow's commit, oldest first."""
+    by_follow: dict[UUID, list[Upload]] = {follow.pk: [] for follow in follows}
+    named = {(follow.tenant_id, follow.adapter_name, follow.commit): follow.pk for follow in follows if follow.commit}
+    uploads = Upload.objects.filter(
+        tenant__in={follow.tenant_id for follow in follows},
+        adapter_name__in={follow.adapter_name for follow in follows},
+        source__revision__in=sorted({commit for _, _, commit in named}),
+    )
+    for upload in uploads.defer("report").order_by("created_at"):
+        revision = str((upload.source or {}).get("revision"))
+        if (follow_id := named.get((upload.tenant_id, upload.adapter_name, revision))) is not None:
+            by_follow[follow_id].append(upload)
+    return by_follow
 
 
 def add_follow(*, acting: Principal, name: str, source: str) -> HubFollow:
@@ -148,8 +190,7 @@ def _check(follow: HubFollow) -> None:
         headers = authorization(follow.tenant)
         release_connections()
         commit = hub.commit_at(source.repository, source.revision, headers)
-        if commit != follow.commit:
-            _import(follow, source, commit)
+        _import(follow, source, commit)
     except SourceProblemError as error:
         _fail(follow, error.problem)
     except LorikeetError as error:  # a limit of the tenant, or a refused address
@@ -163,15 +204,17 @@ def _check(follow: HubFollow) -> None:
 
 
 def _import(follow: HubFollow, source: HubSource, commit: str) -> None:
-    """Create the upload and store the commit, in one transaction."""
+    """Create the upload and store the commit, in one transaction, if the branch has moved or its import is repeated."""
     with transaction.atomic():
         locked = HubFollow.objects.select_for_update(of=("self",)).select_related("tenant", "created_by")
         current_follow = locked.filter(pk=follow.pk).first()
-        if current_follow is None or current_follow.commit == commit:
-            return  # ended, or imported by another worker
-        last = Upload.objects.for_tenant(follow.tenant).filter(UNDECIDED, adapter_name=follow.adapter_name)
-        if current_follow.commit and last.filter(source__revision=current_follow.commit).exists():
+        if current_follow is None:
+            return  # ended
+        imports, moved = _imports([current_follow])[current_follow.pk], current_follow.commit != commit
+        if any(upload.state in (UploadState.RECEIVED, UploadState.VALIDATING) for upload in imports):
             return  # versions are numbered as their imports end: the next check takes up the move
+        if not moved and not _is_repeated(imports):
+            return
         upload = import_for(
             follow.tenant,
             SYSTEM,
@@ -180,6 +223,8 @@ def _import(follow: HubFollow, source: HubSource, commit: str) -> None:
             source=f"{source.shown}@{commit}",
             created_by=current_follow.created_by,
         )
+        if not moved:
+            return
         audit.record(
             SYSTEM,
             "follow.moved",
@@ -193,6 +238,15 @@ def _import(follow: HubFollow, source: HubSource, commit: str) -> None:
         )
         current_follow.commit = commit
         current_follow.save(update_fields=["commit"])
+
+
+def _is_repeated(imports: Sequence[Upload]) -> bool:
+    """Return True if a commit's last import was refused for a reason that may pass, longer ago each time."""
+    last = imports[-1] if imports else None
+    if last is None or last.state != UploadState.REFUSED or (last.reason or {}).get("code") not in PASSING:
+        return False
+    ago_s = abs((clocks.database_time() - last.updated_at).total_seconds())  # negative after a clock stepped back
+    return ago_s > _rest_s(len(imports) - 1)
 
 
 def _fail(follow: HubFollow, problem: dict[str, Any]) -> None:

@@ -125,8 +125,8 @@ class FollowsView(TenantView):
 
     @operation("list_follows", responses=HubFollowSerializer(many=True))
     def get(self, request: Request, tenant: str) -> Response:
-        """List the branches that adapters follow, with the result of the last check."""
-        return Response(HubFollowSerializer(follows.follows_of(self.principal.tenant), many=True).data)
+        """List the branches that adapters follow, with the problem of the last check or import."""
+        return Response(HubFollowSerializer(follows.follows_with_problems(self.principal.tenant), many=True).data)
 
     @operation("add_follow", request=HubFollowSerializer, responses={201: HubFollowSerializer} | CONFLICT)
     def post(self, request: Request, tenant: str) -> Response:

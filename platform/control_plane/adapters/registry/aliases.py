@@ -80,6 +80,8 @@ def start_canary(*, acting: Principal, version: AdapterVersion, name: str, perce
             raise AliasError("already_there", f"{label(alias)} is version {version.number}.", "Choose another version.")
         require_effect(version)
         require_rule(version, name)
+        if (alias.canary_id, alias.canary_percent) == (version.pk, percent):
+            return alias
         if alias.canary_id != version.pk:
             alias.canary_since, alias.rolled_back = clocks.database_time(), None
         alias.canary, alias.canary_percent = version, percent

@@ -624,7 +624,8 @@ class HubFollowSerializer(serializers.Serializer[Any]):
     problem = ProblemSerializer(
         read_only=True,
         allow_null=True,
-        help_text="Reason why the last check of the branch failed; null: it succeeded, or none was made.",
+        help_text="Reason why the last check of the branch failed, or why the import of its commit was refused or "
+        "cancelled; null: neither.",
     )
     created_at = serializers.DateTimeField(read_only=True)
 

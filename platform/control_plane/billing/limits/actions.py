@@ -34,6 +34,8 @@ def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, limits: Limits) -> 
     rows = LimitSet.objects.for_tenant(tenant)
     names = asdict(limits)
     before = rows.filter(api_key=key).select_for_update().values(*names).first() or {}
+    if before == names:
+        return rows.get(api_key=key)
     row, _ = rows.update_or_create(tenant=tenant, api_key=key, defaults=names)
     action, label = ("tenant.limits", tenant.slug) if key is None else ("key.limits", key.name)
     audit.record(actor, action, key or tenant, tenant=tenant, label=label, limits=_set(names), before=_set(before))

@@ -254,6 +254,9 @@ def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, terms: Terms, *, by
     rows = Budget.objects.for_tenant(tenant)
     stored = rows.filter(api_key=key, by_operator=by_operator).select_for_update()
     before = {row.span: _json(row) for row in stored}
+    set_budgets = {span.value: _json(each) for span in BudgetSpan if (each := terms.get(span)) is not None}
+    if set_budgets == before:
+        return
     for span in BudgetSpan:
         wanted = terms.get(span)
         whose: dict[str, Any] = {"tenant": tenant, "api_key": key, "by_operator": by_operator, "span": span}
@@ -268,7 +271,6 @@ def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, terms: Terms, *, by
                     "alerts": sorted(set(wanted.alerts)),
                 },
             )
-    set_budgets = {span.value: _json(each) for span in BudgetSpan if (each := terms.get(span)) is not None}
     action = "key.budgets" if key else "tenant.budgets"
     label = key.name if key else tenant.slug
     detail = {"budgets": set_budgets, "before": before, "granted": by_operator}

@@ -20,6 +20,8 @@ def set_objective(
     with transaction.atomic():
         objectives = Objective.objects.for_tenant(acting.tenant)
         before = objectives.select_for_update().values(*values).first()
+        if before == values:
+            return objectives.get()
         row: Objective = objectives.update_or_create(tenant=acting.tenant, defaults=values)[0]
         slug = acting.tenant.slug
         audit.record(acting.actor, "slo.update", row, tenant=acting.tenant, label=slug, objective=values, before=before)
@@ -30,8 +32,10 @@ def set_objective(
 def set_weight(*, actor: Actor, tenant: Tenant, weight: float) -> Tenant:
     """Set a tenant's weight: its share of full hosts, relative to the weights of the others."""
     with transaction.atomic():
-        before = tenant.weight
+        before = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk).weight
         tenant.weight = weight
+        if before == weight:
+            return tenant
         tenant.save(update_fields=["weight"])
         audit.record(actor, "tenant.weight", tenant, tenant=tenant, label=tenant.slug, weight=weight, before=before)
         announce(tenant.pk, "slo.updated", dict)

@@ -4,6 +4,7 @@ Every report reads the sums, never the ledger. A series is one combination of th
 series in one hour or day.
 """
 
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -28,6 +29,22 @@ class ApiEndpoint(models.TextChoices):
     CHAT = "chat.completions"
     COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"
+
+
+def base_model_column(what: str, otherwise: str = "") -> "models.ForeignKey[Any, Any]":
+    """Return a column for the base model that ran `what`, such as "the requests". `otherwise`: when it is null besides.
+
+    Base models are never deleted and no query filters by the column, so it needs neither an index nor a constraint.
+    """
+    return models.ForeignKey(
+        BaseModel,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
+        help_text=f"Base model that ran {what}; null: unknown{otherwise}.",
+    )
 
 
 class UsageEvent(AppendOnlyModel):
@@ -64,11 +81,7 @@ class UsageEvent(AppendOnlyModel):
         related_name="+",
         help_text="Version of the adapter that the request used; null: the base model alone.",
     )
-    # Base models are never deleted and no query filters by this column, so it needs neither an index nor a constraint.
-    base_model = models.ForeignKey(
-        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False,
-        help_text="Base model that ran the request; null: unknown, or older than this column.",
-    )  # fmt: skip
+    base_model = base_model_column("the request", otherwise=", or older than this column")
     model = models.CharField(max_length=200, help_text="Model name as the client wrote it.")
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     streamed = models.BooleanField(default=False)
@@ -164,15 +177,7 @@ class Series(models.Model):
         related_name="+",
         help_text="API key that sent the requests; null: members in the console.",
     )
-    base_model = models.ForeignKey(
-        BaseModel,
-        null=True,
-        on_delete=models.PROTECT,
-        related_name="+",
-        db_index=False,
-        db_constraint=False,
-        help_text="Base model that ran the requests; null: unknown.",
-    )
+    base_model = base_model_column("the requests")
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
     # A unique constraint over the columns would treat two rows without a key as different.
@@ -421,15 +426,7 @@ class TimeSeries(models.Model):
         help_text="API key of a series of a key; null: members in the console, or a series of another kind.",
     )
     host = models.CharField(max_length=64, blank=True, default="", db_default="")
-    base_model = models.ForeignKey(
-        BaseModel,
-        null=True,
-        on_delete=models.PROTECT,
-        related_name="+",
-        db_index=False,
-        db_constraint=False,
-        help_text="Base model that ran the requests; null: unknown.",
-    )
+    base_model = base_model_column("the requests")
     # A unique constraint over the columns would treat two rows without a key as different.
     identity = models.CharField(max_length=200, unique=True)
 

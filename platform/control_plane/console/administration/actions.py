@@ -101,6 +101,8 @@ def rename_tenant(*, actor: Actor, tenant: Tenant, name: str) -> Tenant:
     with transaction.atomic():
         tenant = _locked(tenant)
         before, tenant.name = tenant.name, name
+        if before == name:
+            return tenant
         tenant.save(update_fields=["name"])
         _audit(actor, "tenant.rename", tenant, name=name, before=before)
     return tenant
@@ -114,6 +116,8 @@ def suspend_tenant(*, actor: Actor, tenant: Tenant, reason: str) -> Tenant:
     with transaction.atomic():
         tenant = _locked(tenant)
         before = tenant.suspended_for if tenant.suspended_at else None
+        if before == reason:
+            return tenant
         tenant.suspended_at, tenant.suspended_for = tenant.suspended_at or timezone.now(), reason
         tenant.save(update_fields=["suspended_at", "suspended_for"])
         _audit(actor, "tenant.suspend", tenant, reason=reason, before=before)

@@ -64,6 +64,8 @@ def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: WebhookS
     with transaction.atomic():
         endpoint = _lock(acting, endpoint)
         before = {name: getattr(endpoint, name) for name in _columns(settings)}
+        if before == _columns(settings) and not endpoint.failures and endpoint.rests_until is None:
+            return endpoint
         for name, value in _columns(settings).items():
             setattr(endpoint, name, value)
         endpoint.failures, endpoint.rests_until = 0, None

@@ -181,6 +181,7 @@ def server_error(request: HttpRequest) -> JsonResponse:
     """Answer exceptions from outside DRF's views: middleware, plain views."""
     error = sys.exc_info()[1]
     if error is not None and (away := as_unavailable(error)) is not None:
+        logger.warning("Answered with 503: %s", error)
         return JsonResponse(error_body(**away.body()), status=away.status, headers=headers_of(away))
     return error_response(
         500,

@@ -61,6 +61,16 @@ def log_uncaught() -> None:
     logging.captureWarnings(True)
 
 
+class UnexpectedErrors(logging.Filter):
+    """A filter of Django's log of answers: only exceptions that were answered with 500 pass.
+
+    Others, such as 503 while an adapter loads, are answers that the platform chose; `lorikeet.requests` has them.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return bool(record.exc_info) and getattr(record, "status_code", 500) == 500
+
+
 class RequestIdFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "request_id"):

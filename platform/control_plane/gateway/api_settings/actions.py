@@ -16,6 +16,8 @@ def set_api_settings(*, acting: Principal, refuse_unknown_fields: bool, never_st
     with transaction.atomic():
         rows = ApiSettings.objects.for_tenant(tenant)
         before = rows.select_for_update().values(*values).first()
+        if before == values:
+            return rows.get()
         row: ApiSettings = rows.update_or_create(tenant=tenant, defaults=values)[0]
         audit.record(
             acting.actor, "api-settings.update", row, tenant=tenant, label=tenant.slug, **values, before=before

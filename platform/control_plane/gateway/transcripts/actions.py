@@ -42,6 +42,8 @@ def set_recording(*, acting: Principal, enabled: bool, days: int) -> Recording:
     with transaction.atomic():
         settings = Recording.objects.for_tenant(acting.tenant)
         before = settings.select_for_update().values(*values).first()
+        if before == values:
+            return settings.get()
         row: Recording = settings.update_or_create(tenant=acting.tenant, defaults=values)[0]
         slug = acting.tenant.slug
         audit.record(acting.actor, "recording.update", row, tenant=acting.tenant, label=slug, **values, before=before)

@@ -88,6 +88,8 @@ def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
     if operator:
         require_proven(user)
     with transaction.atomic():
+        if User.objects.select_for_update(no_key=True).get(pk=user.pk).is_operator == operator:
+            return
         user.is_operator = operator
         user.save(update_fields=["is_operator"])
         audit.record(actor, "user.operator", user, tenant=None, label=user.email, operator=operator)
@@ -97,6 +99,8 @@ def set_name(*, user: User, name: str) -> User:
     """Change the name that other members see. Raises BadNameError."""
     with transaction.atomic():
         before, user.name = user.name, require_name(name)
+        if user.name == before:
+            return user
         user.save(update_fields=["name"])
         audit.record(Actor.of(user), "user.rename", user, tenant=None, label=user.email, name=name, before=before)
     return user

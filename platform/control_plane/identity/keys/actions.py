@@ -54,6 +54,8 @@ def change_key(
             _require_future(expires_at)
         before = _settings_of(key)
         key.name, key.scopes, key.expires_at = name, granted, expires_at
+        if _settings_of(key) == before:
+            return key
         key.save(update_fields=["name", "scopes", "expires_at"])
         _audit(acting, "key.change", key, **_settings_of(key), before=before)
         recheck_key(key.pk)

@@ -19,6 +19,8 @@ def set_origins(*, acting: Principal, origins: Sequence[str]) -> list[str]:
         tenant = Tenant.objects.select_for_update().get(pk=acting.tenant.pk)  # serialises concurrent changes
         rows = AllowedOrigin.objects.for_tenant(tenant)
         before = sorted(rows.values_list("origin", flat=True))
+        if before == wanted:
+            return wanted
         rows.exclude(origin__in=wanted).delete()
         AllowedOrigin.objects.bulk_create(
             [AllowedOrigin(tenant=tenant, origin=origin) for origin in wanted], ignore_conflicts=True

@@ -36,6 +36,8 @@ def set_requirement(*, acting: Principal, second_factor_required: bool) -> Tenan
             raise NoSecondFactorYetError
         tenant = Tenant.objects.select_for_update().get(pk=acting.tenant.pk)
         before, tenant.second_factor_required = tenant.second_factor_required, second_factor_required
+        if before == second_factor_required:
+            return tenant
         tenant.save(update_fields=["second_factor_required"])
         audit.record(
             acting.actor,
