@@ -217,6 +217,12 @@ def with_prices_of_a_base(world: World) -> Sent:
     return {"base_model_digest": base.digest, "effective_on": day_after_tomorrow()}
 
 
+def a_budget(world: World) -> Sent:
+    prices = PriceList("USD", 1, 1, 1, 0)
+    publish_prices(actor=SYSTEM, prices=prices, effective_on=date.fromisoformat(day_after_tomorrow()))
+    return {"day": {"amount_micros": 5}}
+
+
 def beside_another_base(world: World) -> Sent:
     approve_base_model(actor=SYSTEM, description=ANOTHER_BASE)
     return {}
@@ -292,8 +298,8 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}keys/<uuid:key_id>": lambda world: {},
     f"POST {_T}keys/<uuid:key_id>/rotate": lambda world: {},
     f"PUT {_T}keys/<uuid:key_id>/limits": lambda world: {},
-    f"PUT {_T}keys/<uuid:key_id>/budgets": lambda world: {},
-    f"PUT {_T}budgets": lambda world: {},
+    f"PUT {_T}keys/<uuid:key_id>/budgets": a_budget,
+    f"PUT {_T}budgets": a_budget,
     f"POST {_T}batches": lambda world: {
         "endpoint": "/v1/chat/completions",
         "key": str(world["key_id"]),
@@ -319,7 +325,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"PUT {_T}api-settings": lambda world: {"refuse_unknown_fields": False, "never_store_responses": False},
     f"PUT {_T}security": lambda world: {**with_second_factor(world), "second_factor_required": True},
     f"PUT {_T}origins": lambda world: {"origins": ["https://app.example.org"]},
-    f"PUT {_T}recording": lambda world: {"enabled": True, "days": 7},
+    f"PUT {_T}recording": lambda world: {"enabled": True, "days": 8},
     f"DELETE {_T}transcripts": lambda world: {},
     f"PUT {_T}slo": lambda world: {"first_token_ms": 300},
     f"POST {_T}exports": lambda world: {"days": 3, "grain": "day"},
@@ -350,7 +356,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     },
     "POST api/operator/prices/end": with_prices_of_a_base,
     "PUT api/operator/tenants/<slug:tenant>/limits": lambda world: {},
-    "PUT api/operator/tenants/<slug:tenant>/budgets": lambda world: {},
+    "PUT api/operator/tenants/<slug:tenant>/budgets": a_budget,
     "PUT api/operator/tenants/<slug:tenant>/weight": lambda world: {"weight": 2},
     "POST api/operator/tenants": lambda world: {"slug": "new", "name": "New", "owner": "owner@new.example"},
     "PATCH api/operator/tenants/<slug:tenant>": lambda world: {"name": "Renamed"},
@@ -358,6 +364,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     "PUT api/operator/tenants/<slug:tenant>/suspension": lambda world: {"reason": "unpaid"},
     "DELETE api/operator/tenants/<slug:tenant>/suspension": suspended,
     "DELETE api/operator/tenants/<slug:tenant>/members/<uuid:user_id>/second-factor": lambda world: {},
+    "DELETE api/operator/tenants/<slug:tenant>/members/<uuid:user_id>/identities/<int:identity_id>": lambda world: {},
     "POST api/operator/tenants/<slug:tenant>/invitations": lambda world: {"email": "x@acme.example", "role": "owner"},
     "PUT api/operator/tenants/<slug:tenant>/objectives": lambda world: {"first_token_ms": 300},
     "PUT api/operator/hosts/<str:host_name>/service": lambda world: {"service": "cordoned"},

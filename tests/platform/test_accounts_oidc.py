@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
+from io import StringIO
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from django.core import mail
+from django.core.management import call_command
 from django.db import InterfaceError
 from joserfc import jws
 from lorikeet_testing.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider
@@ -21,6 +24,7 @@ from rest_framework.test import APIClient
 from control_plane.core.config import Settings
 from control_plane.identity.accounts import oidc, oidc_views
 from control_plane.identity.accounts.models import Identity, User
+from control_plane.identity.accounts.tasks import mail_address_changed
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.members.invitations import invite
 from control_plane.identity.second_factor import actions as second_factor
@@ -149,6 +153,35 @@ def test_the_subject_counts_from_then_on(acme: Any, provider: Provider) -> None:
     stranger = APIClient()
     assert sign_in(stranger)["Location"] == "/login"
     assert refusal(stranger) == "email_not_verified"
+
+
+def test_an_address_that_changes_at_the_provider(acme: Any, provider: Provider, queue: Any, committing: Any) -> None:
+    sign_in(APIClient())
+    provider.person |= {"email": "Ada@New.example"}
+    client = APIClient()
+    with committing():
+        sign_in(client)
+    assert client.get("/api/session").json()["user"]["email"] == "ada@new.example"
+    row = AuditEvent.objects.get(action="user.email")
+    assert (row.detail["before"], row.target_label) == ("owner@acme.example", "ada@new.example")
+    assert "mail_address_changed" in queue.names()
+    mail_address_changed("owner@acme.example", "ada@new.example")
+    assert (mail.outbox[-1].to, "ada@new.example" in mail.outbox[-1].body) == (["owner@acme.example"], True)
+    for taken_or_invalid in ("viewer@acme.example", "no address"):
+        provider.person |= {"email": taken_or_invalid}
+        assert sign_in(client)["Location"] == "/t/acme"
+        assert client.get("/api/session").json()["user"]["email"] == "ada@new.example"
+
+
+def test_a_second_subject_with_an_address_is_another_person(acme: Any, provider: Provider) -> None:
+    sign_in(APIClient())
+    provider.person |= {"sub": "p2"}
+    stranger = APIClient()
+    assert sign_in(stranger)["Location"] == "/login"
+    assert refusal(stranger) == "other_identity_linked"
+    call_command("unlink_identities", "owner@acme.example", stdout=StringIO())
+    assert sign_in(stranger)["Location"] == "/t/acme"
+    assert Identity.objects.get().subject == "p2"
 
 
 def test_an_address_that_nobody_proved_loses_its_password(acme: Any, provider: Provider) -> None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from lorikeet_testing.clients import keyed
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.ledger import record_event
-from lorikeet_testing.platform_fixtures import error_of
+from lorikeet_testing.platform_fixtures import error_of, signed_in
 from lorikeet_testing.seed import add_version
 from rest_framework.test import APIClient
 
@@ -34,6 +34,7 @@ from control_plane.gateway.conversations.models import StoredResponse
 from control_plane.gateway.transcripts.models import Transcript
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import TenantSuspendedError
+from control_plane.identity.accounts.models import Identity, SignIn
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.origins.actions import set_origins
@@ -240,6 +241,24 @@ def test_a_look_is_in_the_tenants_log_once_an_hour(acme: Any, operator: APIClien
     AuditEvent.objects.filter(pk=looks[0].pk)._raw_delete(using="default")  # type: ignore[attr-defined]
     assert ask(operator, "get", "tenants/acme").status_code == 200
     assert AuditEvent.objects.filter(action="tenant.open", tenant=acme.tenant).count() == 1
+
+
+def test_links_to_the_provider_are_shown_and_removed(acme: Any, globex: Any, operator: APIClient) -> None:
+    owner = acme.users[Role.OWNER]
+    link = Identity.objects.create(user=owner, issuer="https://id.example.org", subject="p1")
+    browser = signed_in(owner)
+    key = browser.cookies["lorikeet_session"].value
+    SignIn.objects.create(user=owner, session_key=key, last_seen_at=timezone.now())
+    (person,) = ask(operator, "get", "tenants/acme/members?search=owner").json()["results"]
+    assert [one["subject"] for one in person["identities"]] == ["p1"]
+    path = f"members/{owner.pk}/identities/{link.pk}"
+    assert ask(operator, "delete", f"tenants/globex/{path}").status_code == 404
+    guest = acme.users[Role.VIEWER]
+    assert ask(operator, "delete", f"tenants/acme/members/{guest.pk}/identities/{link.pk}").status_code == 404
+    assert ask(operator, "delete", f"tenants/acme/{path}").status_code == 204
+    assert not Identity.objects.exists() and not browser.get("/api/session").json()["authenticated"]
+    assert last_row("identity.unlink").actor_label == "ops@example.org"
+    assert last_row("member.unlink-identity").tenant == acme.tenant
 
 
 def test_what_is_decided_about_it(acme: Any, operator: APIClient) -> None:

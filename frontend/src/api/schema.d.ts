@@ -1268,6 +1268,19 @@ export type LineError = {
     /** @description Name of the field at fault; null: none is. */
     param: string | null;
 };
+/** @description A person as the sign-in provider knows them. */
+export type LinkedIdentity = {
+    /**
+     * Format: date-time
+     * @description Time of the first sign-in by it.
+     */
+    created_at: string;
+    id: number;
+    /** @description Address of the provider. */
+    issuer: string;
+    /** @description Identifier of the person at the provider. */
+    subject: string;
+};
 /** @description A base model that is served, was, or could be. */
 export type ListedBaseModel = {
     /** @description Number of adapters of all tenants that have versions in use for the base model. */
@@ -2772,8 +2785,23 @@ export type TenantLimitUsage = {
     tokens_per_minute: number | null;
     tokens_per_month: number;
 };
+export type TenantMember = {
+    /** @description False for an account made from an invitation, until its holder used a reset link or the provider. */
+    address_proven: boolean;
+    /** Format: email */
+    email: string;
+    /** Format: uuid */
+    id: string;
+    identities: LinkedIdentity[];
+    /** Format: date-time */
+    joined_at: string;
+    name: string;
+    role: Role;
+    /** @description Whether the person signs in with a second factor. */
+    second_factor: boolean;
+};
 export type TenantMemberPage = {
-    results: Member[];
+    results: TenantMember[];
     total: number;
 };
 export type TenantPage = {
@@ -3626,6 +3654,14 @@ export interface Operations {
                 search?: string;
             };
             tenant: string;
+        };
+    };
+    "DELETE /api/operator/tenants/{tenant}/members/{user_id}/identities/{identity_id}": {
+        input: {
+            identity_id: number;
+            tenant: string;
+            /** Format: uuid */
+            user_id: string;
         };
     };
     "DELETE /api/operator/tenants/{tenant}/members/{user_id}/second-factor": {

@@ -57,7 +57,7 @@ from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.accounts import attempts
 from control_plane.identity.accounts.actions import create_user, set_operator
-from control_plane.identity.accounts.models import SignIn, User
+from control_plane.identity.accounts.models import Identity, SignIn, User
 from control_plane.identity.keys.actions import create_key
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.members.actions import add_member, create_tenant
@@ -473,6 +473,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         "delivery_id": delivery.pk,
         "export_id": request_export(acting=acme.principal(), span=last_days(3), grain=Grain.DAY).pk,
         "user_id": guest.pk,
+        "identity_id": Identity.objects.create(user=guest, issuer="https://id.example.org", subject="guest").pk,
         "passkey_id": Passkey.objects.create(user=owner, name="Laptop", credential_id="a", rp_id="example.com").pk,
         "invitation_id": invite(acting=acme.principal(), email="new@acme.example", role=Role.VIEWER).pk,
         "host_name": "local",

@@ -149,6 +149,13 @@ export function useTenantActions(tenant: string) {
     resetSecondFactor: useTenantsMutation((id: string) =>
       request("DELETE /api/operator/tenants/{tenant}/members/{user_id}/second-factor", { tenant, user_id: id }),
     ),
+    unlinkIdentity: useTenantsMutation(({ id, identity }: { id: string; identity: number }) =>
+      request("DELETE /api/operator/tenants/{tenant}/members/{user_id}/identities/{identity_id}", {
+        tenant,
+        user_id: id,
+        identity_id: identity,
+      }),
+    ),
     invite: useTenantsMutation((body: { email: string; role: Role }) =>
       request("POST /api/operator/tenants/{tenant}/invitations", { tenant, body }),
     ),

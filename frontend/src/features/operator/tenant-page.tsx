@@ -32,6 +32,7 @@ import { ResetSecondFactor } from "./reset-second-factor";
 import type { TenantSearch } from "./search";
 import { TenantLife } from "./tenant-life";
 import { TenantStateBadge } from "./tenants-page";
+import { UnlinkIdentity } from "./unlink-identity";
 
 // Forms are loaded on demand, because no other part of the page needs their libraries.
 const Invite = lazyPart(() => import("@/features/members/invite"), "Invite");
@@ -326,6 +327,9 @@ function People({ tenant }: { tenant: TenantDetail }) {
                 <RelativeTime at={person.joined_at} />
               </Td>
               <Td className="py-0 text-right">
+                {person.identities.map((identity) => (
+                  <UnlinkIdentity key={identity.id} tenant={tenant.slug} person={person} identity={identity} />
+                ))}
                 {person.second_factor && <ResetSecondFactor tenant={tenant.slug} person={person} />}
               </Td>
             </Tr>

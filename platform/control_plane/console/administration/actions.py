@@ -25,7 +25,8 @@ from control_plane.gateway.conversations.models import StoredResponse
 from control_plane.gateway.transcripts.models import Recording, Transcript
 from control_plane.identity.access.actor import SYSTEM, Actor
 from control_plane.identity.access.principal import Principal
-from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.identities import unlink
+from control_plane.identity.accounts.models import Identity, User
 from control_plane.identity.audit import actions as audit
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.keys.models import ApiKey
@@ -86,14 +87,30 @@ def create_tenant(*, operator: User, slug: str, name: str, owner: str) -> tuple[
 
 def reset_second_factor(*, operator: User, tenant: Tenant, user_id: UUID) -> None:
     """Remove the second factors of a member, and end their sessions. Raises NotFoundError."""
+    user = _member(tenant, user_id)
+    with transaction.atomic():
+        reset(actor=Actor.of(operator), user=user)
+        _audit(Actor.of(operator), "member.reset-second-factor", tenant, member=user.email)
+
+
+def unlink_identity(*, operator: User, tenant: Tenant, user_id: UUID, identity_id: int) -> None:
+    """Remove a member's link to the provider, and end their sessions. Raises NotFoundError."""
+    user = _member(tenant, user_id)
+    with transaction.atomic():
+        identity = Identity.objects.select_for_update(of=("self",)).filter(pk=identity_id, user=user).first()
+        if identity is None:
+            raise NotFoundError("This person has no such link.", "Read the list again.", param="identity_id")
+        unlink(actor=Actor.of(operator), identity=identity)
+        _audit(Actor.of(operator), "member.unlink-identity", tenant, member=user.email)
+
+
+def _member(tenant: Tenant, user_id: UUID) -> User:
     membership = Membership.objects.for_tenant(tenant).select_related("user").filter(user_id=user_id).first()
     if membership is None:
         raise NotFoundError(
             "This person is not a member of the tenant.", "Read the list again.", code="member_not_found", param="id"
         )
-    with transaction.atomic():
-        reset(actor=Actor.of(operator), user=membership.user)
-        _audit(Actor.of(operator), "member.reset-second-factor", tenant, member=membership.user.email)
+    return membership.user
 
 
 def rename_tenant(*, actor: Actor, tenant: Tenant, name: str) -> Tenant:

@@ -143,7 +143,7 @@ class MemberPage:
 
 def members_page(tenant: Tenant, *, search: str, offset: int, limit: int) -> MemberPage:
     """Return a page of the tenant's members, by their address."""
-    members = find_members(tenant, search)
+    members = find_members(tenant, search).prefetch_related("user__identities")
     return MemberPage(list(members[offset : offset + limit]), members.count())
 
 

@@ -77,8 +77,21 @@ class TenantDetailSerializer(TenantRowSerializer):
     versions = serializers.DictField(child=serializers.IntegerField(), help_text="Number of versions in each state.")
 
 
+class LinkedIdentitySerializer(serializers.Serializer[Any]):
+    """A person as the sign-in provider knows them."""
+
+    id = serializers.IntegerField()
+    issuer = serializers.CharField(help_text="Address of the provider.")
+    subject = serializers.CharField(help_text="Identifier of the person at the provider.")
+    created_at = serializers.DateTimeField(help_text="Time of the first sign-in by it.")
+
+
+class TenantMemberSerializer(MemberSerializer):
+    identities = LinkedIdentitySerializer(source="user.identities", many=True)
+
+
 class TenantMemberPageSerializer(serializers.Serializer[Any]):
-    results = MemberSerializer(many=True)
+    results = TenantMemberSerializer(many=True)
     total = serializers.IntegerField()
 
 

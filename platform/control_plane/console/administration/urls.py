@@ -15,6 +15,11 @@ operator_urlpatterns = [
         views.MemberSecondFactorView.as_view(),
         name="operator-second-factor",
     ),
+    path(
+        "tenants/<slug:tenant>/members/<uuid:user_id>/identities/<int:identity_id>",
+        views.MemberIdentityView.as_view(),
+        name="operator-identity",
+    ),
     path("tenants/<slug:tenant>/invitations", views.TenantInvitationsView.as_view(), name="operator-invitations"),
     path("tenants/<slug:tenant>/objectives", views.TenantObjectivesView.as_view(), name="operator-objectives"),
 ]

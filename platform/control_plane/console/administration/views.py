@@ -136,6 +136,21 @@ class MemberSecondFactorView(OperatorView):
         return Response(status=204)
 
 
+class MemberIdentityView(OperatorView):
+    http_method_names = ["delete", "options"]
+
+    @extend_schema("unlink_identity", request=None, responses={204: None} | NOT_FOUND)
+    def delete(self, request: Request, tenant: str, user_id: UUID, identity_id: int) -> Response:
+        """Remove a member's link to the sign-in provider, and end their sessions. The next person whom the provider
+        knows by their address is linked to the account, so make sure that it is really them. Needs a recent
+        confirmation of your own identity."""
+        require_recent(request._request)
+        actions.unlink_identity(
+            operator=self.operator, tenant=get_tenant(tenant), user_id=user_id, identity_id=identity_id
+        )
+        return Response(status=204)
+
+
 class TenantAdaptersView(OperatorView):
     http_method_names = ["get", "options"]
 

@@ -51,7 +51,16 @@ QUEUES = (
     ),
     # Calls tenants' servers, which may be slow on purpose.
     WorkQueue("webhooks", 6, ("webhooks.deliver_next",)),
-    WorkQueue("mail", 1, ("accounts.mail_reset_link", "members.mail_invitation", "second_factor.mail_notice")),
+    WorkQueue(
+        "mail",
+        1,
+        (
+            "accounts.mail_address_changed",
+            "accounts.mail_reset_link",
+            "members.mail_invitation",
+            "second_factor.mail_notice",
+        ),
+    ),
     WorkQueue("exports", 2, ("reports.write_next",)),
     # Takes up to minutes; nothing waits for it.
     WorkQueue(

@@ -28,6 +28,23 @@ def mail_reset_link(email: str) -> None:
     )
 
 
+@shared_task(
+    name="accounts.mail_address_changed",
+    autoretry_for=(OSError,),
+    retry_backoff=10,
+    max_retries=RETRIES,
+    acks_late=True,
+)
+def mail_address_changed(before: str, email: str) -> None:
+    """Mail the address that an account had before: its reader should learn of a change that somebody else made."""
+    send(
+        before,
+        "The address of your Lorikeet account changed",
+        f"Your organisation's provider says that your address is {email} now, so your account has that one.",
+        "If it was not you, tell the operator of this installation.",
+    )
+
+
 @shared_task(name="accounts.clear_sessions")
 def clear_sessions() -> None:
     """Delete expired sessions, which would otherwise stay for ever."""
