@@ -6,6 +6,7 @@ import { Button } from "@/components/button";
 import { Mark } from "@/components/logo";
 import { useLogout, useSession, useTenant, versionQuery } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
+import { initial } from "@/lib/format";
 import { loaded } from "@/lib/lazy-part";
 import type { PaletteMode } from "./command-palette";
 import { LiveProvider, useConnectionState } from "./live-connection";
@@ -235,7 +236,7 @@ function UserRow({ onNavigate }: { onNavigate?: () => void }) {
         aria-hidden
         className="mr-1.5 grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase"
       >
-        {name[0]}
+        {initial(name)}
       </span>
       <Link
         to="/t/$tenant/account"

@@ -12,7 +12,7 @@ interface SearchInputProps {
   landmark?: string;
   className?: string;
   value?: string;
-  /** Gets undefined for an empty field. */
+  /** Gets the text without spaces around it, and undefined for an empty field. */
   onChange: (value?: string) => void;
 }
 
@@ -29,15 +29,17 @@ export function SearchInput({ label, hint = label, landmark, className, value = 
       setTyped(value);
     }
   }
+  // A space between two words stays in the field while the second one is typed.
+  const text = typed.trim();
   const report = useEffectEvent(() => {
-    setReported(typed);
-    onChange(typed || undefined);
+    setReported(text);
+    onChange(text || undefined);
   });
   useEffect(() => {
-    if (typed === reported) return;
+    if (text === reported) return;
     const timer = setTimeout(report, PAUSE_MS);
     return () => clearTimeout(timer);
-  }, [typed, reported]);
+  }, [text, reported]);
   const field = (
     <div className="relative">
       <Search

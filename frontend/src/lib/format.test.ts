@@ -1,12 +1,25 @@
 // @vitest-environment node
 import { describe, expect, it, vi } from "vitest";
-import { ago, bytes, daySpan, eta, milliseconds, parseBytes, percent, shortDigest, typedBytes } from "./format";
+import {
+  ago,
+  bytes,
+  daySpan,
+  eta,
+  initial,
+  milliseconds,
+  parseBytes,
+  percent,
+  shortDigest,
+  typedBytes,
+} from "./format";
 
 describe("format", () => {
   it.each([
     [0, "0 B"],
     [999, "999 B"],
     [1_000, "1.00 kB"],
+    [9_996, "10.0 kB"],
+    [999_600, "1.00 MB"],
     [12_345_678, "12.3 MB"],
     [2_147_483_648, "2.15 GB"],
   ])("shows %d bytes as %s", (value, text) => expect(bytes(value)).toBe(text));
@@ -40,11 +53,20 @@ describe("format", () => {
 
   it.each([
     [8.4, "8 ms"],
+    [999.7, "1.00 s"],
+    [59_980, "1 min 0 s"],
     [1420, "1.42 s"],
     [12_340, "12.3 s"],
     [123_000, "2 min 3 s"],
     [119_700, "2 min 0 s"],
   ])("shows %d ms as %s", (value, text) => expect(milliseconds(value)).toBe(text));
+
+  it.each([
+    ["ada@example.org", "a"],
+    ["🦜 parrots", "🦜"],
+    ["👩‍👩‍👧‍👦 family", "👩‍👩‍👧‍👦"],
+    ["", ""],
+  ])("takes the first letter of %j", (name, letter) => expect(initial(name)).toBe(letter));
 
   it.each([
     ["2028-02-21", "2028-02-27", "21 Feb – 27 Feb"],

@@ -28,9 +28,11 @@ const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB"] as const;
 
 /** Returns decimal bytes with three significant digits: 4.21 MB. */
 export function bytes(value: number): string {
-  const power = value < 1 ? 0 : Math.min(BYTE_UNITS.length - 1, Math.floor(Math.log10(value) / 3));
+  const rounded = Number(value.toPrecision(3));
+  if (rounded < 1000) return `${Math.round(value)} B`;
+  const power = Math.min(BYTE_UNITS.length - 1, Math.floor(Math.log10(rounded) / 3));
   const scaled = value / 1000 ** power;
-  const digits = power === 0 || scaled >= 100 ? 0 : scaled >= 10 ? 1 : 2;
+  const digits = scaled >= 99.95 ? 0 : scaled >= 9.995 ? 1 : 2;
   return `${scaled.toFixed(digits)} ${BYTE_UNITS[power]}`;
 }
 
@@ -86,8 +88,8 @@ export const params = (value: number) => compact.format(value);
 
 /** Returns milliseconds as text: 8 ms, 340 ms, 1.42 s, 2 min 3 s. */
 export function milliseconds(value: number): string {
-  if (value < 1000) return `${Math.round(value)} ms`;
-  if (value < 60_000) return `${(value / 1000).toFixed(value < 10_000 ? 2 : 1)} s`;
+  if (Math.round(value) < 1000) return `${Math.round(value)} ms`;
+  if (value < 59_950) return `${(value / 1000).toFixed(value < 9_995 ? 2 : 1)} s`;
   const seconds = Math.round(value / 1000);
   return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
 }
@@ -143,6 +145,9 @@ export function percent(part: number, total: number): string {
 
 /** Returns a digest "sha256:abcdef…" shortened to its first twelve hexadecimal digits. */
 export const shortDigest = (digest: string) => digest.replace(/^sha256:/, "").slice(0, 12);
+
+/** Returns the first letter of a name as it is seen; an emoji is one, of how many code units it may consist. */
+export const initial = (name: string) => [...new Intl.Segmenter().segment(name)][0]?.segment ?? "";
 
 export const plural = (count: number, one: string, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 

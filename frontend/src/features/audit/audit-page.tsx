@@ -146,12 +146,7 @@ function Filters({
       className={cn("mb-3 grid gap-2 sm:grid-cols-2", all ? "lg:grid-cols-5" : "lg:grid-cols-4")}
     >
       {all && (
-        <SearchInput
-          label="Tenant"
-          hint="Tenant (- for none)"
-          value={filters.of}
-          onChange={(of) => onChange({ of: of?.trim() || undefined })}
-        />
+        <SearchInput label="Tenant" hint="Tenant (- for none)" value={filters.of} onChange={(of) => onChange({ of })} />
       )}
       <Select
         aria-label="What"

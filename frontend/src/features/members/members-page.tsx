@@ -17,6 +17,7 @@ import { HiddenTh, Table, Td, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
+import { initial } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { Invitations } from "./invitations";
 import { MEMBERS_PAGE, membersQuery, useMemberActions } from "./queries";
@@ -218,7 +219,7 @@ function Person({ member, you }: { member: Member; you: boolean }) {
         aria-hidden
         className="grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase max-sm:hidden"
       >
-        {name[0]}
+        {initial(name)}
       </span>
       <span className="min-w-0">
         <span className="block truncate font-medium" title={name}>

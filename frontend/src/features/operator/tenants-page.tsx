@@ -45,28 +45,24 @@ export function TenantsPage() {
   );
   return (
     <Page title="Tenants" note="All tenants of this installation, including those without requests." actions={create}>
-      <SearchInput
-        landmark="Tenants"
-        className="mb-3 grid gap-2 sm:grid-cols-[minmax(0,1fr)_11rem_11rem]"
-        label="Search tenants"
-        value={search.q}
-        onChange={(q) => show({ q })}
-      />
-      <Select
-        aria-label="State"
-        value={search.state ?? ""}
-        onChange={(event) => show({ state: (event.target.value || undefined) as TenantsSearch["state"] })}
-        options={[
-          ["", "Not deleted"],
-          ...TENANT_STATES.map((state): Option => [state, state.charAt(0).toUpperCase() + state.slice(1)]),
-        ]}
-      />
-      <Select
-        aria-label="Order"
-        value={search.sort ?? "name"}
-        onChange={(event) => show({ sort: event.target.value as TenantsSearch["sort"] })}
-        options={TENANT_SORTS.map((sort): Option => [sort, SORT_LABELS[sort]])}
-      />
+      <div role="search" aria-label="Tenants" className="mb-3 grid gap-2 sm:grid-cols-[minmax(0,1fr)_11rem_11rem]">
+        <SearchInput label="Search tenants" value={search.q} onChange={(q) => show({ q })} />
+        <Select
+          aria-label="State"
+          value={search.state ?? ""}
+          onChange={(event) => show({ state: (event.target.value || undefined) as TenantsSearch["state"] })}
+          options={[
+            ["", "Not deleted"],
+            ...TENANT_STATES.map((state): Option => [state, state.charAt(0).toUpperCase() + state.slice(1)]),
+          ]}
+        />
+        <Select
+          aria-label="Order"
+          value={search.sort ?? "name"}
+          onChange={(event) => show({ sort: event.target.value as TenantsSearch["sort"] })}
+          options={TENANT_SORTS.map((sort): Option => [sort, SORT_LABELS[sort]])}
+        />
+      </div>
       <ErrorNotice error={error} onRetry={refetch} />
       {!error && (
         <Card>

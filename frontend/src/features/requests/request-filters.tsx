@@ -56,8 +56,8 @@ export function RequestFilters({ search, onChange }: Props) {
   const id = useId();
   const active = countFilters(search);
   const find = (typed = "") => {
-    const isId = REQUEST_ID.test(typed.trim()) || typed.trim().startsWith("req_");
-    onChange(isId ? { id: typed.trim(), model: undefined } : { id: undefined, model: typed || undefined });
+    const isId = REQUEST_ID.test(typed) || typed.startsWith("req_");
+    onChange(isId ? { id: typed, model: undefined } : { id: undefined, model: typed || undefined });
   };
   return (
     <div role="search" aria-label="Requests" className="mb-3 grid gap-2">
@@ -79,7 +79,7 @@ export function RequestFilters({ search, onChange }: Props) {
           <SearchInput
             label="Adapter"
             value={search.adapter ? `"${search.adapter}"` : search.adapter_contains}
-            onChange={(typed = "") => onChange(ofAdapter(typed.trim()))}
+            onChange={(typed = "") => onChange(ofAdapter(typed))}
           />
           <SearchInput
             label="Version"

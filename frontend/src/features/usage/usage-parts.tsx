@@ -61,7 +61,7 @@ export function UsageParts({ by, range, base_model, totals, currency }: Props) {
             className="w-60"
             label={`Search ${nouns}`}
             value={shown.q}
-            onChange={(q) => show({ q: q?.trim() || undefined })}
+            onChange={(q) => show({ q })}
           />
         )
       }
