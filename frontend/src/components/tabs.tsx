@@ -1,4 +1,4 @@
-import { type KeyboardEvent, type ReactNode, Suspense, useId } from "react";
+import { type KeyboardEvent, type ReactNode, Suspense, useEffect, useId, useRef } from "react";
 import { Skeleton } from "./notices";
 
 export interface Tab<Name extends string> {
@@ -17,6 +17,12 @@ interface TabsProps<Name extends string> {
 /** The parts of a long page, one at a time. Only the chosen one is rendered, and the page keeps it in its address. */
 export function Tabs<Name extends string>({ label, value, tabs, onChange }: TabsProps<Name>) {
   const id = useId();
+  const list = useRef<HTMLDivElement>(null);
+  // On a narrow screen a link may open a tab beyond the edge.
+  useEffect(() => {
+    const tab = list.current?.querySelector<HTMLElement>("[aria-selected=true]");
+    if (tab) tab.parentElement!.scrollLeft = tab.offsetLeft + (tab.offsetWidth - tab.parentElement!.offsetWidth) / 2;
+  }, [value]);
   const move = (event: KeyboardEvent<HTMLElement>) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const next = step && tabs[(tabs.findIndex(({ name }) => name === value) + step + tabs.length) % tabs.length];
@@ -27,7 +33,12 @@ export function Tabs<Name extends string>({ label, value, tabs, onChange }: Tabs
   };
   return (
     <div className="min-w-0">
-      <div role="tablist" aria-label={label} className="scroll-quiet mb-4 flex gap-1 overflow-x-auto border-b">
+      <div
+        ref={list}
+        role="tablist"
+        aria-label={label}
+        className="scroll-quiet relative mb-4 flex gap-1 overflow-x-auto border-b"
+      >
         {tabs.map((tab) => (
           <button
             key={tab.name}

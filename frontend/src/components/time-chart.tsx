@@ -1,5 +1,6 @@
 import { type KeyboardEvent, type PointerEvent, useId, useState } from "react";
 import { cn } from "@/lib/cn";
+import { plural } from "@/lib/format";
 import { stepLabel } from "@/lib/time-range";
 
 export interface ChartSeries {
@@ -114,7 +115,7 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
   };
 
   return (
-    <figure className="min-w-0">
+    <figure className="@container min-w-0">
       <figcaption id={caption} className="mb-3 flex min-h-5 flex-wrap items-center gap-x-4 gap-y-1 text-xs text-ink-3">
         <span className="font-medium text-ink-2">{title}</span>
         {series.map(({ key, label, color, values }) => (
@@ -133,7 +134,7 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
       <div className="grid grid-cols-[minmax(3.25rem,auto)_minmax(0,1fr)] gap-x-2">
         <div
           aria-hidden
-          className="tnum flex h-36 flex-col justify-between text-right text-2xs whitespace-nowrap text-ink-3 [&>span]:-translate-y-2"
+          className="tnum -my-2 flex h-40 flex-col justify-between text-right text-2xs whitespace-nowrap text-ink-3"
         >
           <span>{format(top)}</span>
           <span>{format(top / 2)}</span>
@@ -146,7 +147,7 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
           aria-valuemin={0}
           aria-valuemax={Math.max(0, count - 1)}
           aria-valuenow={cursor ?? Math.max(0, count - 1)}
-          aria-valuetext={cursor === null ? `${count} steps` : valueText(cursor)}
+          aria-valuetext={cursor === null ? plural(count, "step") : valueText(cursor)}
           className="relative h-36 cursor-crosshair touch-pan-y border-b border-line-2 select-none"
           onKeyDown={onKeyDown}
           onBlur={() => setCursor(null)}
@@ -210,9 +211,9 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
           {from === null && cursor !== null && <Marked from={cursor} to={cursor} count={count} className="bg-ink/8" />}
         </div>
         <span />
-        <div className="mt-1.5 flex justify-between text-2xs text-ink-3">
+        <div className="mt-1.5 flex justify-between text-2xs whitespace-nowrap text-ink-3">
           {labelled.map((index, place) => (
-            <span key={index} className={cn(labelled.length === 5 && place % 2 === 1 && "max-sm:hidden")}>
+            <span key={index} className={cn(labelled.length === 5 && place % 2 === 1 && "@max-md:hidden")}>
               {name(index)}
             </span>
           ))}

@@ -157,7 +157,7 @@ function AdapterTable({ adapters, sort, onSort }: TableProps) {
         "Status",
         "Live",
         <SortTh label="Rank" column="rank" align="right" className="max-sm:hidden" {...header} />,
-        ["Targets", "max-md:hidden"],
+        ["Targets", "max-lg:hidden"],
         <SortTh label="Size" column="bytes" align="right" className="max-md:hidden" {...header} />,
         ["Base model", "max-xl:hidden"],
         <SortTh label="Created" column="created_at" align="right" className="max-md:hidden" {...header} />,
@@ -193,7 +193,7 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
         <span className="ml-2 hidden text-xs text-ink-3 md:inline">{plural(adapter.versions_count, "version")}</span>
       </Td>
       <Td className="tnum text-right max-sm:hidden">{adapter.rank ?? <span className="text-ink-3">–</span>}</Td>
-      <Td className="max-md:hidden">
+      <Td className="max-lg:hidden [&>*]:flex-nowrap">
         <TargetModules targets={adapter.targets} />
       </Td>
       <Td className="tnum text-right max-md:hidden">

@@ -197,7 +197,7 @@ function Row({ event, all, open, onToggle }: { event: AuditEvent; all: boolean; 
           <Badge tone={event.actor.kind === "user" ? "blue" : "neutral"}>{event.action}</Badge>
         </span>
         {all && (
-          <span className="hidden w-32 shrink-0 truncate text-ink-2 md:block">
+          <span className="hidden w-32 shrink-0 truncate text-ink-2 lg:block">
             {event.tenant ?? <span className="text-ink-3">no tenant</span>}
           </span>
         )}
@@ -214,11 +214,12 @@ function Row({ event, all, open, onToggle }: { event: AuditEvent; all: boolean; 
 }
 
 function Detail({ event }: { event: AuditEvent }) {
+  const { kind, id, label } = event.target;
   const rows = [
     ["Tenant", event.tenant ?? "none"],
     ["When", fullTime(event.created_at)],
     ["Who", `${event.actor.label} (${event.actor.kind})`],
-    ["Subject", `${event.target.kind} ${event.target.id}`],
+    ["Subject", `${kind} ${label === id ? id : `${label} (${id})`}`],
     ["Request", event.request_id || "–"],
   ] as const;
   return (
