@@ -207,7 +207,7 @@ function Tenants({ onDone }: { onDone: () => void }) {
         <Item
           key={slug}
           icon={<Building2 />}
-          value={`tenant ${name}`}
+          value={`tenant ${name} ${slug}`}
           onSelect={() => {
             onDone();
             void navigate({ to: "/t/$tenant", params: { tenant: slug } });

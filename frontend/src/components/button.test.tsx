@@ -20,3 +20,25 @@ it("does once what a double click asks for, but turns as many pages as there are
   await user.dblClick(screen.getByRole("button", { name: "Next" }));
   expect(turned).toHaveBeenCalledTimes(2);
 });
+
+it("keeps the focus and ignores clicks and Enter while it is busy", async () => {
+  const user = userEvent.setup();
+  const made = vi.fn();
+  const form = (busy: boolean) => (
+    <form onSubmit={made}>
+      <input aria-label="Name" />
+      <Button type="submit" busy={busy}>
+        Make
+      </Button>
+    </form>
+  );
+  const { rerender } = render(form(false));
+  const button = screen.getByRole("button", { name: "Make" });
+  button.focus();
+  rerender(form(true));
+  expect(button).toHaveFocus();
+  expect(button).toHaveAttribute("aria-disabled", "true");
+  await user.keyboard("{Enter}");
+  await user.type(screen.getByLabelText("Name"), "A{Enter}");
+  expect(made).not.toHaveBeenCalled();
+});

@@ -20,28 +20,30 @@ interface ButtonProps extends ComponentProps<"button"> {
   size?: keyof typeof SIZES;
   /** Applies the style to the child, such as a link, instead of a button. */
   asChild?: boolean;
+  /** A write is on its way: clicks do nothing until it ends. The button keeps the focus meanwhile. */
   busy?: boolean;
 }
 
-/** Ignores the second click of a double click, which arrives before the button shows as busy. */
-const onceOnly = (event: MouseEvent) => {
-  if (event.detail < 2) return;
+const ignore = (event: MouseEvent) => {
   event.preventDefault();
   event.stopPropagation();
 };
+
+/** Ignores the second click of a double click, which arrives before the button shows as busy. */
+const onceOnly = (event: MouseEvent) => event.detail >= 2 && ignore(event);
 
 export function Button({ variant = "secondary", size = "md", asChild, busy, className, ...props }: ButtonProps) {
   const Root = asChild ? Slot.Root : "button";
   return (
     <Root
       {...(asChild ? {} : { type: props.type ?? "button" })}
-      {...(busy === undefined ? {} : { onClickCapture: onceOnly })}
+      {...(busy === undefined ? {} : { onClickCapture: busy ? ignore : onceOnly })}
       {...props}
-      disabled={props.disabled || busy}
       aria-busy={busy || undefined}
+      aria-disabled={busy || props["aria-disabled"]}
       className={cn(
         "inline-flex shrink-0 items-center justify-center border font-medium whitespace-nowrap transition-colors select-none",
-        "disabled:pointer-events-none disabled:opacity-50 [&_svg]:size-4 [&_svg]:shrink-0",
+        "disabled:pointer-events-none disabled:opacity-50 aria-disabled:pointer-events-none aria-disabled:opacity-50 [&_svg]:size-4 [&_svg]:shrink-0",
         SIZES[size],
         VARIANTS[variant],
         className,

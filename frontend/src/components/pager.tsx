@@ -25,15 +25,18 @@ export function Pager({ label = "Pages", page = 0, size, total, onPage }: PagerP
   }, [page, last, onPage]);
   if (total <= size && page === 0) return null;
   const first = page * size;
+  // A disabled button would lose the focus on the first and the last page.
+  const turn = (to: number) =>
+    to < 0 || to > last ? { "aria-disabled": true } : { onClick: () => onPage(to || undefined) };
   return (
     <nav aria-label={label} className="flex items-center justify-end gap-2 border-t px-4 py-2 text-xs text-ink-3">
       <span className="tnum mr-auto" aria-live="polite">
         {number(Math.min(first + 1, total))}–{number(Math.min(first + size, total))} of {number(total)}
       </span>
-      <Button size="sm" variant="ghost" disabled={page === 0} onClick={() => onPage(page - 1 || undefined)}>
+      <Button size="sm" variant="ghost" {...turn(page - 1)}>
         <ChevronLeft /> Previous
       </Button>
-      <Button size="sm" variant="ghost" disabled={first + size >= total} onClick={() => onPage(page + 1)}>
+      <Button size="sm" variant="ghost" {...turn(page + 1)}>
         Next <ChevronRight />
       </Button>
     </nav>

@@ -20,7 +20,7 @@ export function SecondFactorRequiredPage() {
       title="Set up a second factor"
       note={
         requiring.length > 0
-          ? `${requiring.join(", ")} requires two-factor authentication. Add an authenticator app or a passkey to continue.`
+          ? `${requiring.join(", ")} ${requiring.length === 1 ? "requires" : "require"} two-factor authentication. Add an authenticator app or a passkey to continue.`
           : "It is asked for after your password when you sign in."
       }
     >

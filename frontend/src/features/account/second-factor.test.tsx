@@ -126,6 +126,9 @@ describe("signing in with a second factor", () => {
     server.use(http.delete("/api/session", () => HttpResponse.json(data.nobody)));
     const { router, user: person } = openConsole("/login?next=%2Ft%2Facme%2Fkeys");
     expect(await screen.findByText("ada@example.org")).toBeVisible();
+    expect(screen.getByTestId("code")).toHaveFocus();
+    await person.keyboard("{Enter}");
+    expect(screen.getByTestId("code")).toHaveAccessibleDescription("Enter a code.");
     await person.type(screen.getByTestId("code"), "1");
     await person.click(screen.getByTestId("code-submit"));
     expect(await screen.findByRole("alert")).toHaveTextContent("The code is wrong.");

@@ -29,7 +29,11 @@ export function AdaptersPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const show = (change: AdaptersSearch) =>
-    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+    void navigate({
+      search: (now) => ({ ...now, page: undefined, ...change }),
+      replace: true,
+      resetScroll: change.page !== search.page,
+    });
   const { data, error, refetch } = useQuery(adaptersPageQuery(tenant, search));
   const none = data?.total === 0 && !search.q && !search.status;
   const upload = useCan("adapters.write") && (

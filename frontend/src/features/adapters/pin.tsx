@@ -41,8 +41,8 @@ function PinSwitch({ name, pin }: { name: string; pin: PinState }) {
           type="checkbox"
           role="switch"
           checked={pinned}
-          disabled={!may || set.isPending || (!pinned && blocked !== null)}
-          onChange={(event) => change(event.target.checked)}
+          disabled={!may || (!pinned && blocked !== null)}
+          onChange={(event) => !set.isPending && change(event.target.checked)}
           className="mt-0.5 size-4 shrink-0 accent-(--accent)"
         />
         <span>

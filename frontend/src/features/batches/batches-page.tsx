@@ -37,7 +37,8 @@ const route = getRouteApi("/t/$tenant/batches");
 export function BatchesPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const show = (change: BatchesSearch) => void navigate({ search: (now) => ({ ...now, ...change }), replace: true });
+  const show = (change: BatchesSearch) =>
+    void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
   const { data, error, refetch } = useQuery(batchesQuery(useTenant(), search.page ?? 0));
   const adding = search.add ?? false;
   const setAdding = (open: boolean) => show({ add: open || undefined });

@@ -33,7 +33,11 @@ export function KeysPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const show = (change: KeysSearch) =>
-    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+    void navigate({
+      search: (now) => ({ ...now, page: undefined, ...change }),
+      replace: true,
+      resetScroll: change.page !== search.page,
+    });
   const { data, error, refetch } = useQuery(keysPageQuery(useTenant(), search));
   const creating = search.create ?? false;
   const setCreating = (create: boolean) => show({ create: create || undefined, page: search.page });

@@ -38,7 +38,7 @@ export function LimitsPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const show = (change: KeysSearch) =>
-    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true, resetScroll: false });
   const { data, error, refetch } = useQuery(limitsQuery(useTenant(), search.q ?? "", search.page ?? 0));
   return (
     <Page

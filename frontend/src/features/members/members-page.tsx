@@ -178,8 +178,7 @@ function RoleSelect({ member, roles }: { member: Member; roles: Role[] }) {
     <Select
       aria-label={`Role of ${member.email}`}
       value={changeRole.isPending ? changeRole.variables.role : member.role}
-      disabled={changeRole.isPending}
-      onChange={(event) => change(event.target.value as Role)}
+      onChange={(event) => !changeRole.isPending && change(event.target.value as Role)}
       className="h-8! w-28! px-2! capitalize sm:w-32!"
       options={roles}
     />

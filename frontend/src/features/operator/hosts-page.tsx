@@ -360,7 +360,11 @@ function Staging() {
   const hosts = useQuery(allHostsQuery);
   const { data, error, refetch } = useQuery(stagingQuery(search));
   const show = (change: StagingSearch) =>
-    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+    void navigate({
+      search: (now) => ({ ...now, page: undefined, ...change }),
+      replace: true,
+      resetScroll: change.page !== search.page,
+    });
   const counts = data && PHASES.map((phase) => `${number(data.phases[phase] ?? 0)} ${phase}`).join(", ");
   return (
     <Card aria-label="Staging" title="Staging" note={counts ?? "Versions that are being staged on hosts"}>

@@ -44,6 +44,6 @@ describe("the audit log of all tenants", () => {
     expect(router.state.location.search).toEqual({ of: "globex" });
     await person.click(await screen.findByRole("button", { name: /^session.create/ }));
     expect(router.state.location.search).toEqual({ of: "globex", open: 6 });
-    expect(screen.getByText("apikey k2")).toBeVisible();
+    expect(screen.getByText("apikey backend (k2)")).toBeVisible();
   });
 });

@@ -35,7 +35,11 @@ export function TenantsPage() {
   const navigate = route.useNavigate();
   const { data, error, refetch } = useQuery(tenantsQuery(search));
   const show = (change: TenantsSearch) =>
-    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+    void navigate({
+      search: (now) => ({ ...now, page: undefined, ...change }),
+      replace: true,
+      resetScroll: change.page !== search.page,
+    });
   const creating = search.create ?? false;
   const setCreating = (open: boolean) => show({ create: open || undefined, page: search.page });
   const create = (

@@ -63,7 +63,7 @@ function RequestList() {
   const navigate = route.useNavigate();
   const query = useInfiniteQuery(requestsQuery(useTenant(), search));
   const show = (change: RequestsSearch) =>
-    void navigate({ search: (now) => ({ ...now, open: undefined, ...change }), replace: true });
+    void navigate({ search: (now) => ({ ...now, open: undefined, ...change }), replace: true, resetScroll: false });
   // A link to a single request opens its row.
   const open = search.open ?? search.id;
   const archivedBefore = query.data?.pages.at(-1)?.archived_before;
@@ -75,7 +75,9 @@ function RequestList() {
         {follows(search) && (
           <Tail
             search={search}
-            onPause={(paused) => void navigate({ search: (now) => ({ ...now, paused }), replace: true })}
+            onPause={(paused) =>
+              void navigate({ search: (now) => ({ ...now, paused }), replace: true, resetScroll: false })
+            }
           />
         )}
         <span className="ml-auto max-sm:hidden">

@@ -1,4 +1,5 @@
 import { KeyRound } from "lucide-react";
+import type { Ref } from "react";
 import { Button } from "@/components/button";
 import { Field, Input } from "@/components/field";
 
@@ -6,13 +7,16 @@ interface CodeFieldProps {
   value: string;
   onChange: (value: string) => void;
   hint: string;
+  error?: string;
+  ref?: Ref<HTMLInputElement>;
 }
 
 /** A field for a code of an authenticator app or a recovery code. */
-export function CodeField({ value, onChange, hint }: CodeFieldProps) {
+export function CodeField({ value, onChange, hint, error, ref }: CodeFieldProps) {
   return (
-    <Field label="Code" hint={hint}>
+    <Field label="Code" hint={hint} error={error}>
       <Input
+        ref={ref}
         value={value}
         onChange={(event) => onChange(event.target.value)}
         autoComplete="one-time-code"

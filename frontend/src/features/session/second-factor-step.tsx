@@ -1,4 +1,4 @@
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { ErrorNotice } from "@/components/notices";
@@ -13,6 +13,10 @@ export function SecondFactorStep() {
   const { code: showCode, passkey } = useSecondStep();
   const startOver = useStartOver();
   const [code, setCode] = useState("");
+  const [missing, setMissing] = useState(false);
+  // The step replaces the form that had the focus.
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
   const offersPasskey = methods?.passkey && hasPasskeys();
   return (
     <div className="grid gap-4">
@@ -28,12 +32,16 @@ export function SecondFactorStep() {
         className="grid gap-4"
         onSubmit={(event) => {
           event.preventDefault();
+          setMissing(!code.trim());
           if (code.trim()) showCode.mutate(code.trim());
+          else field.current?.focus();
         }}
       >
         <CodeField
           value={code}
           onChange={setCode}
+          ref={field}
+          error={missing && !code.trim() ? "Enter a code." : undefined}
           hint={
             methods?.app === false
               ? "One of your recovery codes."

@@ -50,8 +50,8 @@ export function ApiCard() {
                 type="checkbox"
                 className="mt-0.5 size-4 shrink-0 accent-(--accent)"
                 checked={data[name]}
-                disabled={!may || set.isPending}
-                onChange={(event) => set.mutate({ ...data, [name]: event.target.checked })}
+                disabled={!may}
+                onChange={(event) => !set.isPending && set.mutate({ ...data, [name]: event.target.checked })}
               />
               <span>
                 {label}

@@ -67,7 +67,7 @@ function Origins({ origins, may }: { origins: string[]; may: boolean }) {
                   size="icon"
                   variant="ghost"
                   aria-label={`Remove ${origin}`}
-                  disabled={set.isPending}
+                  busy={set.isPending}
                   onClick={() => set.mutate(origins.filter((other) => other !== origin))}
                 >
                   <X />

@@ -25,7 +25,7 @@ export function WebhooksPage() {
   const { add: adding = false } = route.useSearch();
   const navigate = route.useNavigate();
   const setAdding = (open: boolean) =>
-    void navigate({ search: (now) => ({ ...now, add: open || undefined }), replace: true });
+    void navigate({ search: (now) => ({ ...now, add: open || undefined }), replace: true, resetScroll: false });
   const add = (
     <Button variant="primary" onClick={() => setAdding(true)} data-testid="add-webhook">
       <Plus /> Add webhook
