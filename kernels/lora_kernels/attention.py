@@ -18,6 +18,8 @@ from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
 # Keys in a block, warps, and stages of the pipeline: the fastest decode configurations measured on an H200.
 FEW_DECODES, MANY_DECODES = (64, 4, 3), (32, 1, 2)
+# The same of heads that are wider than 128, whatever the number of programs: one warp would keep registers in memory.
+WIDE_HEAD_DECODES = (32, 4, 2)
 # Programs up to which a decode takes `FEW_DECODES`: four on each of an H200's 132 multiprocessors.
 FEW = 4 * 132
 # Keys in a block, warps, and stages of the pipeline: the fastest prefill configurations measured on an H200.
@@ -461,9 +463,10 @@ def paged_decode(
     if splits > workspace.partial.shape[2]:
         raise ValueError(f"{splits} splits, but the workspace was made for {workspace.partial.shape[2]}")
     head_pad = triton.next_power_of_2(head_dim)
-    # With wide elements the pipeline's stages would exceed a multiprocessor's shared memory.
-    few = q.shape[0] * kv_heads * splits <= FEW and head_pad * q.element_size() <= 512
-    keys, warps, stages = FEW_DECODES if few else MANY_DECODES
+    if head_pad > 128:
+        keys, warps, stages = WIDE_HEAD_DECODES
+    else:
+        keys, warps, stages = FEW_DECODES if q.shape[0] * kv_heads * splits <= FEW else MANY_DECODES
     _decode_kernel[(q.shape[0], kv_heads, splits)](
         q,
         pool,

@@ -31,7 +31,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 1.5e-2}
 PAGE_TOKENS = 16
 Shape = tuple[int, int, int]
 """Heads, heads of keys and values, elements of a head."""
-SHAPES: list[Shape] = [(8, 2, 64), (4, 4, 32), (6, 2, 80)]
+SHAPES: list[Shape] = [(8, 2, 64), (4, 4, 32), (6, 2, 80), *([(16, 4, 256)] if DEVICE == "cuda" else [])]
 
 
 def filled_pool(
