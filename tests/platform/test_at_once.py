@@ -12,10 +12,12 @@ from django.utils import timezone
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.peft_files import adapter_files
 
+from control_plane.adapters.evaluations.actions import SetNotFoundError, create_set, delete_set
 from control_plane.adapters.registry import archiving, locks, storage_limits, versions
-from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, EvaluationMetric
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
+from control_plane.billing.slo.actions import set_objective
 from control_plane.console.administration.actions import delete_tenant
 from control_plane.console.webhooks.events import publish_quota
 from control_plane.console.webhooks.models import Delivery, Endpoint
@@ -52,6 +54,23 @@ def test_two_uploads_of_a_new_name(acme: Any, monkeypatch: pytest.MonkeyPatch) -
     while_another_commits(validation_job.validate_next, validation_job.validate_next)
     adapter = Adapter.objects.get(name="fresh")
     assert sorted(adapter.versions.values_list("number", flat=True)) == [1, 2]
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_a_setting_is_set_twice_and_a_set_deleted_twice(acme: Any, queue: Any) -> None:
+    """The first value of a setting, too, has one row in the audit log, and what is gone is not found."""
+    set_first = lambda: set_objective(acting=acme.principal(), first_token_ms=9, inter_token_ms=None, target=0.9)  # noqa: E731
+    while_another_commits(set_first, set_first)
+    assert AuditEvent.objects.filter(action="slo.update").count() == 1
+    items = b'{"prompt": "1 + 1 =", "expected": "2"}'
+    create_set(acting=acme.principal(), name="sums", metric=EvaluationMetric.EXACT, max_tokens=4, content=items)
+
+    def delete() -> None:
+        with pytest.raises(SetNotFoundError):
+            delete_set(acting=acme.principal(), name="sums")
+
+    while_another_commits(lambda: delete_set(acting=acme.principal(), name="sums"), delete)
 
 
 @pytest.mark.services

@@ -131,7 +131,9 @@ def delete_set(*, acting: Principal, name: str) -> None:
     """Delete a set; scores stay. Raises SetNotFoundError (404), LorikeetError (409) while it is in use."""
     with transaction.atomic():
         pk = get_set(acting.tenant, name).pk
-        locked = EvaluationSet.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
+        locked = EvaluationSet.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).filter(pk=pk).first()
+        if locked is None:  # another request deleted it meanwhile
+            raise SetNotFoundError(name)
         if Evaluation.objects.for_tenant(acting.tenant).filter(set=locked, state__in=OPEN).exists():
             raise _in_use("An evaluation with this set is running.", "Cancel it, or wait for its end.")
         ruled = Adapter.objects.for_tenant(acting.tenant).filter(promotion_rule__set_id=str(locked.pk))

@@ -218,8 +218,9 @@ def set_hub_models(*, acting: Principal, enabled: bool, organizations: Sequence[
     wanted = sorted({organization.lower() for organization in organizations})
     values = {"enabled": enabled, "organizations": wanted}
     with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # one change after another
         policies = HubModelPolicy.objects.for_tenant(acting.tenant)
-        before = policies.select_for_update().values(*values).first()
+        before = policies.values(*values).first()
         if before == values:
             return policies.get()
         policy, _ = policies.update_or_create(tenant=acting.tenant, defaults=values)

@@ -31,9 +31,10 @@ def set_key_limits(*, acting: Principal, key: ApiKey, limits: Limits) -> LimitSe
 
 
 def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, limits: Limits) -> LimitSet:
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one change after another
     rows = LimitSet.objects.for_tenant(tenant)
     names = asdict(limits)
-    before = rows.filter(api_key=key).select_for_update().values(*names).first() or {}
+    before = rows.filter(api_key=key).values(*names).first() or {}
     if before == names:
         return rows.get(api_key=key)
     row, _ = rows.update_or_create(tenant=tenant, api_key=key, defaults=names)

@@ -251,9 +251,9 @@ def _refuse_above_grant(tenant: Tenant, terms: Terms) -> None:
 def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, terms: Terms, *, by_operator: bool = False) -> None:
     if currency() is None and any(terms.values()):
         raise NoPricesError
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # one change after another
     rows = Budget.objects.for_tenant(tenant)
-    stored = rows.filter(api_key=key, by_operator=by_operator).select_for_update()
-    before = {row.span: _json(row) for row in stored}
+    before = {row.span: _json(row) for row in rows.filter(api_key=key, by_operator=by_operator)}
     set_budgets = {span.value: _json(each) for span in BudgetSpan if (each := terms.get(span)) is not None}
     if set_budgets == before:
         return

@@ -38,6 +38,8 @@ MAX_SETTLING = 16
 # Settlements of reservations that may or may not have been made, while the counters are away. There are no more of them
 # than connections to the counters; each waits in a task.
 MAX_UNKNOWN = 64
+# Seconds between two lines of the log about limits that cannot be checked: every request of an outage is affected.
+LOG_EVERY_S = 10.0
 
 
 class LimitExceededError(Exception):
@@ -94,6 +96,7 @@ class Reservations:
         self._closing = False
         self._settle_slots = asyncio.Semaphore(MAX_SETTLING)
         self._renewing: asyncio.Task[None] | None = None
+        self._log_from = 0.0  # monotonic time before which no further line about the counters is logged
 
     def start(self) -> None:
         if self._renewing is None:
@@ -110,6 +113,12 @@ class Reservations:
             await asyncio.gather(*self._settling)
         await self._limiter.close()
 
+    def _log(self, error: LimiterUnavailableError) -> None:
+        now = time.monotonic()
+        if now >= self._log_from:
+            self._log_from = now + LOG_EVERY_S
+            logger.error("Limits cannot be checked: %s", error)
+
     async def reserve(
         self, lease: str, tenant: str, scopes: tuple[Scope, ...], tokens: int, choices: int = 1
     ) -> Reservation | None:
@@ -123,7 +132,7 @@ class Reservations:
         try:
             decision = await self._decide(request)
         except LimiterUnavailableError as error:
-            logger.error("Limits cannot be checked: %s", error)
+            self._log(error)
             if len(self._settling) < MAX_UNKNOWN:
                 self._settle_later(request, 0)
             if self._fail_open:

@@ -18,8 +18,9 @@ def set_objective(
     """Set a tenant's objective. Within two seconds new requests carry it to the engine, which may refuse late ones."""
     values = {"first_token_ms": first_token_ms, "inter_token_ms": inter_token_ms, "target": target}
     with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # one change after another
         objectives = Objective.objects.for_tenant(acting.tenant)
-        before = objectives.select_for_update().values(*values).first()
+        before = objectives.values(*values).first()
         if before == values:
             return objectives.get()
         row: Objective = objectives.update_or_create(tenant=acting.tenant, defaults=values)[0]

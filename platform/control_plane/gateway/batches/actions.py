@@ -142,7 +142,9 @@ def cancel_batch(*, acting: Principal, name: str) -> Batch:
     """Cancel a batch; its runner ends it within seconds. Results are kept. Raises LorikeetError (404, 409)."""
     with transaction.atomic():
         pk = get_batch(acting.tenant, name).pk
-        batch = Batch.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
+        batch = Batch.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).filter(pk=pk).first()
+        if batch is None:  # deleted meanwhile, with its tenant
+            raise NoSuchBatchError(name)
         if batch.state not in OPEN:
             raise LorikeetError(
                 "batch_is_over", f"The batch is {batch.state}.", "There is nothing left to cancel.", status=409

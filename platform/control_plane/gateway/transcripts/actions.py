@@ -16,6 +16,7 @@ from control_plane.gateway.transcripts.models import Recording, Transcript
 from control_plane.gateway.transcripts.queries import oldest_kept
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Tenant
 
 # Rows that one statement deletes: keeps each transaction short.
 DELETE_BATCH = 1000
@@ -40,8 +41,9 @@ def set_recording(*, acting: Principal, enabled: bool, days: int) -> Recording:
     """
     values: dict[str, Any] = {"enabled": enabled, "days": days}
     with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # one change after another
         settings = Recording.objects.for_tenant(acting.tenant)
-        before = settings.select_for_update().values(*values).first()
+        before = settings.values(*values).first()
         if before == values:
             return settings.get()
         row: Recording = settings.update_or_create(tenant=acting.tenant, defaults=values)[0]

@@ -98,7 +98,7 @@ def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
 def set_name(*, user: User, name: str) -> User:
     """Change the name that other members see. Raises BadNameError."""
     with transaction.atomic():
-        before, user.name = user.name, require_name(name)
+        before, user.name = User.objects.select_for_update(no_key=True).get(pk=user.pk).name, require_name(name)
         if user.name == before:
             return user
         user.save(update_fields=["name"])
