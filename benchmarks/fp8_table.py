@@ -26,6 +26,7 @@ from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_acti
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows, quantise
 from lora_kernels.hopper_fp8 import Fp8Tiles, fitting, hopper_fp8_linear, tiles_of
+from lora_kernels.hopper_fp8_wide import hopper_fp8_wide_linear
 from lora_kernels.pdl import pdl_options
 
 SHAPES = {  # outputs, inputs
@@ -39,7 +40,7 @@ SHAPES = {  # outputs, inputs
     },
     "llama-3.2-1b": {"qkv": (3072, 2048), "o": (2048, 2048), "gate_up": (16384, 2048), "down": (2048, 8192)},
 }
-TOKENS = (1, 16, 32, 64, 128, 256, 2048)
+TOKENS = (1, 16, 32, 64, 128, 192, 256, 2048)
 Tiling = tuple[int, int, int, int, int, int]
 
 
@@ -109,7 +110,13 @@ def one_count(rows: Rows, part: str, tokens: int, plain: list[torch.Tensor], mat
     best = min(times, key=times.__getitem__)
     usual = fp8.tiling(tokens, outputs, inputs, False)
     print(f"{part} {tokens}: cublas {us:.1f}, best {times[best]:.1f} us {best}, usual {usual}", flush=True)
+    if tokens > 192:
+        return
     if tokens > 128:
+        for splits in (1, 2, 3):
+            options = pdl_options(x)
+            us = measure(lambda layer: hopper_fp8_wide_linear(quantised, matrices[layer], None, out, splits, options))  # noqa: B023
+            add("gluon, wide", us, moved, splits=splits, error=error(out, quantised, matrices[-1]))
         return
     for tiles in sorted(hopper_tiles(tokens, outputs, inputs)):
         options = pdl_options(x)

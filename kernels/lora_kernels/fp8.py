@@ -1,7 +1,8 @@
 """Products of FP8 matrices with activations that are quantised token by token, and the quantisation of activations.
 
 From `FEW` tokens on, cuBLAS (``torch._scaled_mm``) computes products with a scale for each channel. On Hopper GPUs
-`hopper_fp8` computes those with fewer tokens. The kernel here computes all others.
+`hopper_fp8` computes those with fewer tokens, and `hopper_fp8_wide` those that do not fit cuBLAS's tiles. The kernel
+here computes all others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import triton.language as tl
 
 from .fp8_tensors import BLOCK, LARGEST, SMALLEST_SCALE, Fp8Matrix, Fp8Rows
 from .hopper_fp8 import hopper_fp8_linear, takes, tiles_of
+from .hopper_fp8_wide import hopper_fp8_wide_linear, splits_of, takes_wide
 from .pdl import grid_dependency_wait, is_hopper, launch_dependents, pdl_options
 from .split_sums import add_up_splits, split_buffers
 
@@ -268,7 +270,10 @@ def fp8_linear(
     if out is None:
         out = torch.empty(tokens, outputs, dtype=dtype, device=x.data.device)
     if not invariant and multiplied_on_hopper(tokens, weight):
-        hopper_fp8_linear(x, weight, onto, out, tiles_of(tokens, outputs, inputs), pdl_options(x.data))
+        if takes_wide(tokens, outputs, inputs):
+            hopper_fp8_wide_linear(x, weight, onto, out, splits_of(outputs, inputs), pdl_options(x.data))
+        else:
+            hopper_fp8_linear(x, weight, onto, out, tiles_of(tokens, outputs, inputs), pdl_options(x.data))
         return out
     block_m, block_n, block_k, splits, warps, stages = tiling(tokens, outputs, inputs, weight.in_blocks, invariant)
     grid = (triton.cdiv(outputs, block_n), triton.cdiv(tokens, block_m), splits)
@@ -309,9 +314,10 @@ def multiplied_by_cublas(tokens: int, weight: Fp8Matrix, dtype: torch.dtype) -> 
 
 
 def multiplied_on_hopper(tokens: int, weight: Fp8Matrix) -> bool:
-    """Return whether the kernel for Hopper GPUs computes a product, unless it must be ``invariant``."""
+    """Return whether a kernel for Hopper GPUs computes a product, unless it must be ``invariant``."""
     aligned = weight.shape[1] % 16 == 0  # rows begin where the copy engine can
-    return not weight.in_blocks and aligned and is_hopper(weight.data.device) and takes(tokens, weight.shape[0])
+    fits = takes(tokens, weight.shape[0]) or takes_wide(tokens, *weight.shape)
+    return not weight.in_blocks and aligned and is_hopper(weight.data.device) and fits
 
 
 def tiling(

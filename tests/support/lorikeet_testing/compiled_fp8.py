@@ -16,16 +16,16 @@ from .compiled_shapes import elements
 
 def main() -> None:
     launches: dict[str, Launch] = {}
-    for tokens, blocks in ((16, False), (64, True)):
-        scale = elements(32, 32, dtype=torch.float32) if blocks else elements(4096, dtype=torch.float32)
-        matrix = Fp8Matrix(elements(4096, 4096, dtype=FP8), scale)
+    for tokens, outputs, blocks in ((16, 4096, False), (64, 4096, True), (192, 8192, False)):
+        scale = elements(32, 32, dtype=torch.float32) if blocks else elements(outputs, dtype=torch.float32)
+        matrix = Fp8Matrix(elements(outputs, 4096, dtype=FP8), scale)
 
         def take(launch: Launch, key: str = f"{tokens}") -> None:
             launches[f"{launch.name} {key}"] = launch
 
         with compiling(take):
             x = quantise_rows(elements(tokens, 4096, dtype=torch.bfloat16), matrix)
-            fp8_linear(x, matrix, torch.bfloat16, elements(tokens, 4096, dtype=torch.bfloat16))
+            fp8_linear(x, matrix, torch.bfloat16, elements(tokens, outputs, dtype=torch.bfloat16))
     with compiling(lambda launch: launches.__setitem__(launch.name, launch)):
         x = elements(16, 4096, dtype=torch.bfloat16)
         skinny_linear(x, elements(4096, 4096, dtype=torch.bfloat16), x)
