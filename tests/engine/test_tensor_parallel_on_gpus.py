@@ -35,6 +35,7 @@ from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.execution.compile_ahead import CompileAhead, compute_capability
 from lora_engine.model.base_modules import base_modules
 from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import PartialSum
@@ -67,7 +68,24 @@ class Case:
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return made_case(tmp_path_factory.mktemp("ranks"), "llama2-mha", **SHAPE)
+    case = made_case(tmp_path_factory.mktemp("ranks"), "llama2-mha", **SHAPE)
+    in_a_process(compile_kernels, case, [(1, "auto"), (2, "outer"), (2, "full")])
+    return case
+
+
+def config_of(case: Case, ranks: int, sharding: str) -> EngineConfig:
+    return EngineConfig(
+        model=case.model, device="cuda", dtype="float32", pool_mb=128, page_tokens=16, step_tokens=64,
+        max_running=32, tensor_parallel=ranks, fast_start=False, lora_sharding=sharding, prefix_cache=False,
+    )  # fmt: skip
+
+
+def compile_kernels(case: Case, kinds: Sequence[tuple[int, str]]) -> None:
+    """Compile on all cores what the engines would compile one kernel after another, for minutes."""
+    capability = compute_capability("cuda")
+    assert capability is not None
+    for ahead in [CompileAhead(config_of(case, *kind), capability) for kind in kinds]:
+        ahead.wait()
 
 
 def made_case(root: Path, family: str, **shape: int) -> Case:
@@ -118,13 +136,7 @@ def running(
 ) -> Iterator[tuple[Engine, list[PackedAdapter]]]:
     """An engine as it is started, and the adapters that it has."""
     torch.set_num_threads(2)
-    config = replace(
-        EngineConfig(
-            model=case.model, device="cuda", dtype="float32", pool_mb=128, page_tokens=16, step_tokens=64,
-            max_running=32, tensor_parallel=ranks, fast_start=False, lora_sharding=sharding, prefix_cache=False,
-        ),
-        **settings,
-    )  # fmt: skip
+    config = replace(config_of(case, ranks, sharding), **settings)
     leader = Leader(config, one_device=one_device) if ranks > 1 else None
     try:
         config = config if leader is None else leader.config
@@ -316,6 +328,7 @@ from pathlib import Path
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.execution.compile_ahead import CompileAhead, compute_capability
 from lora_engine.model.loading import load_model
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader
