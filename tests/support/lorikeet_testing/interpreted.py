@@ -6,11 +6,30 @@ import dataclasses
 import inspect
 import math
 import os
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+
+# Functions that the interpreter calls instead of members of `triton.language`, by member.
+DIRECT: dict[Any, Callable[..., Any]] = {}
+
+
+@cache
+def with_semantic(member: Any) -> Any:
+    """Return the function below Triton's decorator, which only checks that the argument is there."""
+    from triton.runtime import interpreter
+
+    function, semantic = getattr(member, "__wrapped__", member), interpreter.interpreter_semantic
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs["_semantic"] = semantic
+        return function(*args, **kwargs)
+
+    return call
 
 
 def _patch_builtins_by_name() -> None:
@@ -27,18 +46,7 @@ def _patch_builtins_by_name() -> None:
         for name in names(package):  # the first call comes before any replacement
             member = getattr(package, name)
             if interpreter.tl.core.is_builtin(member):
-                scope.set_attr(package, name, with_semantic(member))
-
-    @cache
-    def with_semantic(member: Any) -> Any:
-        """Return the function below Triton's decorator, which only checks that the argument is there."""
-        function, semantic = getattr(member, "__wrapped__", member), interpreter.interpreter_semantic
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            kwargs["_semantic"] = semantic
-            return function(*args, **kwargs)
-
-        return call
+                scope.set_attr(package, name, DIRECT.get(member) or with_semantic(member))
 
     assert callable(interpreter._patch_builtin), "this version of Triton has another interpreter: see what it does now"
     interpreter._patch_builtin = patch_builtin
@@ -145,53 +153,283 @@ def _share_the_shapes_of_tensors() -> None:
     core.block_type.__init__ = block_init
 
 
-def _compute_with_alike_numbers_at_once() -> None:
-    """Skip the rules of promotion for operands of one type, for 32-bit integers beside a number of that size, and for a
-    pointer and an offset: the rules leave them as they are, and took a third of the tests' time.
+def _make_results(core: Any, interpreter: Any) -> Callable[[Any, Any, bool], Any]:
+    """Return a function that makes a tensor of NumPy's result, with the types and shapes of earlier ones."""
+    tensor, handle = core.tensor, interpreter.TensorHandle
+    make_tensor, make_handle = tensor.__new__, handle.__new__
+    blocks: dict[Any, tuple[Any, Any, Any]] = {}
+    of_number = core.tuple([]), core.constexpr(1)
+
+    def result(data: Any, dtype: Any, is_block: bool) -> Any:
+        made = make_tensor(tensor)
+        made.handle = kept = make_handle(handle)
+        kept.data, kept.dtype, kept.attr = data, dtype, {}
+        made.dtype = dtype
+        if not is_block:
+            made.type = dtype
+            made.shape, made.numel = of_number
+            return made
+        key = dtype.name, data.shape
+        if key not in blocks:
+            full = tensor(kept, core.block_type(dtype, list(data.shape)))
+            blocks[key] = full.type, full.shape, full.numel
+        made.type, made.shape, made.numel = blocks[key]
+        return made
+
+    return result
+
+
+def _compute_without_rules_of_types() -> None:
+    """Let NumPy compute with numbers of a type, alike ones beside them, constants, and pointers with offsets.
+
+    The interpreter applies rules of promotion that leave these as they are, and makes full blocks of both operands,
+    which NumPy does not need. That took two thirds of the tests' time. Everything else takes the interpreter's way.
     """
     from triton.language import core
-    from triton.language.semantic import TritonSemantic
+    from triton.runtime import interpreter
 
-    check, constexpr, tensor = TritonSemantic.binary_op_type_checking_impl, core.constexpr, core.tensor
-    unwrap, int32 = core._unwrap_if_constexpr, core.int32
-    unchanged = (int32, core.float32, core.int1)
+    tensor, pointer, constexpr = core.tensor, core.pointer_type, core.constexpr
+    result = _make_results(core, interpreter)
+    dtype_of = {t.name: interpreter._get_np_dtype(t) for t in (core.int32, core.int64, core.float16, core.float32)}
+    floats, integers = frozenset({"fp16", "fp32"}), frozenset({"int32", "int64"})
+    wider = {floats: core.float32, integers: core.int64}
+    arithmetic, bits, compared = floats | integers, integers | {"int1"}, integers | {"fp32"}
 
     @cache
-    def constant(semantic: Any, value: int) -> Any:
-        return semantic.scalar_constant(value, dtype=int32)
+    def number(value: float, kind: type, name: str) -> Any:
+        """Return an array of a number of Python as one of a type, or None where the type has no such number."""
+        if name in floats or (kind is int and (name == "int64" or -(2**31) <= value < 2**31)):
+            return np.array([value or 0], dtype=dtype_of[name])
+        return None
 
-    def spread(semantic: Any, scalar: Any, block: Any) -> Any:
-        """Return a block of the same shape that holds the scalar everywhere."""
-        of_scalar = block if block.scalar is scalar.dtype else block.with_element_ty(scalar.dtype)
-        return tensor(semantic.builder.create_splat(of_scalar, scalar.handle), of_scalar)
+    def operand(other: Any, dtype: Any, names: frozenset[str]) -> Any:
+        """Return the data and the dtype to compute with beside a tensor of `dtype`. No data: the rules must decide."""
+        kind, name = type(other), dtype.name
+        if name not in names:
+            return None, None
+        if kind is tensor:
+            if other.dtype is dtype:
+                return other.handle.data, dtype
+            for alike, wide in wider.items():
+                if name in alike and other.dtype.name in alike and other.dtype.name in names:
+                    return other.handle.data, wide
+            return None, None
+        if kind is constexpr:
+            other = other.value
+            kind = type(other)
+        if (kind is int or kind is float) and name in dtype_of:
+            return number(other, kind, name), dtype
+        return None, None
 
-    def check_unless_alike(
-        self: Any, lhs: Any, rhs: Any, allow_lhs_ptr: bool = False, allow_rhs_ptr: bool = False,
-        arithmetic_check: bool = True, div_or_mod: bool = False,
-    ) -> Any:  # fmt: skip
-        if isinstance(lhs, tensor):
-            dtype = lhs.dtype
-            offset = allow_lhs_ptr and isinstance(dtype, core.pointer_type)
-            if type(rhs) is int and (offset or dtype is int32) and -(2**31) <= rhs < 2**31:
-                rhs = constant(self, rhs)
-            if isinstance(rhs, tensor) and (
-                rhs.dtype is int32 if offset else rhs.dtype is dtype and any(dtype is each for each in unchanged)
-            ):
-                if lhs.shape is rhs.shape:
-                    return lhs, rhs
-                if not rhs.type.is_block():
-                    return lhs, spread(self, rhs, lhs.type)
-                if not lhs.type.is_block():
-                    return spread(self, lhs, rhs.type), rhs
-                return self.broadcast_impl_value(lhs, rhs)
-        return check(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
+    def is_block(value: Any) -> bool:
+        return type(value) is tensor and value.type is not value.dtype
+
+    def direct(name: str, compute: Any, names: frozenset[str], answer: Any = None, *, reverse: bool = False) -> None:
+        """Compute an operator of tensors for these types. The answer has the operands' type by default."""
+        member = getattr(tensor, name)
+        general = with_semantic(member)
+
+        def operator(self: Any, other: Any) -> Any:
+            data, dtype = operand(other, self.dtype, names)
+            if data is None:
+                return general(self, other)
+            here = self.handle.data
+            return result(
+                compute(data, here) if reverse else compute(here, data), answer or dtype,
+                self.type is not self.dtype or is_block(other),
+            )  # fmt: skip
+
+        DIRECT[member] = operator
+
+    @cache
+    def bytes_of(pointed: str, dtype: Any) -> int:
+        return max(1, dtype.primitive_bitwidth // 8)
+
+    def direct_sum() -> None:
+        """Add numbers, or an offset to a pointer."""
+        direct("__add__", np.add, arithmetic)
+        of_numbers, general = DIRECT[tensor.__add__], with_semantic(tensor.__add__)
+
+        def add(self: Any, other: Any) -> Any:
+            dtype = self.dtype
+            if type(dtype) is not pointer:
+                return of_numbers(self, other)
+            if type(other) is tensor:
+                offset = other.handle.data if other.dtype.name in integers else None
+            else:
+                offset = operand(other, core.int32, integers)[0]
+            if offset is None:
+                return general(self, other)
+            data = self.handle.data + bytes_of(dtype.name, dtype.element_ty) * offset.astype(np.uint64)
+            return result(data, dtype, self.type is not dtype or is_block(other))
+
+        DIRECT[tensor.__add__] = add
+
+    def idiv(left: Any, right: Any) -> Any:
+        return (left - np.fmod(left, right)) // right
+
+    direct_sum()
+    direct("__radd__", np.add, arithmetic, reverse=True)
+    for name, compute, names in (
+        ("sub", np.subtract, arithmetic), ("mul", np.multiply, arithmetic), ("truediv", np.divide, frozenset({"fp32"})),
+        ("floordiv", idiv, integers), ("mod", np.fmod, integers), ("and", np.bitwise_and, bits),
+        ("or", np.bitwise_or, bits), ("xor", np.bitwise_xor, bits),
+    ):  # fmt: skip
+        direct(f"__{name}__", compute, names)
+        direct(f"__r{name}__", compute, names, reverse=True)
+    for name, compute in (
+        ("gt", np.greater), ("ge", np.greater_equal), ("lt", np.less), ("le", np.less_equal), ("eq", np.equal),
+        ("ne", np.not_equal),
+    ):  # fmt: skip
+        direct(f"__{name}__", compute, compared, core.int1)  # numbers beside half precision are compared in single
+
+    def direct_choice(member: Any, compute: Any) -> None:
+        general = with_semantic(member)
+
+        def choose(x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
+            data, dtype = operand(y, x.dtype, compared) if type(x) is tensor and not (args or kwargs) else (None, None)
+            if data is None:
+                return general(x, y, *args, **kwargs)
+            return result(compute(x.handle.data, data), dtype, is_block(x) or is_block(y))
+
+        DIRECT[member] = choose
+
+    direct_choice(core.minimum, np.minimum)
+    direct_choice(core.maximum, np.maximum)
+    general_where = with_semantic(core.where)
+
+    def where(condition: Any, x: Any, y: Any) -> Any:
+        typed = x if type(x) is tensor else y
+        if type(condition) is tensor and condition.dtype is core.int1 and type(typed) is tensor:
+            left, dtype = operand(x, typed.dtype, arithmetic | bits)
+            right, other = operand(y, typed.dtype, arithmetic | bits)
+            if left is not None and right is not None and dtype is other:
+                full = is_block(condition) or is_block(x) or is_block(y)
+                return result(np.where(condition.handle.data, left, right), dtype, full)
+        return general_where(condition, x, y)
+
+    DIRECT[core.where] = where
+    _load_without_copies(core, interpreter, result, is_block)
+    _prepare_operands_once(core, interpreter, result)
+
+
+def _load_without_copies(
+    core: Any, interpreter: Any, result: Callable[..., Any], is_block: Callable[..., bool]
+) -> None:
+    """Index and load with NumPy's broadcasting, and keep ranges and what masked elements are by default."""
+    tensor, load, arange = core.tensor, with_semantic(core.load), with_semantic(core.arange)
+    get_item = with_semantic(tensor.__getitem__)
+    hints: set[Any] = set()
+
+    def getitem(self: Any, slices: Any) -> Any:
+        kind = type(slices)
+        if self.type is self.dtype or not (slices is None or kind is tuple or kind is slice):
+            return get_item(self, slices)
+        for each in slices if kind is tuple else (slices,):
+            if each is not None and not (type(each) is slice and each.start is each.stop is each.step is None):
+                return get_item(self, slices)
+        return result(self.handle.data[slices], self.dtype, True)
+
+    @cache
+    def constant(shape: tuple[int, ...], value: float, dtype: Any) -> Any:
+        return np.full(shape, value, dtype=dtype)
+
+    @cache
+    def joined(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+        return np.broadcast_shapes(*shapes)
+
+    def load_directly(ptr: Any, mask: Any = None, other: Any = None, **hint: Any) -> Any:
+        pointed = getattr(ptr.dtype, "element_ty", core.int1)
+        key = tuple(hint.items())
+        if (
+            pointed is core.int1 or type(pointed) is not core.dtype or key not in hints
+            or not (mask is None or (type(mask) is tensor and mask.dtype is core.int1))
+            or not (other is None or (mask is not None and type(other) in (int, float) and other == 0))
+            or (is_block(mask) and not is_block(ptr))
+        ):  # fmt: skip
+            loaded = load(ptr, mask, other, **hint)
+            if set(hint) <= {"cache_modifier", "eviction_policy"}:
+                hints.add(key)  # which the interpreter checks, and ignores
+            return loaded
+        data, full = ptr.handle.data, is_block(ptr)
+        shape, dtype = data.shape, interpreter._get_np_dtype(pointed)
+        if mask is None:
+            wanted = constant(shape, 1, np.dtype(bool))
+        else:
+            wanted = mask.handle.data
+            if wanted.shape != shape:
+                shape = joined(shape, wanted.shape) if full else shape
+                data, wanted = np.broadcast_to(data, shape), np.broadcast_to(wanted, shape)
+        values = interpreter._interpreter.load(data, wanted, constant(shape, 0, dtype), dtype)
+        return result(values, pointed, full)
+
+    @cache
+    def kept_range(start: int, end: int) -> Any:
+        return arange(start, end)
+
+    def range_of(start: Any, end: Any) -> Any:
+        return kept_range(start, end) if type(start) is type(end) is int else arange(start, end)
+
+    DIRECT.update({tensor.__getitem__: getitem, core.load: load_directly, core.arange: range_of})
+
+
+def _prepare_operands_once(core: Any, interpreter: Any, result: Callable[..., Any]) -> None:
+    """Keep the tensors of constants, convert between numbers of a type that NumPy has, and broadcast without a copy."""
+    from triton.language.semantic import TritonSemantic
+
+    tensor, unwrap, constexpr = core.tensor, core._unwrap_if_constexpr, core.constexpr
+    make_constant, cast, make_tensor = TritonSemantic.scalar_constant, TritonSemantic.cast, TritonSemantic.to_tensor
+    plain = {
+        t.name: interpreter._get_np_dtype(t)
+        for t in (core.int8, core.uint8, core.int16, core.int32, core.int64, core.float16, core.float32, core.float64)
+    }
+    constants: dict[Any, Any] = {}
+
+    def scalar_constant(self: Any, value: Any, dtype: Any) -> Any:
+        if type(value) not in (int, float, bool) or value != value:
+            return make_constant(self, value, dtype)
+        key = value, dtype.name
+        if key not in constants:
+            constants[key] = make_constant(self, value, dtype)
+        return constants[key]
+
+    def to_tensor(self: Any, x: Any, check_type: bool = True) -> Any:
+        return x if type(x) is tensor else make_tensor(self, x, check_type)
+
+    def to_type(self: Any, input: Any, dst_ty: Any, fp_downcast_rounding: Any = None) -> Any:
+        source, target = input.dtype, dst_ty.scalar
+        if source is target:
+            return input
+        if fp_downcast_rounding is None and target.name in plain and (source.name in plain or source is core.int1):
+            return result(input.handle.data.astype(plain[target.name]), target, input.type is not source)
+        return cast(self, input, dst_ty, fp_downcast_rounding)
+
+    @cache
+    def joined(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+        return np.broadcast_shapes(left, right)
+
+    def broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
+        is_left, is_right = lhs.type is not lhs.dtype, rhs.type is not rhs.dtype
+        if not (is_left or is_right):
+            return lhs, rhs
+        left, right = lhs.handle.data, rhs.handle.data
+        shape = joined(left.shape if is_left else (), right.shape if is_right else ())
+        if not is_left or left.shape != shape:
+            lhs = result(np.broadcast_to(left, shape), lhs.dtype, True)
+        if not is_right or right.shape != shape:
+            rhs = result(np.broadcast_to(right, shape), rhs.dtype, True)
+        return lhs, rhs
 
     def unwrap_if_constexpr(value: Any) -> Any:
-        if isinstance(value, constexpr):
+        kind = type(value)
+        if kind is constexpr:
             return value.value
-        return value if isinstance(value, (tensor, int, str)) else unwrap(value)
+        return value if kind is tensor or kind is int or kind is str or value is None else unwrap(value)
 
-    TritonSemantic.binary_op_type_checking_impl = check_unless_alike  # type: ignore[method-assign]
+    TritonSemantic.scalar_constant = scalar_constant  # type: ignore[method-assign]
+    TritonSemantic.to_tensor = to_tensor  # type: ignore[method-assign]
+    TritonSemantic.cast = to_type  # type: ignore[method-assign]
+    TritonSemantic.broadcast_impl_value = broadcast  # type: ignore[method-assign]
     core._unwrap_if_constexpr = unwrap_if_constexpr
 
 
@@ -213,4 +451,4 @@ if not torch.cuda.is_available():
     _convert_fp8_as_gpus_do()
     _skip_unread_checks_for_overflows()
     _share_the_shapes_of_tensors()
-    _compute_with_alike_numbers_at_once()
+    _compute_without_rules_of_types()
