@@ -60,7 +60,7 @@ const SILENT: GenerationHandlers = { onText: () => {}, onDone: () => {}, onError
 
 const LOST: ErrorBody = {
   code: "connection_lost",
-  message: "The connection to the server was lost, and the answer could not be resumed in time.",
+  message: "The connection to the server was lost, and the answer could not be resumed.",
   fix: "Send the message again when the console has reconnected.",
 };
 const GAP: ErrorBody = {
@@ -215,7 +215,9 @@ export class InferenceSocket {
     }
     if (message.type === "error") {
       this.#running.delete(id);
-      if (!cancelled) handlers.onError(message.error as ErrorBody);
+      const error = message.error as ErrorBody;
+      // What the server says of frames and sessions is for programs.
+      if (!cancelled) handlers.onError(error.code.startsWith("resume_") ? LOST : error);
     }
   }
 

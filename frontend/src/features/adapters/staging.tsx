@@ -70,7 +70,9 @@ function HostStaging({ placement }: { placement: Placement }) {
     <div className="rounded-lg border px-3.5 py-3">
       <div className="mb-3 flex flex-wrap items-baseline justify-between gap-x-4">
         <h4 className="text-sm font-medium">{placement.host}</h4>
-        <p className="tnum text-xs text-ink-3">{transfer(placement)}</p>
+        <p aria-live="off" className="tnum text-xs text-ink-3">
+          {transfer(placement)}
+        </p>
       </div>
       <Steps phase={placement.phase} />
       {moving(placement) && placement.bytes_total > 0 && (

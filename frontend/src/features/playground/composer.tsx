@@ -68,9 +68,10 @@ export function Composer({ area, initial, onDraft, running, columns, problem, on
             <Square className="fill-current" /> Stop
           </Button>
         ) : (
+          // It is not disabled, because it would lose the focus when an answer ends.
           <Button
             variant="primary"
-            disabled={!text.trim() || problem !== null}
+            aria-disabled={!text.trim() || problem !== null}
             onClick={send}
             data-testid="playground-send"
           >

@@ -165,7 +165,13 @@ describe("playground", () => {
     await user.click(screen.getByTestId("playground-stop"));
     expect(socket().of("cancel")).toEqual([{ type: "cancel", id: sent[0]!.id }]);
     expect(await screen.findByText("stopped")).toBeVisible();
-    expect(screen.getByTestId("playground-send")).toBeVisible();
+    expect(screen.getByTestId("playground-send")).toHaveFocus();
+  });
+
+  it("stops when the page is reloaded", async () => {
+    const { sent } = await ask("Go on for ever");
+    fireEvent(window, new Event("pagehide"));
+    expect(socket().of("cancel")).toEqual([{ type: "cancel", id: sent[0]!.id }]);
   });
 
   it("shows an error with its fix in its column", async () => {

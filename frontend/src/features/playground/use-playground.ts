@@ -92,7 +92,13 @@ export function usePlayground(beginning: Playground) {
 function useStopOnLeave(stops: RefObject<Map<string, () => void>>): void {
   useEffect(() => {
     const running = stops.current;
-    return () => [...running.values()].forEach((cancel) => cancel());
+    const cancelAll = () => [...running.values()].forEach((cancel) => cancel());
+    // A reload does not unmount; without this the generations would go on and be charged.
+    addEventListener("pagehide", cancelAll);
+    return () => {
+      removeEventListener("pagehide", cancelAll);
+      cancelAll();
+    };
   }, [stops]);
 }
 

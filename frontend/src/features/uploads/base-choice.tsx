@@ -11,7 +11,7 @@ export function BaseChoice({ value, onChange }: { value: string; onChange: (base
   return (
     <Field
       label="Base model"
-      hint="The base model that the adapter was trained for. If empty, it is read from the configuration or from earlier versions."
+      hint="The base model that the adapter was trained for. Without a choice it is read from adapter_config.json, or taken from earlier versions."
     >
       <Select
         value={value}

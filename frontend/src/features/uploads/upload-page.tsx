@@ -94,7 +94,10 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
     if (!form.getValues("name")) form.setValue("name", suggestName(files));
   };
   const submit = form.handleSubmit((values) => {
-    if (selection?.files.length) send({ tenant, ...values, base, files: selection.files }, onSent);
+    if (!selection?.files.length) return;
+    send({ tenant, ...values, base, files: selection.files }, onSent);
+    // The button is replaced by the progress.
+    document.getElementById("main")?.focus({ preventScroll: true });
   });
 
   if (!useCan("adapters.write")) return <NotAllowed />;
@@ -199,7 +202,8 @@ function Sending({ sent: { phase, progress }, pause, resume, cancel }: SendingPr
     <Card className="grid gap-3 p-4">
       <div className="flex items-center justify-between gap-3 text-sm">
         <p className="font-medium" aria-live="polite">
-          {arrived ? "Waiting for the server…" : `${HEADINGS[phase]} ${percent(progress.sent, progress.total)}`}
+          {arrived ? "Waiting for the server…" : HEADINGS[phase]}{" "}
+          {!arrived && <span aria-live="off">{percent(progress.sent, progress.total)}</span>}
         </p>
         <span className="flex gap-2">
           <Button size="sm" onClick={paused ? resume : pause} disabled={arrived && !paused}>
