@@ -1,5 +1,5 @@
 import createClient from "openapi-fetch";
-import { errorFrom, unreachable } from "./errors";
+import { errorFrom, unreachable, unreadable } from "./errors";
 import type { Operations } from "./schema";
 
 let csrfToken = "";
@@ -12,11 +12,17 @@ export function setCsrfToken(token: string): void {
 export const csrfHeader = (): Record<string, string> => ({ "X-CSRFToken": csrfToken });
 
 const READ_ONLY = new Set(["GET", "HEAD", "OPTIONS"]);
+// Milliseconds after which a read without an answer has failed. A connection that is lost without notice would keep a
+// page from reading again for many minutes. The result of a write is unknown then, so that it waits.
+const READ_TIMEOUT_MS = 60_000;
 
 const client = createClient({
   baseUrl: globalThis.location.origin,
   // `fetch` is resolved on each call so that tests can replace it.
-  fetch: (request) => globalThis.fetch(request),
+  fetch: (request) =>
+    READ_ONLY.has(request.method)
+      ? globalThis.fetch(request, { signal: AbortSignal.timeout(READ_TIMEOUT_MS) })
+      : globalThis.fetch(request),
 });
 
 client.use({
@@ -24,7 +30,6 @@ client.use({
     if (!READ_ONLY.has(request.method)) request.headers.set("X-CSRFToken", csrfToken);
     return request;
   },
-  onError: ({ error }) => (error instanceof DOMException && error.name === "AbortError" ? undefined : unreachable()),
 });
 
 /** A method and an address of the API, such as "GET /api/tenants/{tenant}/hosts". */
@@ -43,6 +48,8 @@ async function send(route: string, { query, body, ...path }: Record<string, obje
   const { data, error, response } = await call(method, address, {
     params: { path, query },
     body: isForm ? formOf(body as Record<string, string | Blob>) : body,
+  }).catch((cause: unknown) => {
+    throw cause instanceof SyntaxError ? unreadable() : unreachable();
   });
   if (!response.ok) throw errorFrom(error, response.status);
   return { data, response };

@@ -51,6 +51,17 @@ export function errorFrom(body: unknown, status: number): ApiError {
   );
 }
 
+/** The error of an answer that is no JSON, or only a part of it. */
+export const unreadable = () =>
+  new ApiError(
+    {
+      code: "unreadable_answer",
+      message: "The answer of the server cannot be read.",
+      fix: "Check that no proxy and no sign-in page of your network answers in its place, then try again.",
+    },
+    0,
+  );
+
 export const unreachable = () =>
   new ApiError(
     {
