@@ -46,3 +46,27 @@ describe.each(["dialog", "confirm"] as const)("after a %s", (kind) => {
     await waitFor(() => expect(screen.getByRole("main")).toHaveFocus());
   });
 });
+
+it("goes back to where a chain of dialogs was opened", async () => {
+  function Chain() {
+    const [step, setStep] = useState(0);
+    const close = () => setStep(0);
+    return (
+      <>
+        <button onClick={() => setStep(1)}>Begin</button>
+        {step === 1 && (
+          <Dialog key={1} onClose={close} title="First">
+            <button onClick={() => setStep(2)}>Next</button>
+          </Dialog>
+        )}
+        {step === 2 && <Confirm key={2} onClose={close} title="Second" description="" action="Do" onConfirm={close} />}
+      </>
+    );
+  }
+  render(<Chain />);
+  const user = userEvent.setup();
+  await user.click(screen.getByRole("button", { name: "Begin" }));
+  await user.click(screen.getByRole("button", { name: "Next" }));
+  await user.keyboard("{Escape}");
+  await waitFor(() => expect(screen.getByRole("button", { name: "Begin" })).toHaveFocus());
+});

@@ -140,6 +140,9 @@ interface ConfirmProps {
   children?: ReactNode;
 }
 
+// The element from which a chain of dialogs was opened, of which each replaces the one before.
+let opener: Element | null = null;
+
 /**
  * Returns the focus to the element that had it before the dialog opened, or to `otherwise` if that element is gone. Radix
  * does this only for its own triggers.
@@ -149,15 +152,18 @@ export function useFocusBefore(otherwise?: RefObject<HTMLElement | null>) {
   return {
     onOpenAutoFocus: () => {
       before.current = document.activeElement;
+      const outside = !before.current?.closest("[role=dialog], [role=alertdialog]");
+      if (outside && before.current !== document.body) opener = before.current;
     },
     onCloseAutoFocus: (event: Event) => {
       event.preventDefault();
       // Another dialog or the next page has the focus.
       if (document.activeElement !== document.body) return;
-      const there = [otherwise?.current, before.current].find(
+      const there = [otherwise?.current, before.current, opener].find(
         (element) => element instanceof HTMLElement && element.isConnected && element !== document.body,
       );
       (there instanceof HTMLElement ? there : document.getElementById("main"))?.focus();
+      opener = null;
     },
   };
 }
