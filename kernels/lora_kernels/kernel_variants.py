@@ -71,8 +71,8 @@ class SplitK:
 
 # The fastest configurations measured on an H200 with `benchmarks/kernel_table.py`.
 SHRINK = {
-    KernelVariant.GEMV_1: LaunchConfig(4, 2048, 2, 1, programs=1056, registers=128),
-    KernelVariant.GEMV_2: LaunchConfig(4, 2048, 4, 1, programs=2112, registers=96),
+    KernelVariant.GEMV_1: LaunchConfig(4, 1024, 2, 1, programs=1056, registers=128),
+    KernelVariant.GEMV_2: LaunchConfig(4, 1024, 4, 1, programs=2112, registers=96),
     KernelVariant.GROUPED: LaunchConfig(16, 128, 4, 1, programs=792),  # columns are per warp: ``shrink_launch``
     KernelVariant.PREFILL: LaunchConfig(32, 256, 4, 2),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 import pytest
 from lorikeet_testing.compiled import compiler_process
@@ -14,9 +15,9 @@ DTYPES = ("bfloat16", pytest.param("float32", marks=pytest.mark.long))
 
 
 @cache
-def compiled(dtype: str) -> dict[str, dict[str, str]]:
+def compiled(dtype: str) -> dict[str, dict[str, Any]]:
     """By variant and kernel: starting the compiler's process takes longer than to compile one of them."""
-    kernels: dict[str, dict[str, str]] = json.loads(compiler_process("compiled_lora", dtype))[dtype]
+    kernels: dict[str, dict[str, Any]] = json.loads(compiler_process("compiled_lora", dtype))[dtype]
     return kernels
 
 
@@ -40,6 +41,11 @@ def test_nothing_is_read_ahead_of_the_kernel_before(variant: KernelVariant, dtyp
 @pytest.mark.parametrize("variant", [KernelVariant.GEMV_1, KernelVariant.GEMV_2], ids=lambda f: f.name)
 def test_a_shrink_keeps_to_its_registers(variant: KernelVariant) -> None:
     assert f".maxnreg {SHRINK[variant].registers}" in ptx_of(variant, "bfloat16")["_shrink_gemv_kernel"]
+
+
+def test_a_shrink_over_wide_pool_rows_keeps_no_registers_in_memory() -> None:
+    """A block of columns as wide as a pool row of 2,048 elements had too many sums at a time."""
+    assert compiled("bfloat16")["stacks"] == {"Gemma-3-12B": 0}
 
 
 @pytest.mark.parametrize("variant", [KernelVariant.GEMV_1, KernelVariant.GROUPED], ids=lambda f: f.name)

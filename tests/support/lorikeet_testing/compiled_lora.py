@@ -16,7 +16,7 @@ from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.tables import Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
-from .compiled import Launch, compiling
+from .compiled import Launch, compiling, stack_bytes
 
 KV_DIM, ROWS_PER_PAGE = 1024, 32
 GROUP = Group("qkv", 0, 4096, (4096, 1024, 1024))
@@ -59,11 +59,23 @@ def epilogue_ptx(dtype: torch.dtype) -> dict[str, str]:
     return ptx
 
 
+def shrink_stack(kv_dim: int) -> int:
+    """Return the bytes of its stack of the shrink of a token, over pool rows of ``kv_dim`` elements."""
+    recorded: list[Launch] = []
+    tokens, shape = 8, LoraShape(KernelVariant.GEMV_1, 64)
+    pool, x = (torch.zeros(*size, dtype=torch.bfloat16) for size in ((4, 2 * kv_dim), (tokens, GROUP.in_features)))
+    h = shape.workspace(tokens, GROUP.in_features, len(GROUP.out_features), "cpu", x.dtype)
+    tiles = token_tiles([Span(1, 0, tokens, 64)], shape.variant)
+    with compiling(recorded.append):
+        shrink.lora_shrink(x, pool, h, tiles, SlotTables(2, 1, 3, "cpu"), 0, GROUP, kv_dim, shape)
+    return stack_bytes(recorded[0].compile())
+
+
 if __name__ == "__main__":
     types = {name: getattr(torch, name) for name in sys.argv[1:]}
     json.dump(
         {
-            name: {"epilogue": epilogue_ptx(dtype)}
+            name: {"epilogue": epilogue_ptx(dtype), "stacks": {"Gemma-3-12B": shrink_stack(2048)}}
             | {variant.name: ptx_of(variant, dtype=dtype) for variant in KernelVariant}
             | {
                 f"{variant.name} of a gated delta layer": ptx_of(variant, dtype=dtype, group=DELTA_GROUP)
