@@ -5,9 +5,14 @@ That a drop which was lost is found is tested beside the other reconciling: `tes
 
 from __future__ import annotations
 
+import pytest
+from celery import Task
+from django.db import connection
+
 from control_plane.celery import app
 from control_plane.core.deferred import Deferred
 from control_plane.core.jobs.queues import ROUTES
+from control_plane.core.jobs.task import PatientTask
 from control_plane.core.unavailable import redis_unavailable
 
 # What beat does not ask for again and again, and who finds that it is missing.
@@ -22,6 +27,7 @@ FOUND_BY = {
     # forgot a password asks again. A mail that came hours later would only puzzle.
     "members.mail_invitation": "the inviter, who has the link too",
     "accounts.mail_reset_link": "the person, who asks again",
+    "accounts.mail_address_changed": "the person, on whose page the address stands, and in the audit log",
     "second_factor.mail_notice": "the person, on whose page the change stands, and in the audit log",
 }
 
@@ -29,6 +35,28 @@ FOUND_BY = {
 def test_every_task_is_asked_for_again_or_missed_by_somebody() -> None:
     regular = {entry["task"] for entry in app.conf.beat_schedule.values()}
     assert set(ROUTES) - regular == set(FOUND_BY)
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_a_task_whose_connection_breaks_runs_again_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, since nothing else has noticed an outage yet."""
+    ran = []
+
+    def run(task: Task) -> None:
+        with connection.cursor() as cursor:
+            ran.append(cursor.execute("SELECT pg_backend_pid()").fetchone()[0])
+            if len(ran) == 1:
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    monkeypatch.setattr(PatientTask, "run", run)
+    PatientTask()()
+    assert len(set(ran)) == 2
+
+    monkeypatch.setattr(PatientTask, "run", lambda _task: ran.append(0) or connection.connection.execute("nonsense"))
+    with pytest.raises(Exception, match="nonsense"):
+        PatientTask()()
+    assert ran.count(0) == 1, "a mistake is not repeated"
 
 
 def test_what_waits_for_redis_is_sent_in_order_and_once() -> None:

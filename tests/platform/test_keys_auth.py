@@ -150,6 +150,8 @@ def test_rotation_without_grace_and_twice(acme: Any) -> None:
     third = rotate(acme, key).json()["secret"]
     assert [authenticate_key(text) is not None for text in (first, second, third)] == [False, True, True]
     fourth = rotate(acme, key, 0).json()["secret"]
+    key.refresh_from_db()
+    assert key.accepted_hashes(timezone.now() - timedelta(hours=1)) == [key.secret_hash], "for a clock that is behind"
     assert [authenticate_key(text) is not None for text in (third, fourth)] == [False, True]
     rows = AuditEvent.objects.filter(action="key.rotate").order_by("id")
     assert [row.detail["grace_s"] for row in rows] == [3600, 3600, 0]

@@ -12,6 +12,7 @@ from typing import Any
 from celery import Task
 from celery.exceptions import Reject
 from celery.worker import state
+from django.db import close_old_connections
 
 from control_plane.core.db import database_breaker
 from control_plane.core.errors import DeletionPausedError
@@ -21,25 +22,29 @@ logger = logging.getLogger(__name__)
 
 # Seconds until the task goes back to its queue: a stopping worker must not be delayed, and others may run the task.
 WAIT_S = 20.0
+# Attempts at a task: in an outage the first finds that its connection is broken, the second that no server answers, and
+# the third waits until one does.
+ATTEMPTS = 3
 # Seconds between two checks whether the worker is to stop.
 POLL_S = 0.5
 
 
 class PatientTask(Task):  # type: ignore[misc]
-    """A task that waits until the database answers, and runs once more if it went away meanwhile."""
+    """A task that waits until the database answers, and runs again if it went away meanwhile."""
 
     Request = "control_plane.core.jobs.expiry:ExpiringRequest"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._wait()
-        try:
-            return self._run(*args, **kwargs)
-        except Exception as error:
-            if not is_database_away(error):
-                raise
-            logger.warning("%s failed in an outage of the database and is retried: %s", self.name, error)
-        self._wait()
-        return self._run(*args, **kwargs)
+        for attempt in range(ATTEMPTS):
+            self._wait()
+            try:
+                return self._run(*args, **kwargs)
+            except Exception as error:
+                if attempt == ATTEMPTS - 1 or not is_database_away(error):
+                    raise
+                logger.warning("%s failed in an outage of the database and is retried: %s", self.name, error)
+            close_old_connections()  # this thread's is broken, and would be used again
+        raise AssertionError("the last attempt returns or raises")
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         try:

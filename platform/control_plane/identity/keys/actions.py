@@ -70,7 +70,8 @@ def rotate_key(*, acting: Principal, key: ApiKey, grace: timedelta) -> tuple[Api
     with transaction.atomic():
         key = _lock_key(acting, key)
         text = key_secret.KeyText(key.prefix, key_secret.make().secret)
-        key.previous_hash, key.previous_until = key.secret_hash, clocks.database_time() + grace
+        # Without a grace the old secret is dropped, so that it ends also for a process whose clock is behind.
+        key.previous_hash, key.previous_until = key.secret_hash if grace else "", clocks.database_time() + grace
         key.secret_hash, key.rotated_at = key_secret.hash_secret(text.secret), timezone.now()
         key.save(update_fields=["secret_hash", "previous_hash", "previous_until", "rotated_at"])
         _audit(acting, "key.rotate", key, grace_s=int(grace.total_seconds()))

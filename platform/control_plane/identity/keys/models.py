@@ -57,7 +57,7 @@ class ApiKey(models.Model):
     def accepted_hashes(self, moment: datetime | None = None) -> list[str]:
         """Return the hash of the secret, and of the previous one while its grace lasts."""
         in_grace = self.previous_until is not None and self.previous_until > (moment or clocks.now())
-        return [self.secret_hash, self.previous_hash] if in_grace else [self.secret_hash]
+        return [self.secret_hash, self.previous_hash] if self.previous_hash and in_grace else [self.secret_hash]
 
     def usable_at(self, moment: datetime | None = None) -> bool:
         moment = moment or clocks.now()
