@@ -30,7 +30,7 @@ from lora_engine.model.loading import LoadedModel, build_pool, build_transformer
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
 from lora_engine.model.weight_loading import random_weights
-from lora_engine.model.weights import ModelWeights
+from lora_engine.model.weights import DeltaParameters, ExpertWeights, LayerWeights, ModelWeights
 from lora_engine.peft_format import (
     DOWN,
     GATE,
@@ -52,15 +52,16 @@ Sequences = Sequence[tuple[list[int], str, int]]  # tokens, adapter's digest, ho
 
 
 def cast(weights: ModelWeights, dtype: torch.dtype) -> ModelWeights:
-    """Return a model's values in another precision; FP8 values stay FP8."""
+    """Return a model's values in another precision; FP8 values stay FP8, and float32 ones beside them float32."""
+    stored = weights.embedding.dtype
 
     def convert(value: Any) -> Any:
-        return value.to(dtype) if isinstance(value, torch.Tensor) else value
+        if isinstance(value, LayerWeights | DeltaParameters | ExpertWeights):
+            fields = (f.name for f in dataclasses.fields(value))
+            return dataclasses.replace(value, **{name: convert(getattr(value, name)) for name in fields})
+        return value.to(dtype) if isinstance(value, torch.Tensor) and value.dtype is stored else value
 
-    layers = [
-        dataclasses.replace(layer, **{f.name: convert(getattr(layer, f.name)) for f in dataclasses.fields(layer)})
-        for layer in weights.layers
-    ]
+    layers = [convert(layer) for layer in weights.layers]
     embedding = convert(weights.embedding)
     lm_head = embedding if weights.lm_head is weights.embedding else convert(weights.lm_head)
     return dataclasses.replace(
@@ -88,14 +89,16 @@ class ShapeRun:
             self.source.add(packed)
 
     def _loaded(self) -> LoadedModel:
-        model, tables = build_transformer(self.settings, self.config, self.weights, 512, Parallel())
+        context = self.settings.max_context
+        model, tables = build_transformer(self.settings, self.config, self.weights, context, Parallel())
         with tempfile.TemporaryDirectory() as folder:
             save_tokenizer(Path(folder))
             (Path(folder) / "config.json").write_text("{}")
             tokenizer = Tokenizer.load(Path(folder))
-        pool = build_pool(self.settings, model, 512)
+        pool = build_pool(self.settings, model, context)
         targets = TargetShapes(self.config.target_shapes(), experts=expert_shapes(self.config, 1))
-        return LoadedModel("random", "sha256:random", str(self.device), model, tokenizer, pool, targets, 512, tables)
+        name, device = "random", str(self.device)
+        return LoadedModel(name, "sha256:random", device, model, tokenizer, pool, targets, context, tables)
 
     def add_adapter(self, rank: int, *, on_experts: bool) -> str:
         """Add an adapter on every target, and on experts if ``on_experts``; return its digest."""
@@ -173,7 +176,7 @@ class Reference:
 
     def __init__(self, run: ShapeRun, dtype: torch.dtype) -> None:
         self._run, self._dtype = run, dtype
-        self._model = Transformer(run.config, cast(run.weights, dtype), 512)
+        self._model = Transformer(run.config, cast(run.weights, dtype), run.settings.max_context)
         if run.weights.num_quantised():
             self._model.ops = QuantisingOps(self._model.shape)
 
