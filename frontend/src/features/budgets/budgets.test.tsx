@@ -82,8 +82,11 @@ describe("budgets", () => {
     await userEvent.click(await screen.findByRole("button", { name: "Budget of ci" }));
     await screen.findByTestId("budget-month");
     await userEvent.type(screen.getByTestId("budget-month"), "lots");
+    // Zero would be taken for no budget.
+    await userEvent.type(screen.getByTestId("budget-day"), "0,00");
     await userEvent.click(screen.getByTestId("budgets-save"));
-    expect(await screen.findByText(/Enter an amount such as 25/)).toBeVisible();
+    expect(await screen.findAllByText(/Enter an amount above zero/)).toHaveLength(2);
+    await userEvent.clear(screen.getByTestId("budget-day"));
     await userEvent.clear(screen.getByTestId("budget-month"));
     await userEvent.type(screen.getByTestId("budget-month"), "12,50");
     await userEvent.selectOptions(screen.getByLabelText("When used up, per month"), "warn");

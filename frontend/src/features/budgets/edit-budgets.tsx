@@ -14,8 +14,8 @@ const AMOUNT = z
   .string()
   .check(
     z.regex(
-      /^\s*(\d{1,9}([.,]\d{1,6})?)?\s*$/,
-      "Enter an amount such as 25 or 0.50, or leave the field empty for no budget.",
+      /^\s*((?=.*[1-9])\d{1,9}([.,]\d{1,6})?)?\s*$/,
+      "Enter an amount above zero, such as 25 or 0.50, or leave the field empty for no budget.",
     ),
   );
 const ALERTS = z
@@ -72,13 +72,17 @@ function defaults(budgets: BudgetStates): Form {
 }
 
 function budgetOf(form: Form, span: BudgetSpan): BudgetsRequest["day"] {
-  const micros = Math.round(Number(form[span].trim().replace(",", ".")) * 1e6);
-  if (micros <= 0) return null;
+  const amount = form[span].trim().replace(",", ".");
+  if (amount === "") return null;
   const alerts = form[`${span}_alerts`]
     .split(",")
     .map((each) => Number(each.replace("%", "").trim()))
     .filter((each) => each > 0);
-  return { amount_micros: micros, at_limit: form[`${span}_limit`] === "warn" ? "warn" : "refuse", alerts };
+  return {
+    amount_micros: Math.round(Number(amount) * 1e6),
+    at_limit: form[`${span}_limit`] === "warn" ? "warn" : "refuse",
+    alerts,
+  };
 }
 
 function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {

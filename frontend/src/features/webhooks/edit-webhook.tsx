@@ -30,7 +30,7 @@ const SCHEMA = z.object({
     .check(
       z.trim(),
       z.regex(/^https?:\/\/\S+$/, "Enter a URL such as https://example.org/hooks/lorikeet."),
-      z.maxLength(500),
+      z.maxLength(500, "At most 500 characters."),
     ),
   description: z.string().check(z.maxLength(200, "At most 200 characters.")),
   events: z.array(z.string()),
