@@ -4,10 +4,12 @@
 export const text = (value: unknown) =>
   typeof value === "string" && value !== "" ? value : typeof value === "number" ? String(value) : undefined;
 
-export const whole = (value: unknown) => (Number.isInteger(value) && Number(value) >= 0 ? Number(value) : undefined);
+/** Parses a whole number from 0 to `most`, which is the API's maximum by default. */
+export const whole = (value: unknown, most = 2_000_000_000) =>
+  Number.isInteger(value) && Number(value) >= 0 && Number(value) <= most ? Number(value) : undefined;
 
-/** Parses the index of a page. 0 is the default and left out. */
-export const pageIn = (value: unknown) => whole(value) || undefined;
+/** Parses the index of a page. 0 is the default and left out. No list has so many pages as the largest index. */
+export const pageIn = (value: unknown) => whole(value, 10_000) || undefined;
 
 export const oneOf = <T extends string | number>(value: unknown, known: readonly T[]) =>
   known.find((one) => one === value);
