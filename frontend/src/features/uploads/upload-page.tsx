@@ -12,6 +12,7 @@ import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { adapterSearchQuery, modelsQuery } from "@/features/adapters/queries";
+import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, eta, percent, rate } from "@/lib/format";
 import type { Selection } from "@/lib/selection";
@@ -156,7 +157,12 @@ function useSelection() {
     setState({ files, selection: null });
     void import("@/lib/selection")
       .then(({ inspectSelection }) => inspectSelection(files, base))
-      .then((selection) => setState((current) => (current?.files === files ? { files, selection } : current)));
+      .then((selection) => setState((current) => (current?.files === files ? { files, selection } : current)))
+      // A newer console was installed, and the part that inspects is gone: the notice asks to reload the page.
+      .catch((cause: Error) => {
+        setState((current) => (current?.files === files ? null : current));
+        toast.bad(cause);
+      });
   };
   return { selection: state?.selection ?? null, inspecting: state !== null && state.selection === null, choose };
 }
